@@ -1,0 +1,59 @@
+# Five verbs for people and CI alike: run, test, check, bench, up. Each sets up what it needs in
+# .venv; a second run starts at once. (Works with GNU make 3.81, which macOS has.)
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# numba's cache notices a change only in the file a kernel stands in, but kernels are made of parts
+# from other files too: so each state of the core has a cache of its own.
+CORE := $(shell cat $$(find app/ranking -name '*.py' | LC_ALL=C sort) | cksum | cut -d' ' -f1)
+export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/kernels/$(CORE)
+
+.PHONY: help setup run test check bench up lock clean
+
+help: ## show these lines
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-8s%s\n", $$1, $$2}'
+
+setup: $(VENV)/.dev ## make the environment in .venv, with the tools for tests and checks
+
+run: $(VENV)/.run ## run what there is so far: the evaluation of a built-in world
+	@echo "There is no service to start yet: here is the evaluation of a built-in world instead."
+	$(BIN)/solar evaluate --world --compare
+
+test: $(VENV)/.dev ## the tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev ## style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench ## speed, side by side with C, BLAS and other libraries
+	$(BIN)/python -m benchmarks
+
+up: ## start the containers (once there are any)
+	@echo "There are no containers yet; 'make run' shows what there is." >&2; exit 1
+
+lock: $(VENV)/.dev ## resolve the requirement files anew
+	sh tools/lock.sh $(BIN)/uv
+
+clean: ## remove the environment and everything compiled
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find app tests benchmarks -name __pycache__ -exec rm -rf {} +
+
+$(BIN)/python: tools/venv.sh
+	sh tools/venv.sh $(VENV)
+
+$(VENV)/.run: $(BIN)/python requirements/build.txt requirements/run.txt pyproject.toml
+	$(PIP) --require-hashes -r requirements/build.txt -r requirements/run.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run requirements/dev.txt
+	$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev requirements/bench.txt
+	$(PIP) --require-hashes -r requirements/bench.txt
+	@touch $@

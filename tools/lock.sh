@@ -1,0 +1,10 @@
+#!/bin/sh
+# Resolve the requirement files anew: hashed, for every platform, each layer on top of the one before.
+set -eu
+uv=$1
+lock() { "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade "$@"; }
+
+echo 'flit_core>=3.12,<4' | lock - -o requirements/build.txt
+lock pyproject.toml -o requirements/run.txt
+lock pyproject.toml --extra dev -c requirements/run.txt -o requirements/dev.txt
+lock pyproject.toml --extra dev --extra bench -c requirements/dev.txt -o requirements/bench.txt
