@@ -1,0 +1,264 @@
+"""The loops: every pair that SOLAR learns from passes through this file.
+
+Conventions that all kernels share:
+
+- A batch is `gap_t = preferred[p_t] - other[o_t]` for t = 0, 1, ... in this order. The matrices are
+  flat, row after row of `n` values (float32 or float64); pairs of one list name it twice, a stream
+  of ready gaps has one zero row as its `other`.
+- `w`, `x`, `s`, `u`, `sigma` are float64, padded with zeros to a multiple of 8, 64-byte aligned.
+- A sum over a row has nine partial sums: feature k goes to sum k mod 8, but the last n mod 4
+  features go to a ninth. They are added as (((0+4) + (2+6)) + ((1+5) + (3+7))) + 8, for dense and
+  for sparse rows alike, so that both give the same bits.
+- The full covariance is kept as four-row *panels* of its lower triangle (`covariance.py`). The
+  outer product of the last step waits in `u` and is subtracted in the same pass over memory that
+  multiplies for the next step: one read and one write of the triangle a step.
+- `loss[t]` gets the hinge loss before the step and `outcome[t]` what happened. A kernel never
+  fails: a pair with a non-finite or absurd gap is REFUSED and changes nothing.
+- Nothing checks bounds: `solar.py` has done so.
+"""
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from app.ranking.lanes import fill, inlined, kernel, load, store, total, totals
+
+PASSIVE, STEPPED, REFUSED = 0, 1, 2
+
+#: Refuse a gap whose squared norm is above this (or not a number). Two float32 rows of 10**7
+#: features stay below it, and below it nothing in a step can overflow.
+LARGEST_SQUARED_NORM = 1e100
+#: Refuse a gap that would divide the variance along itself by more than this, (x·Σx)·ω/γ: in
+#: float64 such a step leaves nothing but rounding errors there.
+LARGEST_LEVERAGE = 1e12
+
+Array = Any
+
+
+@kernel
+def score(w: Array, n: int, documents: Array, scores: Array) -> None:
+    """`scores[d] = w · documents[d]` for dense rows."""
+    fours, eights = n - n % 4, n - n % 8
+    for d in range(scores.shape[0]):
+        row = d * n
+        even = odd = fill(0.0)
+        for k in range(0, eights, 8):
+            even = even + load(w, k) * load(documents, row + k)
+            odd = odd + load(w, k + 4) * load(documents, row + k + 4)
+        if eights < fours:
+            even = even + load(w, eights) * load(documents, row + eights)
+        rest = 0.0
+        for k in range(fours, n):
+            rest += w[k] * np.float64(documents[row + k])
+        scores[d] = total(even + odd) + rest
+
+
+@inlined
+def gap(w: Array, n: int, preferred: Array, p: int, other: Array, o: int, x: Array) -> Any:
+    """Write `x = preferred[p] - other[o]` and return `(w·x, x·x)`, in one pass."""
+    fours, eights = n - n % 4, n - n % 8
+    row, base = p * n, o * n
+    dot_even = dot_odd = norm_even = norm_odd = fill(0.0)
+    for k in range(0, eights, 8):
+        a = load(preferred, row + k) - load(other, base + k)
+        b = load(preferred, row + k + 4) - load(other, base + k + 4)
+        store(x, k, a)
+        store(x, k + 4, b)
+        dot_even, norm_even = dot_even + load(w, k) * a, norm_even + a * a
+        dot_odd, norm_odd = dot_odd + load(w, k + 4) * b, norm_odd + b * b
+    if eights < fours:
+        a = load(preferred, row + eights) - load(other, base + eights)
+        store(x, eights, a)
+        dot_even, norm_even = dot_even + load(w, eights) * a, norm_even + a * a
+    dot_rest = norm_rest = 0.0
+    for k in range(fours, n):
+        x[k] = last = np.float64(preferred[row + k]) - np.float64(other[base + k])
+        dot_rest, norm_rest = dot_rest + w[k] * last, norm_rest + last * last
+    return total(dot_even + dot_odd) + dot_rest, total(norm_even + norm_odd) + norm_rest
+
+
+@inlined
+def judge(margin: float, squared_norm: float) -> Any:
+    """The hinge loss `max(0, 1 - w·x)`, and what may come of it: nothing moves without a gap."""
+    if not squared_norm <= LARGEST_SQUARED_NORM:
+        return 0.0, REFUSED
+    hinge = 1.0 - margin
+    if hinge > 0.0:
+        return hinge, STEPPED if squared_norm > 0.0 else PASSIVE
+    return 0.0, PASSIVE
+
+
+@kernel
+def first_order(
+    w: Array,
+    n: int,
+    C: float,
+    preferred: Array,
+    p: Array,
+    other: Array,
+    o: Array,
+    omega: Array,
+    x: Array,
+    loss: Array,
+    outcome: Array,
+) -> None:
+    """SOLAR-I, eqs. 5-6: `λ = ℓ / (‖x‖² + 1/(2ωC))`, `w ← w + λx`."""
+    for t in range(p.shape[0]):
+        margin, squared_norm = gap(w, n, preferred, p[t], other, o[t], x)
+        hinge, verdict = judge(margin, squared_norm)
+        loss[t], outcome[t] = hinge, verdict
+        if verdict == STEPPED:
+            step = fill(hinge / (squared_norm + 1.0 / (2.0 * (omega[t] * C))))
+            for k in range(0, w.shape[0], 4):
+                store(w, k, load(w, k) + step * load(x, k))
+
+
+@kernel
+def multiply(panels: Array, u: Array, x: Array, s: Array) -> None:
+    """`Σ ← Σ - u uᵀ` and `s = Σx` in one pass over the panels (see `covariance.py`)."""
+    start = 0
+    for i in range(0, x.shape[0], 4):
+        length = i + 4
+        row0, row1, row2, row3 = start, start + length, start + 2 * length, start + 3 * length
+        u0, u1, u2, u3 = fill(u[i]), fill(u[i + 1]), fill(u[i + 2]), fill(u[i + 3])
+        x0, x1, x2, x3 = fill(x[i]), fill(x[i + 1]), fill(x[i + 2]), fill(x[i + 3])
+        sum0 = sum1 = sum2 = sum3 = fill(0.0)
+        for j in range(0, length, 4):
+            uj, xj = load(u, j), load(x, j)
+            v0 = load(panels, row0 + j) - u0 * uj
+            v1 = load(panels, row1 + j) - u1 * uj
+            v2 = load(panels, row2 + j) - u2 * uj
+            v3 = load(panels, row3 + j) - u3 * uj
+            store(panels, row0 + j, v0)
+            store(panels, row1 + j, v1)
+            store(panels, row2 + j, v2)
+            store(panels, row3 + j, v3)
+            column = (v0 * x0 + v1 * x1) + (v2 * x2 + v3 * x3)
+            if j < i:  # below the diagonal block: this block stands for its mirror image too
+                sum0, sum1 = sum0 + v0 * xj, sum1 + v1 * xj
+                sum2, sum3 = sum2 + v2 * xj, sum3 + v3 * xj
+                store(s, j, load(s, j) + column)
+            else:
+                store(s, i, totals(sum0, sum1, sum2, sum3) + column)
+        start += 4 * length
+
+
+@inlined
+def dot(a: Array, b: Array) -> Any:
+    """`a·b` of two padded vectors."""
+    left = right = fill(0.0)
+    for k in range(0, a.shape[0], 8):
+        left = left + load(a, k) * load(b, k)
+        right = right + load(a, k + 4) * load(b, k + 4)
+    return total(left + right)
+
+
+@inlined
+def leverage_fits(chi: float, noise: float) -> bool:
+    """Whether `χ = x·Σx` is a variance that a step with `γ/ω = noise` may take away from."""
+    return 0.0 <= chi <= LARGEST_LEVERAGE * noise
+
+
+@kernel
+def second_order(
+    w: Array,
+    n: int,
+    gamma: float,
+    panels: Array,
+    u: Array,
+    preferred: Array,
+    p: Array,
+    other: Array,
+    o: Array,
+    omega: Array,
+    x: Array,
+    s: Array,
+    loss: Array,
+    outcome: Array,
+) -> None:
+    """SOLAR-II, eqs. 8-9: `s = Σx`, `β = x·s + γ/ω`, `w ← w + (ℓ/β)s`, `Σ ← Σ - s sᵀ/β`.
+
+    With `u = s/√β` the last is `Σ - u uᵀ`: `u_i·u_j` and `u_j·u_i` are the same bits.
+    """
+    for t in range(p.shape[0]):
+        margin, squared_norm = gap(w, n, preferred, p[t], other, o[t], x)
+        loss[t], outcome[t] = judge(margin, squared_norm)
+        if outcome[t] != STEPPED:
+            continue
+        multiply(panels, u, x, s)
+        chi, noise = dot(x, s), gamma / omega[t]
+        if leverage_fits(chi, noise):
+            alpha, shrink = fill(loss[t] / (chi + noise)), fill(1.0 / sqrt(chi + noise))
+        else:
+            loss[t], outcome[t] = 0.0, REFUSED
+            alpha = shrink = fill(0.0)
+        for k in range(0, w.shape[0], 4):
+            store(w, k, load(w, k) + alpha * load(s, k))
+            store(u, k, shrink * load(s, k))
+
+
+@kernel
+def settle(panels: Array, u: Array) -> None:
+    """Subtract the outer product that waits in `u`, with the bits `multiply` would give."""
+    start = 0
+    for i in range(u.shape[0]):
+        length = i - i % 4 + 4
+        for j in range(length):
+            panels[start + j] -= u[i] * u[j]
+        start += length
+    for k in range(u.shape[0]):
+        u[k] = 0.0
+
+
+@kernel
+def second_order_diagonal(
+    w: Array,
+    n: int,
+    gamma: float,
+    sigma: Array,
+    preferred: Array,
+    p: Array,
+    other: Array,
+    o: Array,
+    omega: Array,
+    x: Array,
+    s: Array,
+    loss: Array,
+    outcome: Array,
+) -> None:
+    """SOLAR-II with a diagonal Σ, an approximation: `σ_k ← σ_k - (σ_k x_k)²/β`."""
+    for t in range(p.shape[0]):
+        margin, squared_norm = gap(w, n, preferred, p[t], other, o[t], x)
+        loss[t], outcome[t] = judge(margin, squared_norm)
+        if outcome[t] != STEPPED:
+            continue
+        for k in range(0, w.shape[0], 4):
+            store(s, k, load(sigma, k) * load(x, k))
+        chi, noise = dot(x, s), gamma / omega[t]
+        if not leverage_fits(chi, noise):
+            loss[t], outcome[t] = 0.0, REFUSED
+            continue
+        alpha, shrink = fill(loss[t] / (chi + noise)), fill(1.0 / sqrt(chi + noise))
+        for k in range(0, w.shape[0], 4):
+            store(w, k, load(w, k) + alpha * load(s, k))
+            taken = shrink * load(s, k)
+            store(sigma, k, load(sigma, k) - taken * taken)
+
+
+@kernel
+def inside(indices: Array, size: int) -> bool:
+    """Whether every index is one of `0 ... size - 1`."""
+    for index in indices:  # noqa: SIM110  # numba compiles loops, not generators
+        if not 0 <= index < size:
+            return False
+    return True
+
+
+@kernel
+def fitting(omega: Array, least: float, most: float) -> bool:
+    """Whether every weight lies in `least ... most` (so none is NaN)."""
+    for weight in omega:  # noqa: SIM110
+        if not least <= weight <= most:
+            return False
+    return True

@@ -1,0 +1,193 @@
+"""NDCG and MAP of a ranking as served (eqs. 1-2).
+
+Every function takes `labels`, the relevance of the documents in the order in which they were
+shown, each from 0 to 30. A ranking without a relevant document scores 0 and still counts. A
+label's gain and a rank's discount come from tables and exactly rounded operations, never from the
+C library's logarithm or power, so that a measure has the same bits on any CPU.
+"""
+
+from decimal import Context, Decimal
+from functools import cache
+from math import sqrt
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from app.ranking.arrays import Floats, frozen
+from app.ranking.lanes import kernel
+
+#: `standard` is the formula the paper prints, 1/log2(1 + r); `letor` is 1/log2(max(2, r)), what
+#: LETOR's evaluation script computes and the paper's tables were made with.
+Discount = Literal["standard", "letor"]
+DISCOUNTS: tuple[Discount, ...] = get_args(Discount)
+
+#: The cut-offs of `Quality`, in its order.
+CUTOFFS = (1, 5, 10)
+
+LARGEST_LABEL = 30.0
+
+
+class Quality(NamedTuple):
+    """All measures of one ranking, or their means over many."""
+
+    ndcg_1: float
+    ndcg_5: float
+    ndcg_10: float
+    ndcg: float
+    map: float
+
+
+NAMES = ("ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map")
+
+
+def quality(labels: Floats, discount: Discount = "standard") -> Quality:
+    """Every measure of one ranking in one pass.
+
+    >>> quality(np.array([0.0, 1.0]))
+    Quality(ndcg_1=0.0, ndcg_5=0.6309297535714574, ndcg_10=0.6309297535714574, \
+ndcg=0.6309297535714574, map=0.5)
+    """
+    _check(labels)
+    found = np.empty(len(NAMES))
+    measure(labels, discounts(discount, len(labels)), found)
+    return Quality(*found.tolist())
+
+
+def ndcg(labels: Floats, k: int | None = None, discount: Discount = "standard") -> float:
+    """`Σ_{r ≤ k} G(l_r) D(r) / ideal@k`, with `G(l) = 2^l - 1` (eq. 1); all ranks if k is None.
+
+    >>> ndcg(np.array([2.0, 0.0, 1.0]))
+    0.9639404333166534
+    """
+    _check(labels)
+    depth = len(labels) if k is None else min(k, len(labels))
+    if depth < 1:
+        raise ValueError(f"k: expected at least 1, got {k}")
+    table = discounts(discount, depth)
+    best = np.sort(labels)[::-1].copy()
+    ideal = discounted(best, table, depth)
+    return discounted(labels, table, depth) / ideal if ideal > 0.0 else 0.0
+
+
+def average_precision(labels: Floats) -> float:
+    """The mean, over the relevant documents (label ≥ 1), of the precision at their rank (eq. 2).
+
+    >>> average_precision(np.array([1.0, 0.0, 2.0]))
+    0.8333333333333333
+    """
+    return quality(labels).map
+
+
+def discounts(name: Discount, size: int) -> Floats:
+    """`D(r)` for r = 1 ... at least `size`, each the float64 nearest to the true value.
+
+    >>> discounts("standard", 3)[:3]
+    array([1.        , 0.63092975, 0.5       ])
+    >>> discounts("letor", 3)[:3]
+    array([1.        , 1.        , 0.63092975])
+    """
+    if name not in DISCOUNTS:
+        raise ValueError(f"discount: expected one of {', '.join(DISCOUNTS)}, got {name!r}")
+    return _table(name, max(64, 1 << (size - 1).bit_length()))
+
+
+@cache
+def _table(name: Discount, size: int) -> Floats:
+    if name == "letor":
+        return frozen(np.concatenate([[1.0], _table("standard", size)[: size - 1]]))
+    logarithms = _logarithms(size + 1)
+    precise = Context(prec=40)
+    return frozen(
+        np.array(
+            [float(precise.divide(logarithms[2], logarithms[1 + r])) for r in range(1, size + 1)]
+        )
+    )
+
+
+def _logarithms(most: int) -> list[Decimal]:
+    """`ln m` for m = 0 ... most (0 and 1 unused) to 40 digits; only primes cost a logarithm."""
+    precise = Context(prec=40)
+    factor = [0] * (most + 1)
+    logarithms = [Decimal(0)] * (most + 1)
+    for m in range(2, most + 1):
+        if not factor[m]:
+            for multiple in range(m, most + 1, m):
+                factor[multiple] = m
+        rest = m // factor[m]
+        prime = precise.ln(Decimal(m)) if rest == 1 else logarithms[factor[m]]
+        logarithms[m] = precise.add(prime, logarithms[rest])
+    return logarithms
+
+
+#: 2^(1/2), 2^(1/4), 2^(1/8), ...: square roots are exactly rounded on every CPU, powers are not.
+_ROOTS = np.empty(52)
+_root = 2.0
+for _place in range(52):
+    _root = _ROOTS[_place] = sqrt(_root)
+_POWERS = 2.0 ** np.arange(int(LARGEST_LABEL) + 1)
+
+
+@kernel
+def gain(label: float) -> Any:
+    """`2^label - 1`: exact for whole labels, the product of roots of 2 for others."""
+    whole = int(label)
+    power, rest = _POWERS[whole], label - whole
+    for place in range(52):
+        if rest == 0.0:
+            break
+        rest *= 2.0
+        if rest >= 1.0:
+            power *= _ROOTS[place]
+            rest -= 1.0
+    return power - 1.0
+
+
+@kernel
+def discounted(labels: Any, table: Any, depth: int) -> Any:
+    """`Σ_{r ≤ depth} G(l_r) D(r)`, from the top down."""
+    found = 0.0
+    for rank in range(depth):
+        found += gain(labels[rank]) * table[rank]
+    return found
+
+
+@kernel
+def measure(labels: Any, table: Any, found: Any) -> None:
+    """Fill `found` with NDCG@1, @5, @10, NDCG and the average precision."""
+    best = np.sort(labels)[::-1]
+    gained = ideal = precision = 0.0
+    relevant = 0
+    for at in range(5):
+        found[at] = 0.0
+    for rank in range(labels.shape[0]):
+        gained += gain(labels[rank]) * table[rank]
+        ideal += gain(best[rank]) * table[rank]
+        if labels[rank] >= 1.0:
+            relevant += 1
+            precision += relevant / (rank + 1)
+        share = gained / ideal if ideal > 0.0 else 0.0
+        if rank < 1:
+            found[0] = share
+        if rank < 5:
+            found[1] = share
+        if rank < 10:
+            found[2] = share
+        found[3] = share
+    if relevant > 0:
+        found[4] = precision / relevant
+
+
+@kernel
+def within(labels: Any, most: float) -> bool:
+    """Whether every label is a number in 0 ... most."""
+    for label in labels:  # noqa: SIM110  # numba compiles loops, not generators
+        if not 0.0 <= label <= most:
+            return False
+    return True
+
+
+def _check(labels: Floats) -> None:
+    if labels.ndim != 1 or len(labels) == 0:
+        raise ValueError(f"labels: expected one label a document, got shape {labels.shape}")
+    if not within(labels, LARGEST_LABEL):
+        raise ValueError(f"labels: expected numbers from 0 to {LARGEST_LABEL:g}, got {labels}")

@@ -1,0 +1,90 @@
+"""Algorithm 1: rank a query, measure the ranking as served, then learn from its judgements.
+
+The online cumulative measure (eq. 3) is the mean over queries of the measure of the ranking AS
+SERVED, before that query is learnt from.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from app.ranking import measures, pairs, serving
+from app.ranking.arrays import Floats
+from app.ranking.baselines.prank import PRank
+from app.ranking.measures import Discount, Quality
+from app.ranking.pairs import Pairs
+from app.ranking.solar import LinearLearner, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedQuery:
+    """A query's documents in the order submitted, their labels, and the pairs that follow."""
+
+    labels: Floats
+    documents: Rows
+    pairs: Pairs = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pairs", pairs.from_labels(self.labels))
+
+
+class Contestant(Protocol):
+    """Who takes part in an evaluation."""
+
+    def score(self, documents: Rows) -> Floats:
+        """Score each document."""
+
+    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
+        """Learn from a judged query; what is left open is drawn from `rng`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairwise:
+    """Learns all label-ordered pairs of a query, in random order."""
+
+    learner: LinearLearner
+
+    def score(self, documents: Rows) -> Floats:
+        """Score each document."""
+        return self.learner.score(documents)
+
+    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
+        """Learn the query's pairs, shuffled."""
+        self.learner.learn_pairs(query.documents, query.pairs.shuffled(rng))
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """Learns the documents of a query one by one, in random order."""
+
+    learner: PRank
+
+    def score(self, documents: Rows) -> Floats:
+        """Score each document."""
+        return self.learner.score(documents)
+
+    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
+        """Learn the query's documents, shuffled."""
+        order = rng.permutation(len(query.labels))
+        self.learner.learn_labels(query.documents[order], query.labels[order])
+
+
+def play(
+    contestant: Contestant,
+    queries: Sequence[JudgedQuery],
+    rng: np.random.Generator,
+    discount: Discount = "standard",
+) -> Iterator[Quality]:
+    """Take the queries in random order; yield the quality of each ranking as served."""
+    for at in rng.permutation(len(queries)):
+        query = queries[at]
+        served = serving.order(contestant.score(query.documents))
+        yield measures.quality(query.labels[served], discount)
+        contestant.learn(query, rng)
+
+
+def mean(qualities: Sequence[Quality]) -> Quality:
+    """The online cumulative measures (eq. 3)."""
+    return Quality(*np.mean(np.array(qualities), axis=0).tolist())

@@ -1,0 +1,96 @@
+"""Labels and clicks → pairs: who is preferred to whom, in the order in which it is learnt.
+
+Updates do not commute, so the order of the pairs is part of the contract.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.ranking.arrays import Floats, Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pair t says that row `preferred[t]` goes before row `other[t]`, with weight `weights[t]`."""
+
+    preferred: Integers
+    other: Integers
+    weights: Floats
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[int, int]]) -> "Pairs":
+        """Pairs of weight 1 from (preferred, other) tuples."""
+        both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        return cls(both[:, 0].copy(), both[:, 1].copy(), np.ones(len(both)))
+
+    def __len__(self) -> int:
+        return len(self.preferred)
+
+    def shuffled(self, rng: np.random.Generator) -> "Pairs":
+        """The same pairs in an order drawn from `rng`."""
+        order = rng.permutation(len(self))
+        return Pairs(self.preferred[order], self.other[order], self.weights[order])
+
+
+def from_labels(labels: Floats) -> Pairs:
+    """Every pair (i, j) with `labels[i] > labels[j]`, row-major: by i, then by j.
+
+    >>> pairs = from_labels(np.array([0.0, 2.0, 1.0]))
+    >>> list(zip(pairs.preferred.tolist(), pairs.other.tolist()))
+    [(1, 0), (1, 2), (2, 0)]
+    """
+    preferred, other = np.nonzero(labels[:, None] > labels[None, :])
+    return Pairs(preferred, other, np.ones(len(preferred)))
+
+
+def click_skip_above(clicks: Sequence[int], shown: int) -> list[tuple[int, int]]:
+    """Each clicked document, top down, over each unclicked one above it, top down."""
+    return [(c, u) for c in sorted(set(clicks)) for u in range(c) if u not in set(clicks)]
+
+
+def last_click_skip_above(clicks: Sequence[int], shown: int) -> list[tuple[int, int]]:
+    """The document clicked last in time over each unclicked one above it, top down."""
+    return [(c, u) for c in clicks[-1:] for u in range(c) if u not in set(clicks)]
+
+
+def click_skip_previous(clicks: Sequence[int], shown: int) -> list[tuple[int, int]]:
+    """Each clicked document, top down, over the one right above it if that was not clicked."""
+    clicked = set(clicks)
+    return [(c, c - 1) for c in sorted(clicked) if c > 0 and c - 1 not in clicked]
+
+
+def click_no_click_next(clicks: Sequence[int], shown: int) -> list[tuple[int, int]]:
+    """Each clicked document, top down, over the one right below it if that was not clicked."""
+    clicked = set(clicks)
+    return [(c, c + 1) for c in sorted(clicked) if c + 1 < shown and c + 1 not in clicked]
+
+
+Strategy = Callable[[Sequence[int], int], list[tuple[int, int]]]
+
+#: The classical readings of a click (Joachims 2002; Joachims et al. 2005), by name.
+STRATEGIES: dict[str, Strategy] = {
+    "click-skip-above": click_skip_above,
+    "last-click-skip-above": last_click_skip_above,
+    "click-skip-previous": click_skip_previous,
+    "click-no-click-next": click_no_click_next,
+}
+
+
+def from_clicks(clicks: Sequence[int], shown: int, strategy: str = "click-skip-above") -> Pairs:
+    """Pairs of positions (0 is the top) of a list of `shown` documents.
+
+    `clicks` are positions in the order in which they were clicked; only `last-click-skip-above`
+    looks at that order. A position clicked twice counts once, at its last click.
+
+    >>> pairs = from_clicks([3, 1], shown=5)
+    >>> list(zip(pairs.preferred.tolist(), pairs.other.tolist()))
+    [(1, 0), (3, 0), (3, 2)]
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy: expected one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    for position in clicks:
+        if not 0 <= position < shown:
+            raise ValueError(f"clicks: expected positions below {shown}, got {position}")
+    return Pairs.of(STRATEGIES[strategy](clicks, shown))

@@ -1,0 +1,43 @@
+"""Scores → order: what a user gets to see."""
+
+import numpy as np
+
+from app.ranking.arrays import Floats, Integers
+
+#: From this many documents on, finding the first k beats sorting all (numpy 2.4: 9.4 against
+#: 12 µs at 300 documents, k = 10); below it the plain sort is as fast and simpler.
+SORT_BELOW = 256
+
+
+def order(scores: Floats) -> Integers:
+    """The documents from the best score to the worst; ties stay in the order submitted.
+
+    >>> order(np.array([0.5, 2.0, 0.5]))
+    array([1, 0, 2])
+    """
+    _expect_finite(scores)
+    return np.argsort(-scores, kind="stable")
+
+
+def top_k(scores: Floats, k: int) -> Integers:
+    """The first k of `order(scores)`, without sorting the rest of a long list.
+
+    >>> top_k(np.array([0.5, 2.0, 0.5]), 2)
+    array([1, 0])
+    """
+    if k < 1:
+        raise ValueError(f"k: expected at least 1, got {k}")
+    if len(scores) < SORT_BELOW or k > len(scores) // 4:
+        return order(scores)[:k]
+    _expect_finite(scores)
+    least = np.partition(scores, len(scores) - k)[len(scores) - k]
+    above = np.flatnonzero(scores > least)
+    ties = np.flatnonzero(scores == least)[: k - len(above)]
+    best = above[np.argsort(-scores[above], kind="stable")]
+    return np.concatenate([best, ties])
+
+
+def _expect_finite(scores: Floats) -> None:
+    if not np.isfinite(scores).all():
+        where = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise ValueError(f"scores[{where}]: expected a finite number, got {scores[where]}")

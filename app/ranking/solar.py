@@ -1,0 +1,285 @@
+"""SOLAR-I and SOLAR-II: linear rankers that learn from one pair after the other.
+
+A learner sees nothing but *gaps*: `x = φ(preferred) - φ(other)`. It suffers the hinge loss
+`ℓ = max(0, 1 - w·x)` and, if that is positive, moves just as far as its closed form says.
+
+A batch is learnt in one kernel call, in order, with the same bits as one pair at a time; the
+`Steps` it returns say what each pair did. Learners are mutable and belong to one thread; what they
+hand out is frozen. A gap that is not finite (or beyond all bounds) is refused: it changes nothing.
+"""
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from app.ranking import covariance as cov
+from app.ranking import kernels
+from app.ranking.arrays import Bytes, Dense, Floats, Integers, aligned, as_floats, frozen, owned
+from app.ranking.pairs import Pairs
+from app.ranking.sparse import (
+    SparseRows,
+    first_order_sparse,
+    score_sparse,
+    second_order_sparse,
+)
+
+#: The paper's settings for every data set (section 5.2).
+DEFAULT_C = 1e-5
+DEFAULT_GAMMA = 1e4
+
+#: Hyper-parameters and weights of pairs lie between these, so that no step can overflow.
+LEAST, MOST = 1e-12, 1e12
+
+#: The full covariance of more features would take over 16 MB and over 2 ms a step.
+MOST_FEATURES_FULL = 2_000
+MOST_FEATURES = 10_000_000
+
+#: A dense matrix, a `SparseRows`, or anything in CSR form such as scipy's `csr_array`.
+Rows: TypeAlias = Any
+
+
+class Steps(NamedTuple):
+    """What each pair of a batch did: its hinge loss before the step, and the outcome."""
+
+    loss: Floats
+    outcome: Bytes
+
+    @property
+    def stepped(self) -> int:
+        """How many pairs moved the model (an aggressive update)."""
+        return int(np.count_nonzero(self.outcome == kernels.STEPPED))
+
+    @property
+    def refused(self) -> int:
+        """How many pairs were refused; they changed nothing."""
+        return int(np.count_nonzero(self.outcome == kernels.REFUSED))
+
+
+class Batch(NamedTuple):
+    """A checked stream of gaps, `preferred[p_t] - other[o_t]`, that a kernel can trust."""
+
+    preferred: Rows
+    p: Integers
+    other: Rows
+    o: Integers
+    omega: Floats
+
+
+class LinearLearner:
+    """What all SOLAR learners share: weights, scoring, and the way a batch comes in."""
+
+    def __init__(self, n: int, weights: Floats | None = None) -> None:
+        if not 1 <= n <= MOST_FEATURES:
+            raise ValueError(f"n: expected 1 to {MOST_FEATURES} features, got {n}")
+        self.n = n
+        self._w = aligned(n)
+        if weights is not None:
+            self._w[:n] = _finite(weights, (n,), "weights")
+
+    @property
+    def weights(self) -> Floats:
+        """A frozen copy of `w`."""
+        return frozen(self._w[: self.n].copy())
+
+    def score(self, documents: Rows) -> Floats:
+        """`w·φ` of each document, in the order of the rows."""
+        rows = as_rows(documents, self.n)
+        scores = np.empty(rows.shape[0])
+        if isinstance(rows, SparseRows):
+            score_sparse(self._w, self.n, rows.indptr, rows.indices, rows.data, scores)
+        else:
+            kernels.score(self._w, self.n, rows.reshape(-1), scores)
+        return scores
+
+    def learn(self, gaps: Rows, weights: Floats | None = None) -> Steps:
+        """Learn from gaps, row by row; each may carry a weight `ω > 0`."""
+        rows = as_rows(gaps, self.n)
+        nothing = (
+            SparseRows.empty_row(self.n) if isinstance(rows, SparseRows) else np.zeros((1, self.n))
+        )
+        count = rows.shape[0]
+        omega = np.ones(count) if weights is None else _omega(weights, count)
+        return self._learn(Batch(rows, np.arange(count), nothing, np.zeros(count, np.int64), omega))
+
+    def learn_pairs(self, documents: Rows, pairs: Pairs) -> Steps:
+        """Learn from the pairs of one list, in their order."""
+        rows = as_rows(documents, self.n)
+        p, o = owned(pairs.preferred, np.int64), owned(pairs.other, np.int64)
+        if p.shape != o.shape or p.ndim != 1:
+            raise ValueError(f"pairs: expected as many others as preferred, got {o.size}, {p.size}")
+        for name, index in (("preferred", p), ("other", o)):
+            if not kernels.inside(index, rows.shape[0]):
+                raise ValueError(f"pairs: expected rows below {rows.shape[0]} as {name}")
+        return self._learn(Batch(rows, p, rows, o, _omega(pairs.weights, p.size)))
+
+    def _learn(self, batch: Batch) -> Steps:
+        steps = Steps(np.empty(batch.p.size), np.empty(batch.p.size, np.uint8))
+        if isinstance(batch.preferred, SparseRows):
+            self._learn_sparse(batch, steps)
+        else:
+            self._learn_dense(_flat(batch), steps)
+        return steps
+
+    def _learn_dense(self, batch: Batch, steps: Steps) -> None:
+        raise NotImplementedError
+
+    def _learn_sparse(self, batch: Batch, steps: Steps) -> None:  # noqa: ARG002
+        raise ValueError(f"sparse rows: expected dense rows, as {type(self).__name__} needs them")
+
+
+class SolarI(LinearLearner):
+    """First order, passive-aggressive: `λ = ℓ/(‖x‖² + 1/(2C))`, `w ← w + λx` (eqs. 5-6).
+
+    >>> learner = SolarI(n=2, C=0.5)
+    >>> learner.learn(np.array([[1.0, 0.0], [1.0, 0.0]])).loss
+    array([1. , 0.5])
+    >>> learner.weights
+    array([0.75, 0.  ])
+    """
+
+    def __init__(self, n: int, C: float = DEFAULT_C, *, weights: Floats | None = None) -> None:
+        super().__init__(n, weights)
+        self.C = _between(C, "C")
+        self._x = aligned(n) if n <= MOST_FEATURES_FULL else None
+
+    def _learn_dense(self, batch: Batch, steps: Steps) -> None:
+        self._x = aligned(self.n) if self._x is None else self._x
+        kernels.first_order(self._w, self.n, self.C, *batch, self._x, *steps)
+
+    def _learn_sparse(self, batch: Batch, steps: Steps) -> None:
+        first_order_sparse(self._w, self.n, self.C, *_sparse(batch), *steps)
+
+
+class SolarII(LinearLearner):
+    """Second order, full covariance: `s = Σx`, `β = x·s + γ`, `w ← w + (ℓ/β)s`, `Σ ← Σ - s sᵀ/β`.
+
+    Eqs. 8-9, only where `ℓ > 0`. `covariance` is the packed lower triangle, row by row; a learner
+    made from the `weights` and `covariance` of another goes on with the same bits.
+
+    >>> learner = SolarII(n=2, gamma=1.0)
+    >>> steps = learner.learn(np.array([[1.0, 0.0]]))
+    >>> learner.weights, learner.covariance
+    (array([0.5, 0. ]), array([0.5, 0. , 1. ]))
+    """
+
+    def __init__(
+        self,
+        n: int,
+        gamma: float = DEFAULT_GAMMA,
+        *,
+        weights: Floats | None = None,
+        covariance: Floats | None = None,
+    ) -> None:
+        if n > MOST_FEATURES_FULL:
+            raise ValueError(
+                f"n: expected at most {MOST_FEATURES_FULL} features with a full covariance, "
+                f"got {n}; a diagonal one takes {MOST_FEATURES}"
+            )
+        super().__init__(n, weights)
+        self.gamma = _between(gamma, "gamma")
+        triangle = cov.identity(n) if covariance is None else covariance
+        triangle = _finite(triangle, (cov.triangle_size(n),), "covariance")
+        if not (triangle[cov.diagonal(n)] > 0.0).all():
+            raise ValueError("covariance: expected a positive diagonal")
+        self._panels = cov.unpack(triangle, n)
+        self._u, self._x, self._s = aligned(n), aligned(n), aligned(n)
+
+    @property
+    def covariance(self) -> Floats:
+        """A frozen copy of Σ, as its packed lower triangle."""
+        kernels.settle(self._panels, self._u)
+        return frozen(cov.pack(self._panels, self.n))
+
+    def _learn_dense(self, batch: Batch, steps: Steps) -> None:
+        kernels.second_order(
+            self._w, self.n, self.gamma, self._panels, self._u, *batch, self._x, self._s, *steps
+        )
+
+
+class SolarIIDiagonal(LinearLearner):
+    """SOLAR-II with a diagonal Σ, for many features: `σ_k ← σ_k - (σ_k x_k)²/β`.
+
+    An approximation: it forgets how features go together. `variances` is the diagonal.
+
+    >>> learner = SolarIIDiagonal(n=2, gamma=1.0)
+    >>> steps = learner.learn(np.array([[1.0, 0.0]]))
+    >>> learner.weights, learner.variances
+    (array([0.5, 0. ]), array([0.5, 1. ]))
+    """
+
+    def __init__(
+        self,
+        n: int,
+        gamma: float = DEFAULT_GAMMA,
+        *,
+        weights: Floats | None = None,
+        variances: Floats | None = None,
+    ) -> None:
+        super().__init__(n, weights)
+        self.gamma = _between(gamma, "gamma")
+        self._sigma = aligned(n)
+        self._sigma[:n] = 1.0 if variances is None else _finite(variances, (n,), "variances")
+        if not (self._sigma[:n] > 0.0).all():
+            raise ValueError("variances: expected positive numbers")
+        self._scratch: tuple[Floats, Floats] | None = None
+
+    @property
+    def variances(self) -> Floats:
+        """A frozen copy of the diagonal of Σ."""
+        return frozen(self._sigma[: self.n].copy())
+
+    def _learn_dense(self, batch: Batch, steps: Steps) -> None:
+        self._scratch = self._scratch or (aligned(self.n), aligned(self.n))
+        kernels.second_order_diagonal(
+            self._w, self.n, self.gamma, self._sigma, *batch, *self._scratch, *steps
+        )
+
+    def _learn_sparse(self, batch: Batch, steps: Steps) -> None:
+        second_order_sparse(self._w, self.n, self.gamma, self._sigma, *_sparse(batch), *steps)
+
+
+def as_rows(rows: Rows, n: int) -> Dense | SparseRows:
+    """Rows that a kernel can walk: n columns, contiguous, float32 or float64; else ValueError."""
+    checked = SparseRows.checked(rows) if hasattr(rows, "indptr") else as_floats(rows)
+    if len(checked.shape) != 2:
+        raise ValueError(f"rows: expected two dimensions, got {len(checked.shape)}")
+    if checked.shape[1] != n:
+        raise ValueError(f"rows: expected {n} features, got {checked.shape[1]}")
+    return checked
+
+
+def _flat(batch: Batch) -> Batch:
+    return batch._replace(preferred=batch.preferred.reshape(-1), other=batch.other.reshape(-1))
+
+
+def _sparse(batch: Batch) -> tuple[Any, ...]:
+    a, b = batch.preferred, batch.other
+    return (
+        *(a.indptr, a.indices, a.data, batch.p),
+        *(b.indptr, b.indices, b.data, batch.o),
+        batch.omega,
+    )
+
+
+def _omega(weights: Floats, count: int) -> Floats:
+    omega = owned(weights, np.float64)
+    if omega.shape != (count,):
+        raise ValueError(f"weights: expected {count} values, got shape {omega.shape}")
+    if not kernels.fitting(omega, LEAST, MOST):
+        raise ValueError(f"weights: expected values from {LEAST} to {MOST}")
+    return omega
+
+
+def _finite(values: Floats, shape: tuple[int, ...], name: str) -> Floats:
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name}: expected finite numbers")
+    return array + 0.0  # no negative zero: a sum never makes one, so bits stay comparable
+
+
+def _between(value: float, name: str) -> float:
+    if not LEAST <= value <= MOST:
+        raise ValueError(f"{name}: expected a value from {LEAST} to {MOST}, got {value}")
+    return float(value)
