@@ -42,10 +42,11 @@ clean: ## remove the environment and everything compiled
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find app tests benchmarks -name __pycache__ -exec rm -rf {} +
 
-$(BIN)/python: tools/venv.sh
+$(VENV)/.made: tools/venv.sh
 	sh tools/venv.sh $(VENV)
+	@touch $@
 
-$(VENV)/.run: $(BIN)/python requirements/build.txt requirements/run.txt pyproject.toml
+$(VENV)/.run: $(VENV)/.made requirements/build.txt requirements/run.txt pyproject.toml
 	$(PIP) --require-hashes -r requirements/build.txt -r requirements/run.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +21,7 @@ class NaiveSolarI:
         self.w = np.zeros(self.n)
 
     def step(self, x: Floats, omega: float = 1.0) -> float:
-        loss = max(0.0, 1.0 - self.w @ x)
+        loss = max(0.0, 1.0 - float(self.w @ x))
         if x.any():
             self.w = self.w + loss / (x @ x + 1.0 / (2.0 * omega * self.C)) * x
         return loss
@@ -38,10 +38,10 @@ class NaiveSolarII:
         self.w, self.sigma = np.zeros(self.n), np.eye(self.n)
 
     def step(self, x: Floats, omega: float = 1.0) -> float:
-        loss = max(0.0, 1.0 - self.w @ x)
+        loss = max(0.0, 1.0 - float(self.w @ x))
         if loss > 0.0:
             s = self.sigma @ x
-            beta = x @ s + self.gamma / omega
+            beta = float(x @ s) + self.gamma / omega
             self.w = self.w + loss / beta * s
             self.sigma = self._shrunk(s, beta)
         return loss
@@ -70,7 +70,8 @@ def discount(rank: int, name: str) -> float:
 
 def ndcg(labels: Sequence[float], k: int | None = None, name: str = "standard") -> float:
     def dcg(ordered: Sequence[float]) -> float:
-        return sum((2.0**l - 1.0) * discount(r, name) for r, l in enumerate(ordered[:k], start=1))
+        ranked = enumerate(ordered[:k], start=1)
+        return math.fsum((2.0**label - 1.0) * discount(rank, name) for rank, label in ranked)
 
     ideal = dcg(sorted(labels, reverse=True))
     return dcg(labels) / ideal if ideal else 0.0
@@ -84,7 +85,7 @@ def average_precision(labels: Sequence[float]) -> float:
 def click_pairs(clicks: Sequence[int], shown: int, strategy: str) -> list[tuple[int, int]]:
     """All (clicked, unclicked) by the definitions of Joachims et al., filtered from all pairs."""
     clicked = set(clicks)
-    keep = {
+    keep: Callable[[int, int], bool] = {
         "click-skip-above": lambda c, u: u < c,
         "last-click-skip-above": lambda c, u: u < c and c == clicks[-1],
         "click-skip-previous": lambda c, u: u == c - 1,

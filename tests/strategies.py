@@ -50,5 +50,5 @@ def lists(draw: st.DrawFn) -> tuple[Any, Pairs]:
 
 def labels(most: int = 30) -> st.SearchStrategy[Any]:
     """Labels of a list, whole or not."""
-    label = st.one_of(st.sampled_from([0.0, 0.0, 1.0, 2.0]), st.floats(0.0, 30.0))
+    label = st.one_of(st.sampled_from([0.0, 0.0, 1.0, 2.0]), st.floats(2.0**-10, 30.0))
     return arrays.arrays(np.float64, st.integers(1, most), elements=label)

@@ -14,7 +14,7 @@ Dense: TypeAlias = NDArray[np.floating[Any]]
 def aligned(size: int) -> Floats:
     """Zeros for a kernel: `size` rounded up to a multiple of 8, on a 64-byte boundary.
 
-    A vector that crosses a cache line costs a quarter of SOLAR-II's speed at n = 46.
+    Vectors that cross cache lines cost a tenth of SOLAR-II's speed at n = 46.
 
     >>> aligned(3)
     array([0., 0., 0., 0., 0., 0., 0., 0.])

@@ -1,0 +1,54 @@
+"""Prints a digest of everything a fold may compute, for `test_bits.py` to compare between CPUs.
+
+The input is made of exact operations only, so that a difference is a difference of ours.
+"""
+
+import hashlib
+import sys
+
+import numpy as np
+
+from app.ranking import measures, online, pairs, serving
+from app.ranking.online import JudgedQuery, Pairwise
+from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal
+from app.ranking.sparse import SparseRows
+
+
+def sparse(rows: np.ndarray) -> SparseRows:
+    """Dense rows as CSR."""
+    where = np.nonzero(rows)
+    starts = np.concatenate([[0], np.cumsum(np.count_nonzero(rows, axis=1))])
+    return SparseRows(rows.shape, starts, where[1], rows[where])
+
+
+def main() -> None:
+    """Learn, score, rank and measure at several widths; print one digest."""
+    digest = hashlib.blake2b()
+    for n in (1, 7, 46, 137):
+        rng = np.random.default_rng(n)
+        documents = rng.random((40, n)).astype(np.float32)
+        documents[documents < 0.3] = 0.0
+        labels = rng.integers(0, 5, 40) + 0.5 * rng.integers(0, 2, 40)
+        ordered = pairs.from_labels(labels)
+        learners: list[LinearLearner] = [
+            SolarI(n, 0.1), SolarII(n, 10.0), SolarIIDiagonal(n, 10.0),
+        ]  # fmt: skip
+        for learner in learners:
+            digest.update(learner.learn_pairs(documents, ordered).loss.tobytes())
+            digest.update(learner.weights.tobytes())
+            scores = learner.score(documents)
+            digest.update(scores.tobytes())
+            digest.update(np.array(measures.quality(labels[serving.order(scores)])).tobytes())
+        digest.update(learners[1].covariance.tobytes())  # type: ignore[attr-defined]
+        digest.update(learners[2].variances.tobytes())  # type: ignore[attr-defined]
+        for learner in (SolarI(n, 0.1), SolarIIDiagonal(n, 10.0)):
+            learner.learn_pairs(sparse(documents), ordered)
+            digest.update(learner.weights.tobytes() + learner.score(sparse(documents)).tobytes())
+        queries = [JudgedQuery(labels[at::4], documents[at::4]) for at in range(4)]
+        played = online.play(Pairwise(SolarII(n)), queries, np.random.default_rng(0))
+        digest.update(np.array(list(played)).tobytes())
+    sys.stdout.write(digest.hexdigest() + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""A replay must be bit-equal on any CPU: the same digest whatever the libraries believe theirs is.
+
+BLAS is told to be another CPU's, the C library to have no FMA and no AVX2, and the kernels are
+compiled for the oldest CPU of this architecture, which cannot fuse a product into a sum.
+"""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app.ranking import kernels, measures, sparse
+from app.ranking.baselines import committee, pamir, perceptron, prank
+
+OLDEST = {"x86_64": "x86-64", "AMD64": "x86-64"}.get(platform.machine(), "generic")
+
+CPUS: list[Mapping[str, str]] = [
+    {"OPENBLAS_CORETYPE": "Haswell"},
+    {"OPENBLAS_CORETYPE": "SkylakeX"},
+    {"OPENBLAS_CORETYPE": "Prescott"},
+    {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-AVX2"},
+    {"NUMBA_CPU_NAME": OLDEST, "NUMBA_CPU_FEATURES": ""},
+]
+
+
+def digest(environment: Mapping[str, str]) -> str:
+    command = [sys.executable, "-m", "tests.bits"]
+    ran = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(r"[0-9a-f]{128}\n", ran.stdout)
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def here() -> str:
+    return digest({})
+
+
+@pytest.mark.parametrize("environment", CPUS, ids=lambda some: "-".join(some.values()))
+def test_the_bits_are_the_same_under(environment: Mapping[str, str], here: str) -> None:
+    assert digest(environment) == here
+
+
+def test_kernels_run_on_one_thread_without_fastmath() -> None:
+    modules = (kernels, sparse, measures, committee, pamir, perceptron, prank)
+    compiled = [value for module in modules for value in vars(module).values() if is_kernel(value)]
+    assert kernels.second_order in compiled
+    for kernel in compiled:
+        assert not kernel.targetoptions.get("fastmath")
+        assert not kernel.targetoptions.get("parallel")
+
+
+def is_kernel(value: Any) -> bool:
+    return hasattr(value, "targetoptions")

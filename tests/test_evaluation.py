@@ -1,0 +1,216 @@
+"""Algorithm 1 and `solar evaluate`, as a user meets them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app import evaluation
+from app.evaluation import ALGORITHMS, BASELINES, PUBLISHED, Experiment
+from app.letor import JudgedData
+from app.ranking import online
+from app.ranking.online import JudgedQuery, Pairwise
+from app.ranking.solar import SolarI, SolarII
+from app.world import World
+from tests import oracles
+
+SMALL = World(features=6, queries=60, documents=8)
+
+
+def solar(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "app", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def world(seed: int = 0, size: World = SMALL) -> list[JudgedQuery]:
+    return size.draw(np.random.default_rng(seed))[1]
+
+
+def as_letor(queries: list[JudgedQuery]) -> str:
+    lines = []
+    for at, query in enumerate(queries):
+        for label, document in zip(query.labels, query.documents, strict=True):
+            features = " ".join(f"{k}:{value!r}" for k, value in enumerate(document.tolist(), 1))
+            lines.append(f"{label:g} qid:{at} {features}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("judged") / "world.txt"
+    path.write_text(as_letor(world()))
+    return path
+
+
+def test_the_whole_loop_is_what_a_plain_implementation_does() -> None:
+    queries = world()
+    learner = SolarII(6)
+    played = list(online.play(Pairwise(learner), queries, np.random.default_rng(5)))
+    rng, naive = np.random.default_rng(5), oracles.NaiveSolarII(6)
+    for at, quality in zip(rng.permutation(len(queries)), played, strict=True):
+        documents, labels = queries[at].documents.astype(float), queries[at].labels
+        served = labels[oracles.ranking((documents @ naive.w).tolist())].tolist()
+        assert quality.ndcg_10 == pytest.approx(oracles.ndcg(served, 10), abs=1e-12)
+        assert quality.map == pytest.approx(oracles.average_precision(served), abs=1e-12)
+        pairs = oracles.label_pairs(labels.tolist())
+        for pair in rng.permutation(len(pairs)):
+            i, j = pairs[pair]
+            naive.step(documents[i] - documents[j])
+    np.testing.assert_allclose(learner.weights, naive.w, atol=1e-12)
+
+
+def test_a_query_is_measured_before_it_is_learnt_from() -> None:
+    query = JudgedQuery(np.array([0.0, 1.0]), np.array([[0.0], [1.0]]))
+    first, second = online.play(Pairwise(SolarI(1)), [query, query], np.random.default_rng(0))
+    assert first.map == 0.5
+    assert second.map == 1.0
+
+
+def test_the_hidden_utility_of_a_world_is_found() -> None:
+    u, queries = World(noise=0.0).draw(np.random.default_rng(2))
+    learner = SolarII(20, gamma=1.0)
+    played = list(online.play(Pairwise(learner), queries, np.random.default_rng(2)))
+    w = learner.weights
+    assert w @ u / np.linalg.norm(w) > 0.97
+    assert online.mean(played[-100:]).ndcg_10 > 0.95 > online.mean(played[:1]).ndcg_10
+
+
+def test_every_algorithm_beats_chance_on_a_world() -> None:
+    data = JudgedData(6, world())
+    chance = online.mean(
+        [
+            quality
+            for seed in range(3)
+            for quality in online.play(Idle(), data.queries, np.random.default_rng(seed))
+        ]
+    )
+    experiment = Experiment(algorithms=ALGORITHMS + BASELINES, permutations=2)
+    for row in evaluation.run(experiment, data, progress=False):
+        assert row.mean.ndcg_10 > chance.ndcg_10 + 0.1, row.algorithm
+
+
+class Idle:
+    """Learns nothing: its documents stay in the order submitted."""
+
+    def score(self, documents: object) -> oracles.Floats:
+        return np.zeros(len(documents))  # type: ignore[arg-type]
+
+    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
+        pass
+
+
+def test_the_table_is_printed_for_people(judged: Path) -> None:
+    ran = solar("evaluate", str(judged), "--permutations", "3", "--compare")
+    assert ran.returncode == 0, ran.stderr
+    head, columns, *rows = ran.stdout.splitlines()
+    assert head == "60 queries, 480 documents, 6 features"
+    assert columns.split() == ["NDCG@1", "NDCG@5", "NDCG@10", "NDCG", "MAP"]
+    assert [row.split()[0] for row in rows] == [*BASELINES, "solar-i", "solar-ii"]
+    assert all(row.count("±") == 5 for row in rows)
+
+
+def test_json_is_one_object_a_line(judged: Path) -> None:
+    ran = solar("evaluate", str(judged), "--permutations", "3", "--json", "--seed", "4")
+    assert ran.returncode == 0, ran.stderr
+    first, second = map(json.loads, ran.stdout.splitlines())
+    assert (first["algorithm"], second["algorithm"]) == ("solar-i", "solar-ii")
+    for row in (first, second):
+        assert list(row) == [
+            "algorithm", "queries", "ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map",
+        ]  # fmt: skip
+        assert row["queries"] == 60
+        assert set(row["map"]) == {"mean", "std"}
+        assert 0.0 < row["map"]["std"] < row["map"]["mean"] < 1.0
+
+
+def test_the_same_seed_gives_the_same_figures(judged: Path) -> None:
+    command = ("evaluate", str(judged), "--algorithm", "solar-ii", "--permutations", "2", "--json")
+    once, again = solar(*command, "--seed", "7"), solar(*command, "--seed", "7")
+    other = solar(*command, "--seed", "8")
+    assert once.stdout == again.stdout != other.stdout
+
+
+def test_mean_and_deviation_are_taken_over_permutations() -> None:
+    data = JudgedData(6, world())
+    (row,) = evaluation.run(Experiment(("solar-i",), permutations=4), data, progress=False)
+    means = [
+        online.mean(
+            list(online.play(Pairwise(SolarI(6)), data.queries, np.random.default_rng([0, at])))
+        ).map
+        for at in range(4)
+    ]
+    assert row.mean.map == pytest.approx(np.mean(means))
+    assert row.std.map == pytest.approx(np.std(means, ddof=1))
+
+
+def test_one_permutation_has_no_deviation() -> None:
+    data = JudgedData(6, world())
+    (row,) = evaluation.run(Experiment(("solar-i",), permutations=1), data, progress=False)
+    assert row.std == (0.0,) * 5
+
+
+def test_published_figures_stand_beneath_ours() -> None:
+    queries = world(size=World(features=46, queries=784, documents=3))
+    data = JudgedData(46, queries)
+    rows = list(evaluation.run(Experiment(permutations=1), data, progress=False))
+    assert rows[1].published == PUBLISHED[784, 46]["solar-ii"] == (0.3594, 0.4680, 0.5107)
+    text = evaluation.table(rows)
+    assert "  published           0.3594            0.4680            0.5107\n" in text + "\n"
+    assert f"{rows[1].mean.ndcg_1 - 0.3594:+.4f}" in text
+
+
+def test_letors_discount_is_taken_by_name(judged: Path) -> None:
+    command = ("evaluate", str(judged), "--permutations", "1", "--json")
+    standard, letor = solar(*command), solar(*command, "--discount", "letor")
+    assert solar(*command, "--discount", "standard").stdout == standard.stdout != letor.stdout
+
+
+def test_wide_data_is_evaluated_sparsely(tmp_path: Path) -> None:
+    wide = as_letor(world()).replace(" 6:", " 600000:")
+    (tmp_path / "wide.txt").write_text(wide)
+    command = ("evaluate", "wide.txt", "--permutations", "1")
+    ran = solar(
+        *command, "--algorithm", "solar-i", "--algorithm", "solar-ii-diagonal", cwd=tmp_path
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "600000 features" in ran.stdout
+    ran = solar(*command, "--algorithm", "solar-ii", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr == (
+        "solar: solar-ii: expected at most 2000 features, got 600000; "
+        "solar-i and solar-ii-diagonal take more\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate", "gone.txt"], "solar: gone.txt: No such file or directory\n"),
+        (["evaluate", "--world", "--C", "0"], "solar: C: expected a value from 1e-12"),
+        (["evaluate", "--world", "--gamma", "nan"], "solar: gamma: expected a value from 1e-12"),
+        (["evaluate", "--world", "--permutations", "0"], "expected a whole number from 1, got '0'"),
+        (["evaluate", "--world", "--algorithm", "best"], "invalid choice: 'best'"),
+        (["evaluate"], "one of the arguments FILE --world is required"),
+        ([], "the following arguments are required: COMMAND"),
+    ],
+)
+def test_wrong_commands_get_one_clear_line(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    ran = solar(*arguments, cwd=tmp_path)
+    assert ran.returncode == 2
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout == ""
+
+
+def test_a_malformed_line_stops_the_command(tmp_path: Path) -> None:
+    (tmp_path / "bad.txt").write_text("1 qid:1 1:1\n0 qid:1 1:x\n")
+    ran = solar("evaluate", "bad.txt", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr == (
+        "solar: bad.txt:2: expected a finite float32 as value of feature 1, got 'x'\n"
+    )

@@ -1,0 +1,71 @@
+"""Pairs from labels and clicks, in the contract's order."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.ranking.pairs import STRATEGIES, Pairs, from_clicks, from_labels
+from tests.oracles import click_pairs, label_pairs
+from tests.strategies import labels
+
+
+def listed(pairs: Pairs) -> list[tuple[int, int]]:
+    return list(zip(pairs.preferred.tolist(), pairs.other.tolist(), strict=True))
+
+
+@given(labels())
+def test_labels_give_every_ordered_pair_row_by_row(some: Any) -> None:
+    assert listed(from_labels(some)) == label_pairs(some.tolist())
+
+
+@given(st.integers(1, 12).flatmap(lambda d: st.tuples(st.lists(st.integers(0, d - 1)), st.just(d))))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_clicks_give_the_pairs_of_their_strategy(
+    strategy: str, drawn: tuple[list[int], int]
+) -> None:
+    clicks, shown = drawn
+    assert listed(from_clicks(clicks, shown, strategy)) == click_pairs(clicks, shown, strategy)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [  # a list of six, clicked at 4 first and then at 1
+        ("click-skip-above", [(1, 0), (4, 0), (4, 2), (4, 3)]),
+        ("last-click-skip-above", [(1, 0)]),
+        ("click-skip-previous", [(1, 0), (4, 3)]),
+        ("click-no-click-next", [(1, 2), (4, 5)]),
+    ],
+)
+def test_the_strategies_by_example(strategy: str, expected: list[tuple[int, int]]) -> None:
+    assert listed(from_clicks([4, 1], 6, strategy)) == expected
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_nothing_follows_from_no_click_or_all_clicked(strategy: str) -> None:
+    assert len(from_clicks([], 5, strategy)) == 0
+    assert len(from_clicks([2, 0, 1], 3, strategy)) == 0
+    assert len(from_clicks([0], 1, strategy)) == 0
+
+
+def test_the_last_document_has_no_next() -> None:
+    assert listed(from_clicks([2], 3, "click-no-click-next")) == []
+
+
+def test_unknown_strategies_and_positions_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"strategy: expected one of click-skip-above, .*'best'"):
+        from_clicks([0], 2, "best")
+    for position in (-1, 2):
+        with pytest.raises(ValueError, match=f"clicks: expected positions below 2, got {position}"):
+            from_clicks([position], 2)
+
+
+def test_shuffling_keeps_each_pair_with_its_weight() -> None:
+    pairs = Pairs(np.arange(9), np.arange(9) + 1, np.arange(9) / 10)
+    shuffled = pairs.shuffled(np.random.default_rng(3))
+    assert shuffled.preferred.tolist() != pairs.preferred.tolist()
+    assert sorted(shuffled.preferred.tolist()) == pairs.preferred.tolist()
+    assert (shuffled.other == shuffled.preferred + 1).all()
+    assert (shuffled.weights == shuffled.preferred / 10).all()

@@ -1,0 +1,84 @@
+"""The walls of the house: which room may import what."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import app
+
+HOUSE = Path(app.__file__).parent
+
+#: What pure mathematics may take from the standard library: nothing with IO, clocks or chance.
+PURE = {"collections", "dataclasses", "decimal", "functools", "math", "operator", "sys", "typing"}
+STANDARD = set(sys.stdlib_module_names)
+
+#: Room → what it may import, by prefix. A room is a module or a package of `app`.
+ROOMS: dict[str, set[str]] = {
+    "app": set(),
+    "app.errors": STANDARD,
+    "app.ranking": {"app.ranking", "llvmlite", "numba", "numpy", "scipy", *PURE},
+    "app.letor": {"app.errors", "app.ranking", "numpy", *STANDARD},
+    "app.world": {"app.ranking", "numpy", *STANDARD},
+    "app.evaluation": {"app.errors", "app.letor", "app.ranking", "numpy", "tqdm", *STANDARD},
+    "app.__main__": {"app", "numpy", *STANDARD},
+}
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(HOUSE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "rooms are named in full"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def breaches(module: str, source: str) -> list[str]:
+    room = max((room for room in ROOMS if within(module, room)), key=len)
+    allowed = ROOMS[room]
+    return [name for name in imports(source) if not any(within(name, one) for one in allowed)]
+
+
+def within(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+@pytest.mark.parametrize("path", sorted(HOUSE.rglob("*.py")), ids=module_of)
+def test_a_room_imports_only_what_it_may(path: Path) -> None:
+    assert breaches(module_of(path), path.read_text()) == []
+
+
+def test_every_room_has_its_rule() -> None:
+    assert {
+        module_of(path) for path in HOUSE.iterdir() if path.suffix == ".py" and path.stem[0] != "_"
+    } <= set(ROOMS)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("app.ranking.solar", "import time"),
+        ("app.ranking.solar", "from app.letor import read"),
+        ("app.ranking.baselines.pamir", "from pathlib import Path"),
+        ("app.ranking.kernels", "def f():\n    import random"),
+        ("app.errors", "import numpy"),
+        ("app.letor", "from app import evaluation"),
+    ],
+)
+def test_a_planted_breach_is_found(module: str, source: str) -> None:
+    assert len(breaches(module, source)) == 1
+
+
+def test_the_core_draws_no_global_randomness() -> None:
+    for path in (HOUSE / "ranking").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "np.random":
+                assert node.attr == "Generator", f"{path}:{node.lineno}"
