@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.optimize import minimize
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from app.ranking.covariance import square
 from app.ranking.kernels import PASSIVE, REFUSED, STEPPED
@@ -348,6 +348,21 @@ def test_a_gap_that_would_swallow_the_covariance_is_refused(make: Any) -> None:
     assert state_of(learner) == state_of(untouched)
 
 
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("knob", [1e-12, 1e12])
+def test_the_most_extreme_model_takes_the_most_extreme_gap(make: Any, knob: float) -> None:
+    extreme: dict[str, Any] = {"weights": np.array([-1e100, 1e100])}
+    if make is SolarII:
+        extreme["covariance"] = np.array([1e12, 1e12, 1e12])
+    if make is SolarIIDiagonal:
+        extreme["variances"] = np.array([1e12, 1e12])
+    learner = make(2, knob, **extreme)
+    gaps = np.array([[1e49, -1e49], [-1e49, 1e-49], [1e-300, 1.0], [3e38, -3e38]])
+    for _ in range(3):
+        learner.learn(np.vstack([gaps, -gaps]), np.array([1e-12, 1e12] * 4))
+        assert all(np.isfinite(np.frombuffer(part)).all() for part in state_of(learner))
+
+
 @given(
     st.lists(
         st.lists(st.floats(width=32, allow_nan=True), min_size=3, max_size=3),
@@ -379,7 +394,10 @@ def test_whatever_comes_the_model_stays_finite(rows: list[list[float]], knob: fl
         (lambda: SolarI(3, np.nan), "C: expected a value from 1e-12"),
         (lambda: SolarII(3, 0.0), "gamma: expected a value from 1e-12"),
         (lambda: SolarII(2001), "n: expected at most 2000 features with a full covariance"),
-        (lambda: SolarI(3, weights=np.array([1.0, np.nan, 0.0])), "weights: expected finite"),
+        (lambda: SolarI(3, weights=np.array([1.0, np.nan, 0.0])), "weights: expected numbers from"),
+        (lambda: SolarI(3, weights=np.array([1.0, 1e101, 0.0])), "weights: expected numbers from"),
+        (lambda: SolarII(1, covariance=np.array([1e13])), "covariance: expected numbers from"),
+        (lambda: SolarIIDiagonal(1, variances=np.array([np.inf])), "variances: expected numbers"),
         (lambda: SolarI(3, weights=np.ones(4)), r"weights: expected shape \(3,\), got \(4,\)"),
         (lambda: SolarII(2, covariance=np.ones(4)), r"covariance: expected shape \(3,\)"),
         (lambda: SolarII(2, covariance=np.array([1.0, 0.0, 0.0])), "covariance: expected a posit"),
@@ -392,6 +410,7 @@ def test_whatever_comes_the_model_stays_finite(rows: list[list[float]], knob: fl
         (lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(0, 2)])), "below 2 as other"),
         (lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(-1, 0)])), "2 as preferred"),
         (lambda: SolarII(3).learn(csr_array(np.ones((1, 3)))), "SolarII needs them"),
+        (lambda: SolarI(3).learn(csc_array(np.ones((3, 3)))), "expected them in CSR form, got csc"),
     ],
 )
 def test_what_cannot_be_is_said_clearly(wrong: Any, message: str) -> None:

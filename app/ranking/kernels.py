@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from app.ranking.lanes import fill, inlined, kernel, load, store, total, totals
+from app.ranking.lanes import fill, inlined, kernel, load, spread, store, total, totals
 
 PASSIVE, STEPPED, REFUSED = 0, 1, 2
 
@@ -114,34 +114,40 @@ def first_order(
                 store(w, k, load(w, k) + step * load(x, k))
 
 
+@inlined
+def settled(panels: Array, at: int, ui: Any, uj: Any) -> Any:
+    """Four elements of a row of `Σ - u uᵀ`, written back."""
+    row = load(panels, at) - ui * uj
+    store(panels, at, row)
+    return row
+
+
 @kernel
 def multiply(panels: Array, u: Array, x: Array, s: Array) -> None:
-    """`Σ ← Σ - u uᵀ` and `s = Σx` in one pass over the panels (see `covariance.py`)."""
-    start = 0
+    """`Σ ← Σ - u uᵀ` and `s = Σx` in one pass over the panels (see `covariance.py`).
+
+    A block below the diagonal stands for its mirror image too: its rows are multiplied into the
+    four sums, its columns into `s`. The diagonal block is whole, and its columns will do.
+    """
+    row0 = 0
     for i in range(0, x.shape[0], 4):
-        length = i + 4
-        row0, row1, row2, row3 = start, start + length, start + 2 * length, start + 3 * length
-        u0, u1, u2, u3 = fill(u[i]), fill(u[i + 1]), fill(u[i + 2]), fill(u[i + 3])
-        x0, x1, x2, x3 = fill(x[i]), fill(x[i + 1]), fill(x[i + 2]), fill(x[i + 3])
+        row1, row2, row3 = row0 + i + 4, row0 + 2 * (i + 4), row0 + 3 * (i + 4)
+        u0, u1, u2, u3 = spread(u, i), spread(u, i + 1), spread(u, i + 2), spread(u, i + 3)
+        x0, x1, x2, x3 = spread(x, i), spread(x, i + 1), spread(x, i + 2), spread(x, i + 3)
         sum0 = sum1 = sum2 = sum3 = fill(0.0)
-        for j in range(0, length, 4):
+        for j in range(0, i, 4):
             uj, xj = load(u, j), load(x, j)
-            v0 = load(panels, row0 + j) - u0 * uj
-            v1 = load(panels, row1 + j) - u1 * uj
-            v2 = load(panels, row2 + j) - u2 * uj
-            v3 = load(panels, row3 + j) - u3 * uj
-            store(panels, row0 + j, v0)
-            store(panels, row1 + j, v1)
-            store(panels, row2 + j, v2)
-            store(panels, row3 + j, v3)
-            column = (v0 * x0 + v1 * x1) + (v2 * x2 + v3 * x3)
-            if j < i:  # below the diagonal block: this block stands for its mirror image too
-                sum0, sum1 = sum0 + v0 * xj, sum1 + v1 * xj
-                sum2, sum3 = sum2 + v2 * xj, sum3 + v3 * xj
-                store(s, j, load(s, j) + column)
-            else:
-                store(s, i, totals(sum0, sum1, sum2, sum3) + column)
-        start += 4 * length
+            v0, v1 = settled(panels, row0 + j, u0, uj), settled(panels, row1 + j, u1, uj)
+            v2, v3 = settled(panels, row2 + j, u2, uj), settled(panels, row3 + j, u3, uj)
+            sum0, sum1 = sum0 + v0 * xj, sum1 + v1 * xj
+            sum2, sum3 = sum2 + v2 * xj, sum3 + v3 * xj
+            store(s, j, load(s, j) + ((v0 * x0 + v1 * x1) + (v2 * x2 + v3 * x3)))
+        ui = load(u, i)
+        v0, v1 = settled(panels, row0 + i, u0, ui), settled(panels, row1 + i, u1, ui)
+        v2, v3 = settled(panels, row2 + i, u2, ui), settled(panels, row3 + i, u3, ui)
+        column = (v0 * x0 + v1 * x1) + (v2 * x2 + v3 * x3)
+        store(s, i, totals(sum0, sum1, sum2, sum3) + column)
+        row0 += 4 * (i + 4)
 
 
 @inlined

@@ -23,9 +23,10 @@ if "scipy.linalg" not in sys.modules:
     # numba looks for scipy's BLAS at its first compilation, a quarter of a second that the kernels,
     # which must never call BLAS, do not owe: tell it that there is none, then take that back.
     sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
-    import numba.np.arraymath
-
-    del sys.modules["scipy.linalg"]
+    try:
+        import numba.np.arraymath
+    finally:
+        del sys.modules["scipy.linalg"]
 
 WIDTH = 4
 
@@ -74,6 +75,13 @@ def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any
     return builder.gep(data, [index])
 
 
+def _broadcast(builder: Any, number: Any) -> Any:
+    value = ir.Constant(VECTOR, ir.Undefined)
+    for lane in range(WIDTH):
+        value = builder.insert_element(value, number, _lane(lane))
+    return value
+
+
 def _widened(builder: Any, value: Any, to: Any) -> Any:
     return value if value.type == to else builder.fpext(value, to)
 
@@ -111,12 +119,20 @@ def fill(typing_context: Any, number: Any) -> Any:
     """The same number in all four lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = ir.Constant(VECTOR, ir.Undefined)
-        for lane in range(WIDTH):
-            value = builder.insert_element(value, arguments[0], _lane(lane))
-        return value
+        return _broadcast(builder, arguments[0])
 
     return LANES(types.float64), generate
+
+
+@intrinsic
+def spread(typing_context: Any, array: Any, index: Any) -> Any:
+    """`array[index]` in all four lanes; spares what numba does in case an index is negative."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _address(context, builder, signature.args[0], *arguments)
+        return _broadcast(builder, builder.load(address))
+
+    return LANES(array, types.intp), generate
 
 
 @intrinsic

@@ -47,12 +47,14 @@ def from_labels(labels: Floats) -> Pairs:
 
 def click_skip_above(clicks: Sequence[int], shown: int) -> list[tuple[int, int]]:
     """Each clicked document, top down, over each unclicked one above it, top down."""
-    return [(c, u) for c in sorted(set(clicks)) for u in range(c) if u not in set(clicks)]
+    clicked = set(clicks)
+    return [(c, u) for c in sorted(clicked) for u in range(c) if u not in clicked]
 
 
 def last_click_skip_above(clicks: Sequence[int], shown: int) -> list[tuple[int, int]]:
     """The document clicked last in time over each unclicked one above it, top down."""
-    return [(c, u) for c in clicks[-1:] for u in range(c) if u not in set(clicks)]
+    clicked = set(clicks)
+    return [(c, u) for c in clicks[-1:] for u in range(c) if u not in clicked]
 
 
 def click_skip_previous(clicks: Sequence[int], shown: int) -> list[tuple[int, int]]:

@@ -27,8 +27,10 @@ from app.ranking.sparse import (
 DEFAULT_C = 1e-5
 DEFAULT_GAMMA = 1e4
 
-#: Hyper-parameters and weights of pairs lie between these, so that no step can overflow.
+#: Hyper-parameters and weights of pairs lie between these, variances below the upper one, a model's
+#: own weights within ±LARGEST_WEIGHT: so no step can overflow.
 LEAST, MOST = 1e-12, 1e12
+LARGEST_WEIGHT = 1e100
 
 #: With so many features a full covariance takes 16 MB and a step 0.8 ms.
 MOST_FEATURES_FULL = 2_000
@@ -74,7 +76,7 @@ class LinearLearner:
         self.n = n
         self._w = aligned(n)
         if weights is not None:
-            self._w[:n] = _finite(weights, (n,), "weights")
+            self._w[:n] = _bounded(weights, (n,), "weights", LARGEST_WEIGHT)
 
     @property
     def weights(self) -> Floats:
@@ -178,7 +180,7 @@ class SolarII(LinearLearner):
         super().__init__(n, weights)
         self.gamma = _between(gamma, "gamma")
         triangle = cov.identity(n) if covariance is None else covariance
-        triangle = _finite(triangle, (cov.triangle_size(n),), "covariance")
+        triangle = _bounded(triangle, (cov.triangle_size(n),), "covariance", MOST)
         if not (triangle[cov.diagonal(n)] > 0.0).all():
             raise ValueError("covariance: expected a positive diagonal")
         self._panels = cov.unpack(triangle, n)
@@ -218,7 +220,7 @@ class SolarIIDiagonal(LinearLearner):
         super().__init__(n, weights)
         self.gamma = _between(gamma, "gamma")
         self._sigma = aligned(n)
-        self._sigma[:n] = 1.0 if variances is None else _finite(variances, (n,), "variances")
+        self._sigma[:n] = 1.0 if variances is None else _bounded(variances, (n,), "variances", MOST)
         if not (self._sigma[:n] > 0.0).all():
             raise ValueError("variances: expected positive numbers")
         self._scratch: tuple[Floats, Floats] | None = None
@@ -270,12 +272,12 @@ def _omega(weights: Floats, count: int) -> Floats:
     return omega
 
 
-def _finite(values: Floats, shape: tuple[int, ...], name: str) -> Floats:
+def _bounded(values: Floats, shape: tuple[int, ...], name: str, most: float) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if array.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name}: expected finite numbers")
+    if not (np.abs(array) <= most).all():
+        raise ValueError(f"{name}: expected numbers from {-most} to {most}")
     return array + 0.0  # no negative zero: a sum never makes one, so bits stay comparable
 
 

@@ -34,6 +34,9 @@ class SparseRows:
     @classmethod
     def checked(cls, rows: Any) -> "SparseRows":
         """Any CSR matrix as rows a kernel can trust; ValueError says what is wrong with it."""
+        layout = getattr(rows, "format", "csr")
+        if layout != "csr":
+            raise ValueError(f"sparse rows: expected them in CSR form, got {layout}")
         indptr, indices = owned(rows.indptr, np.int64), owned(rows.indices, np.int64)
         data = as_floats(rows.data)
         count, columns = rows.shape

@@ -1,0 +1,31 @@
+"""The report: `python -m benchmarks [SECTION ...]`, all sections if none is named.
+
+A goal that is missed is said in the summary and changes nothing in the exit code: machines are
+noisy, and this is a report, not a test.
+"""
+
+import argparse
+import time
+
+from benchmarks import kernels, peers, report, start
+
+SECTIONS = {"kernels": kernels.run, "peers": peers.run, "start": start.run}
+
+
+def main() -> None:
+    """Run the sections named on the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("section", nargs="*", help=f"one of {', '.join(SECTIONS)}")
+    names = parser.parse_args().section or list(SECTIONS)
+    for name in names:
+        if name not in SECTIONS:
+            parser.error(f"section: expected one of {', '.join(SECTIONS)}, got {name!r}")
+    began = time.perf_counter()
+    goals = [goal for name in names for goal in SECTIONS[name]()]
+    if goals:
+        print(report.summary(goals))
+    print(f"\n{time.perf_counter() - began:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()

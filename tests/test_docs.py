@@ -1,0 +1,98 @@
+"""The documents tell the truth: their snippets run, and what there is stands in them."""
+
+import argparse
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.__main__ import _parser
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+EVALUATION = (ROOT / "docs" / "evaluation.md").read_text()
+
+
+def shell_lines() -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    return [line.strip() for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_the_python_of_the_readme_does_what_it_says() -> None:
+    options = doctest.NORMALIZE_WHITESPACE
+    failed, tried = doctest.testfile(
+        str(ROOT / "README.md"), module_relative=False, optionflags=options
+    )
+    assert tried >= 8
+    assert failed == 0
+
+
+def test_the_shell_lines_of_the_readme_run(tmp_path: Path) -> None:
+    ours = [line for line in shell_lines() if not line.startswith("make ")]
+    assert len(ours) >= 3
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    solar = tmp_path / ".venv" / "bin" / "solar"
+    solar.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m app "$@"\n')
+    solar.chmod(0o755)
+    for line in ours:
+        ran = subprocess.run(
+            ["/bin/sh", "-c", line],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, (line, ran.stderr)
+        assert ran.stdout or ">" in line
+
+
+def test_every_make_verb_of_the_documents_exists_and_is_explained() -> None:
+    text = README + (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"(?:`|^)make ([a-z]+)", text, re.MULTILINE))
+    assert {"run", "test", "check", "bench", "up"} <= named <= make_targets()
+
+
+def test_every_option_is_documented() -> None:
+    commands = next(
+        action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)
+    )
+    assert set(commands.choices) == {"evaluate"}
+    for action in commands.choices["evaluate"]._actions:
+        if not isinstance(action, argparse._HelpAction):
+            name = (action.option_strings or ["FILE"])[0]
+            assert f"`{name}" in EVALUATION, name
+        for choice in action.choices or ():
+            assert f"`{choice}`" in EVALUATION, choice
+
+
+def test_the_map_shows_every_room() -> None:
+    rooms = [path.name for path in (ROOT / "app").rglob("*.py") if path.parent.name != "baselines"]
+    for name in rooms:
+        assert f" {name} " in README or name == "__init__.py", name
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/**/*.md")))
+def test_links_within_the_project_lead_somewhere(path: Path) -> None:
+    for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+        assert (path.parent / link).exists(), link
+
+
+def test_the_requirement_files_are_hashed_and_name_no_host() -> None:
+    files = sorted((ROOT / "requirements").glob("*.txt"))
+    assert [path.stem for path in files] == ["bench", "build", "dev", "run"]
+    for path in files:
+        text = path.read_text()
+        assert "://" not in text
+        assert "--index" not in text
+        pins = re.findall(r"^[a-zA-Z0-9_.-]+==", text, re.MULTILINE)
+        assert 0 < len(pins) <= text.count("--hash=sha256:")
