@@ -15,13 +15,14 @@ from tqdm import tqdm
 from app.errors import SolarError
 from app.letor import JudgedData
 from app.ranking import online
+from app.ranking.arrays import Floats
 from app.ranking.baselines.committee import CommitteePerceptron
 from app.ranking.baselines.pamir import Pamir
 from app.ranking.baselines.perceptron import PairwisePerceptron
 from app.ranking.baselines.prank import PRank
 from app.ranking.measures import NAMES, Discount, Quality
-from app.ranking.online import Contestant, Pairwise, Pointwise
-from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, SolarI, SolarII, SolarIIDiagonal
+from app.ranking.online import Contestant, JudgedQuery, Pairwise
+from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, Rows, SolarI, SolarII, SolarIIDiagonal
 
 ALGORITHMS = ("solar-i", "solar-ii", "solar-ii-diagonal")
 BASELINES = ("prank-pointwise", "prank-pairwise", "committee-perceptron", "pamir")
@@ -65,6 +66,22 @@ class Experiment:
 
 
 @dataclass(frozen=True, slots=True)
+class Pointwise:
+    """Learns the documents of a query one by one, in random order."""
+
+    learner: PRank
+
+    def score(self, documents: Rows) -> Floats:
+        """Score each document."""
+        return self.learner.score(documents)
+
+    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
+        """Learn the query's documents, shuffled."""
+        order = rng.permutation(len(query.labels))
+        self.learner.learn_labels(query.documents[order], query.labels[order])
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One contestant's means and standard deviations (n - 1) over the permutations."""
 
@@ -83,12 +100,16 @@ class Row:
 
 def run(experiment: Experiment, data: JudgedData, *, progress: bool = True) -> Iterator[Row]:
     """Evaluate one algorithm after the other; shows a progress bar on a terminal."""
+    makers = [_maker(algorithm, experiment, data) for algorithm in experiment.algorithms]
+    for make in makers:
+        make()  # what cannot be is said before hours of work
     total = len(experiment.algorithms) * experiment.permutations * len(data.queries)
     published = PUBLISHED.get((len(data.queries), data.n), {})
+    if experiment.discount != "letor":
+        published = {}  # the paper's tables were made with LETOR's discount
     with tqdm(total=total, unit="query", disable=None if progress else True, leave=False) as bar:
-        for algorithm in experiment.algorithms:
+        for algorithm, make in zip(experiment.algorithms, makers, strict=True):
             bar.set_description(algorithm)
-            make = _maker(algorithm, experiment, data)
             means = [
                 _permutation(make, experiment, data, at, bar)
                 for at in range(experiment.permutations)

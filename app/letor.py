@@ -124,9 +124,9 @@ def _parse(fields: list[str]) -> tuple[float, str, tuple[str, ...], Dense]:
 
 
 def _number(text: str) -> float:
-    """A finite number; Python's own float() also takes "nan", "inf" and "1_000"."""
+    """A finite number; Python's own float() also takes "nan", "1_000" and "１"."""
     value = float(text)
-    if not math.isfinite(value) or "_" in text:
+    if not math.isfinite(value) or "_" in text or not text.isascii():
         raise ValueError
     return value
 
@@ -186,7 +186,7 @@ def _opened(path: Path) -> Iterator[IO[str]]:
     openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
     opener = openers.get(path.suffix, open)
     try:
-        with opener(path, "rt", encoding="utf-8", errors="replace") as lines:
+        with opener(path, "rt", encoding="utf-8", errors="backslashreplace") as lines:
             yield lines
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise BadData(f"{path}: expected {path.suffix[1:]} data, got {error}") from error

@@ -84,6 +84,19 @@ def test_a_gap_that_is_no_number_is_refused(make: Any) -> None:
     assert learner.weights.tolist() == before
 
 
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="C: expected"):
+        Pamir(2, C=np.nan)
+    prank = PRank(2, np.array([1.0]))
+    for documents, labels in (
+        (np.ones((3, 2)), np.ones(1)),
+        (np.array([[np.nan, 1.0]]), np.ones(1)),
+    ):
+        with pytest.raises(ValueError, match="expected finite documents, and one label for each"):
+            prank.learn_labels(documents, labels)
+    assert prank.weights.tolist() == [0.0, 0.0]
+
+
 def test_sparse_rows_are_not_for_the_baselines() -> None:
     rows = csr_array(np.ones((1, 2)))
     with pytest.raises(ValueError, match="PairwisePerceptron needs them"):

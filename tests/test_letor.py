@@ -109,6 +109,7 @@ def test_a_document_without_features_is_all_zeros(tmp_path: Path) -> None:
         ("1 qid:1 1:-inf", "expected a finite float32 as value of feature 1, got '-inf'"),
         ("1 qid:1 1:1e400", "expected a finite float32 as value of feature 1, got '1e400'"),
         ("1 qid:1 1:1e39", "expected a finite float32 as value of feature 1, got '1e39'"),
+        ("1 qid:1 1:\uff11", "expected a finite float32 as value of feature 1, got '\uff11'"),
         ("1 qid:1 1:1_0", "expected a finite float32 as value of feature 1, got '1_0'"),
     ],
 )
@@ -139,6 +140,12 @@ def test_a_query_split_across_the_file_is_an_error(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{path}:3: expected all lines of query 1 in one place, got more after those at {path}:1"
     )
+
+
+def test_ids_that_are_no_utf8_stay_apart(tmp_path: Path) -> None:
+    path = tmp_path / "latin"
+    path.write_bytes(b"1 qid:\xff 1:1\n0 qid:\xfe 1:2\n")
+    assert len(letor.read([path]).queries) == 2
 
 
 def test_a_query_split_across_files_is_an_error(tmp_path: Path) -> None:

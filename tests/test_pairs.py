@@ -12,13 +12,9 @@ from tests.oracles import click_pairs, label_pairs
 from tests.strategies import labels
 
 
-def listed(pairs: Pairs) -> list[tuple[int, int]]:
-    return list(zip(pairs.preferred.tolist(), pairs.other.tolist(), strict=True))
-
-
 @given(labels())
 def test_labels_give_every_ordered_pair_row_by_row(some: Any) -> None:
-    assert listed(from_labels(some)) == label_pairs(some.tolist())
+    assert from_labels(some).listed() == label_pairs(some.tolist())
 
 
 @given(st.integers(1, 12).flatmap(lambda d: st.tuples(st.lists(st.integers(0, d - 1)), st.just(d))))
@@ -27,7 +23,7 @@ def test_clicks_give_the_pairs_of_their_strategy(
     strategy: str, drawn: tuple[list[int], int]
 ) -> None:
     clicks, shown = drawn
-    assert listed(from_clicks(clicks, shown, strategy)) == click_pairs(clicks, shown, strategy)
+    assert from_clicks(clicks, shown, strategy).listed() == click_pairs(clicks, shown, strategy)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +36,7 @@ def test_clicks_give_the_pairs_of_their_strategy(
     ],
 )
 def test_the_strategies_by_example(strategy: str, expected: list[tuple[int, int]]) -> None:
-    assert listed(from_clicks([4, 1], 6, strategy)) == expected
+    assert from_clicks([4, 1], 6, strategy).listed() == expected
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -51,7 +47,7 @@ def test_nothing_follows_from_no_click_or_all_clicked(strategy: str) -> None:
 
 
 def test_the_last_document_has_no_next() -> None:
-    assert listed(from_clicks([2], 3, "click-no-click-next")) == []
+    assert from_clicks([2], 3, "click-no-click-next").listed() == []
 
 
 def test_unknown_strategies_and_positions_are_refused() -> None:

@@ -37,6 +37,10 @@ def test_a_negative_zero_is_a_tie_with_zero() -> None:
     assert serving.order(np.array([-0.0, 0.0, -0.0])).tolist() == [0, 1, 2]
 
 
+def test_whole_numbers_are_scores_too() -> None:
+    assert serving.order(np.array([0, 5], np.uint8)).tolist() == [1, 0]
+
+
 def test_one_document_is_a_ranking() -> None:
     assert serving.order(np.array([3.0])).tolist() == [0]
 

@@ -344,6 +344,7 @@ def test_a_gap_that_would_swallow_the_covariance_is_refused(make: Any) -> None:
     good = np.array([[1.0, 2.0, 3.0]])
     steps = learner.learn(np.vstack([good, [[0.0, -1e7, 1.0]], good]))
     assert steps.outcome.tolist() == [STEPPED, REFUSED, STEPPED]
+    assert steps.loss[1] == 0.0
     untouched.learn(np.vstack([good, good]))
     assert state_of(learner) == state_of(untouched)
 
@@ -361,6 +362,44 @@ def test_the_most_extreme_model_takes_the_most_extreme_gap(make: Any, knob: floa
     for _ in range(3):
         learner.learn(np.vstack([gaps, -gaps]), np.array([1e-12, 1e12] * 4))
         assert all(np.isfinite(np.frombuffer(part)).all() for part in state_of(learner))
+
+
+@st.composite
+def parallel_streams(draw: st.DrawFn) -> Any:
+    """Gaps along a few directions, at scales from tiny to huge: what drains Σ fastest."""
+    directions = draw(arrays.arrays(np.float64, (2, 3), elements=values(3.0)))
+    scales = st.sampled_from([10.0**power for power in range(-3, 13)])
+    picks = draw(st.lists(st.tuples(st.integers(0, 1), scales, st.booleans()), max_size=60))
+    rows = [directions[at] * scale * (-1.0 if flip else 1.0) for at, scale, flip in picks]
+    return np.array(rows).reshape(-1, 3).astype(np.float32)
+
+
+@given(parallel_streams(), st.sampled_from([1e-3, 1.0, 10.0, 1e4]))
+def test_parallel_gaps_at_all_scales_leave_a_covariance(gaps: Any, gamma: float) -> None:
+    learner = SolarII(3, gamma)
+    learner.learn(gaps)
+    sigma = square(learner.covariance, 3)
+    assert (np.diag(sigma) > 0.0).all()
+    assert np.linalg.eigvalsh(sigma).min() > -1e-15
+    SolarII(3, gamma, weights=learner.weights, covariance=learner.covariance)  # can be restored
+
+
+def test_six_gaps_that_once_made_a_variance_negative() -> None:
+    x = np.array([522726.40625, -1619995.5, 791977.0], np.float32).astype(np.float64)
+    gaps = np.outer([1, 1, 1, -1e5, -10, -1e3], x).astype(np.float32)
+    learner = SolarII(3, 10.0)
+    learner.learn(gaps)
+    assert (np.diag(square(learner.covariance, 3)) > 0.0).all()
+
+
+def test_huge_collinear_features_keep_the_covariance_definite() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.standard_normal((3000, 6))
+    base[:, 1] = 1.1 * base[:, 0] + 1e-3 * rng.standard_normal(3000)
+    learner = SolarII(6)
+    learner.learn(1e8 * base)
+    assert np.linalg.eigvalsh(square(learner.covariance, 6)).min() > 0.0
+    assert np.isfinite(learner.weights).all()
 
 
 @given(
@@ -409,6 +448,20 @@ def test_whatever_comes_the_model_stays_finite(rows: list[list[float]], knob: fl
         (lambda: SolarI(3).learn(np.ones((1, 3)), np.full(1, np.nan)), "weights: expected values"),
         (lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(0, 2)])), "below 2 as other"),
         (lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(-1, 0)])), "2 as preferred"),
+        (
+            lambda: SolarI(3).learn_pairs(
+                np.ones((2, 3)), Pairs(np.zeros(2, int), np.zeros(1, int), np.ones(2))
+            ),
+            "pairs: expected as many others as preferred",
+        ),
+        (
+            lambda: SolarI(3).learn_pairs(
+                np.ones((2, 3)),
+                Pairs(np.zeros(1), np.ones(1), np.ones(1)),  # type: ignore[arg-type]
+            ),
+            "pairs: expected whole numbers",
+        ),
+        (lambda: SolarII(2, covariance=np.array([1.0, 2.0, 1.0])), "covariance: expected no elem"),
         (lambda: SolarII(3).learn(csr_array(np.ones((1, 3)))), "SolarII needs them"),
         (lambda: SolarI(3).learn(csc_array(np.ones((3, 3)))), "expected them in CSR form, got csc"),
     ],
@@ -429,6 +482,7 @@ def test_what_cannot_be_is_said_clearly(wrong: Any, message: str) -> None:
         ([0, 2], [0, 1, 2]),  # ends early
         ([0, 9], [0, 1, 2]),  # runs over the end
         ([0, 2, 1], [0, 1, 2]),  # more rows than the shape says
+        ([0, 3], [0, 1]),  # fewer columns than values
     ],
 )
 def test_malformed_sparse_rows_are_refused_whole(indptr: list[int], indices: list[int]) -> None:
@@ -440,6 +494,42 @@ def test_malformed_sparse_rows_are_refused_whole(indptr: list[int], indices: lis
     rows.indptr, rows.indices = np.array(indptr), np.array(indices)  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="sparse rows: expected"):
         SolarI(3).learn(rows)
+
+
+def test_row_starts_that_jump_over_the_end_and_back_are_refused() -> None:
+    class Rows:
+        shape = (2, 3)
+        data = np.ones(3)
+        indptr = np.array([0, 9, 3])
+        indices = np.array([0, 1, 2])
+
+    with pytest.raises(ValueError, match="sparse rows: expected"):
+        SolarI(3).learn(Rows())
+
+
+def test_a_numpy_integer_is_a_number_of_features() -> None:
+    for n in (np.uint8(250), np.int32(5), np.uint64(3)):
+        assert SolarI(n).learn(np.ones((50, int(n)))).stepped > 0  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        SolarI(3.0)  # type: ignore[arg-type]
+
+
+def test_dense_rows_may_be_wide_without_a_full_covariance() -> None:
+    gaps = np.random.default_rng(0).random((3, 3001)) - 0.5
+    for make in (SolarI, SolarIIDiagonal):
+        dense, sparse = make(3001, 1.0), make(3001, 1.0)
+        dense.learn(gaps)
+        sparse.learn(csr_array(gaps))
+        assert state_of(dense) == state_of(sparse)
+
+
+def test_the_defaults_are_the_papers() -> None:
+    gap = np.array([[2.0]])
+    first, second = SolarI(1), SolarII(1)
+    first.learn(gap)
+    second.learn(gap)
+    assert first.weights[0] == pytest.approx(2.0 / (4.0 + 1.0 / 2e-5), rel=1e-14)
+    assert second.weights[0] == pytest.approx(2.0 / (4.0 + 1e4), rel=1e-14)
 
 
 def test_what_is_handed_out_cannot_be_written() -> None:

@@ -1,5 +1,6 @@
 """The arrays of the core: their types by what they hold, and memory laid out for the kernels."""
 
+from operator import index
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ def aligned(size: int) -> Floats:
     >>> aligned(3)
     array([0., 0., 0., 0., 0., 0., 0., 0.])
     """
+    size = index(size)  # a numpy integer would wrap
     padded = size + -size % 8
     room = np.zeros(padded + 8)
     skip = -room.ctypes.data // 8 % 8

@@ -5,6 +5,8 @@ are four rows each, from column 0 up to and with the diagonal block, so that eve
 lanes. The part of a diagonal block above the diagonal repeats what stands below it, to the bit.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from app.ranking.arrays import Floats, Integers, aligned
@@ -30,7 +32,7 @@ def unpack(triangle: Floats, n: int) -> Floats:
     """
     width = n + -n % 8
     panels = aligned(width // 4 * (width // 4 + 1) * 8)
-    i, j = np.tril_indices(n)
+    i, j = _triangle_indices(n)
     panels[_place(i, j)] = triangle
     mirrored = (i // 4 == j // 4) & (i != j)
     panels[_place(j[mirrored], i[mirrored])] = triangle[mirrored]
@@ -39,9 +41,24 @@ def unpack(triangle: Floats, n: int) -> Floats:
 
 def pack(panels: Floats, n: int) -> Floats:
     """The triangle of some panels: the inverse of `unpack`, bit for bit."""
-    i, j = np.tril_indices(n)
+    i, j = _triangle_indices(n)
     triangle: Floats = panels[_place(i, j)]
     return triangle
+
+
+def check(triangle: Floats, n: int) -> None:
+    """ValueError if this is no covariance: a positive diagonal, and no correlation far above 1."""
+    spread = triangle[diagonal(n)]
+    if not (spread > 0.0).all():
+        raise ValueError("covariance: expected a positive diagonal")
+    i, j = _triangle_indices(n)
+    if not (triangle * triangle <= 2.0 * spread[i] * spread[j]).all():
+        raise ValueError("covariance: expected no element above those of the diagonal")
+
+
+@lru_cache(maxsize=4)
+def _triangle_indices(n: int) -> tuple[Integers, Integers]:
+    return np.tril_indices(n)
 
 
 def identity(n: int) -> Floats:
@@ -54,7 +71,7 @@ def identity(n: int) -> Floats:
 def square(triangle: Floats, n: int) -> Floats:
     """The whole symmetric matrix, for those who want to look at it."""
     matrix = np.empty((n, n))
-    i, j = np.tril_indices(n)
+    i, j = _triangle_indices(n)
     matrix[i, j] = triangle
     matrix[j, i] = triangle
     return matrix

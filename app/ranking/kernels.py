@@ -29,9 +29,9 @@ PASSIVE, STEPPED, REFUSED = 0, 1, 2
 #: Refuse a gap whose squared norm is above this (or not a number). Two float32 rows of 10**7
 #: features stay below it, and below it nothing in a step can overflow.
 LARGEST_SQUARED_NORM = 1e100
-#: Refuse a gap that would divide the variance along itself by more than this, (x·Σx)·ω/γ: in
-#: float64 such a step leaves nothing but rounding errors there.
-LARGEST_LEVERAGE = 1e12
+#: Refuse a gap along which a step would leave less variance than this share of what the features
+#: have each by themselves: in float64 nothing but rounding errors would be left there.
+LEAST_SHARE = 1e-13
 
 Array = Any
 
@@ -161,9 +161,19 @@ def dot(a: Array, b: Array) -> Any:
 
 
 @inlined
-def leverage_fits(chi: float, noise: float) -> bool:
-    """Whether `χ = x·Σx` is a variance that a step with `γ/ω = noise` may take away from."""
-    return 0.0 <= chi <= LARGEST_LEVERAGE * noise
+def weighted_square(x: Array, variances: Array) -> Any:
+    """`Σ x_k² v_k` of two padded vectors."""
+    left = right = fill(0.0)
+    for k in range(0, x.shape[0], 8):
+        left = left + load(x, k) * load(x, k) * load(variances, k)
+        right = right + load(x, k + 4) * load(x, k + 4) * load(variances, k + 4)
+    return total(left + right)
+
+
+@inlined
+def leaves_enough(chi: float, noise: float, alone: float) -> bool:
+    """Whether a step with `γ/ω = noise` leaves enough of `χ = x·Σx`; `alone` is `Σ x_k²Σ_kk`."""
+    return chi >= 0.0 and chi * noise >= LEAST_SHARE * (chi + noise) * alone
 
 
 @kernel
@@ -172,6 +182,7 @@ def second_order(
     n: int,
     gamma: float,
     panels: Array,
+    diagonal: Array,
     u: Array,
     preferred: Array,
     p: Array,
@@ -185,7 +196,8 @@ def second_order(
 ) -> None:
     """SOLAR-II, eqs. 8-9: `s = Σx`, `β = x·s + γ/ω`, `w ← w + (ℓ/β)s`, `Σ ← Σ - s sᵀ/β`.
 
-    With `u = s/√β` the last is `Σ - u uᵀ`: `u_i·u_j` and `u_j·u_i` are the same bits.
+    With `u = s/√β` the last is `Σ - u uᵀ`: `u_i·u_j` and `u_j·u_i` are the same bits. `diagonal` is
+    that of Σ with what waits in `u` subtracted already, by the same operations.
     """
     for t in range(p.shape[0]):
         margin, squared_norm = gap(w, n, preferred, p[t], other, o[t], x)
@@ -194,14 +206,16 @@ def second_order(
             continue
         multiply(panels, u, x, s)
         chi, noise = dot(x, s), gamma / omega[t]
-        if leverage_fits(chi, noise):
+        if leaves_enough(chi, noise, weighted_square(x, diagonal)):
             alpha, shrink = fill(loss[t] / (chi + noise)), fill(1.0 / sqrt(chi + noise))
         else:
             loss[t], outcome[t] = 0.0, REFUSED
             alpha = shrink = fill(0.0)
         for k in range(0, w.shape[0], 4):
+            taken = shrink * load(s, k)
             store(w, k, load(w, k) + alpha * load(s, k))
-            store(u, k, shrink * load(s, k))
+            store(u, k, taken)
+            store(diagonal, k, load(diagonal, k) - taken * taken)
 
 
 @kernel
@@ -242,7 +256,7 @@ def second_order_diagonal(
         for k in range(0, w.shape[0], 4):
             store(s, k, load(sigma, k) * load(x, k))
         chi, noise = dot(x, s), gamma / omega[t]
-        if not leverage_fits(chi, noise):
+        if not leaves_enough(chi, noise, chi):
             loss[t], outcome[t] = 0.0, REFUSED
             continue
         alpha, shrink = fill(loss[t] / (chi + noise)), fill(1.0 / sqrt(chi + noise))
@@ -250,6 +264,21 @@ def second_order_diagonal(
             store(w, k, load(w, k) + alpha * load(s, k))
             taken = shrink * load(s, k)
             store(sigma, k, load(sigma, k) - taken * taken)
+
+
+@kernel
+def tally(loss: Array, outcome: Array) -> Any:
+    """How many pairs were passive, stepped and refused, and the sum of their squared losses."""
+    passive, stepped, refused, squared = 0, 0, 0, 0.0
+    for t in range(loss.shape[0]):
+        squared += loss[t] * loss[t]
+        if outcome[t] == PASSIVE:
+            passive += 1
+        elif outcome[t] == STEPPED:
+            stepped += 1
+        else:
+            refused += 1
+    return passive, stepped, refused, squared
 
 
 @kernel

@@ -8,21 +8,19 @@ C library's logarithm or power, so that a measure has the same bits on any CPU.
 
 from decimal import Context, Decimal
 from functools import cache
+from itertools import accumulate
 from math import sqrt
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from app.ranking.arrays import Floats, frozen
+from app.ranking.arrays import Floats, frozen, owned
 from app.ranking.lanes import kernel
 
 #: `standard` is the formula the paper prints, 1/log2(1 + r); `letor` is 1/log2(max(2, r)), what
 #: LETOR's evaluation script computes and the paper's tables were made with.
 Discount = Literal["standard", "letor"]
 DISCOUNTS: tuple[Discount, ...] = get_args(Discount)
-
-#: The cut-offs of `Quality`, in its order.
-CUTOFFS = (1, 5, 10)
 
 LARGEST_LABEL = 30.0
 
@@ -47,10 +45,15 @@ def quality(labels: Floats, discount: Discount = "standard") -> Quality:
     Quality(ndcg_1=0.0, ndcg_5=0.6309297535714574, ndcg_10=0.6309297535714574, \
 ndcg=0.6309297535714574, map=0.5)
     """
-    _check(labels)
     found = np.empty(len(NAMES))
-    measure(labels, discounts(discount, len(labels)), found)
+    measure_into(found, labels, discount)
     return Quality(*found.tolist())
+
+
+def measure_into(found: Floats, labels: Floats, discount: Discount = "standard") -> None:
+    """The same, into the places of an array."""
+    labels = _checked(labels)
+    measure(labels, discounts(discount, len(labels)), found)
 
 
 def ndcg(labels: Floats, k: int | None = None, discount: Discount = "standard") -> float:
@@ -59,7 +62,7 @@ def ndcg(labels: Floats, k: int | None = None, discount: Discount = "standard") 
     >>> ndcg(np.array([2.0, 0.0, 1.0]))
     0.9639404333166534
     """
-    _check(labels)
+    labels = _checked(labels)
     depth = len(labels) if k is None else min(k, len(labels))
     if depth < 1:
         raise ValueError(f"k: expected at least 1, got {k}")
@@ -120,10 +123,7 @@ def _logarithms(most: int) -> list[Decimal]:
 
 
 #: 2^(1/2), 2^(1/4), 2^(1/8), ...: square roots are exactly rounded on every CPU, powers are not.
-_ROOTS = np.empty(52)
-_root = 2.0
-for _place in range(52):
-    _root = _ROOTS[_place] = sqrt(_root)
+_ROOTS = np.array(list(accumulate(range(52), lambda root, _: sqrt(root), initial=sqrt(2.0)))[:52])
 _POWERS = 2.0 ** np.arange(int(LARGEST_LABEL) + 1)
 
 
@@ -186,8 +186,10 @@ def within(labels: Any, most: float) -> bool:
     return True
 
 
-def _check(labels: Floats) -> None:
+def _checked(labels: Floats) -> Floats:
+    labels = owned(labels, np.float64)
     if labels.ndim != 1 or len(labels) == 0:
         raise ValueError(f"labels: expected one label a document, got shape {labels.shape}")
     if not within(labels, LARGEST_LABEL):
         raise ValueError(f"labels: expected numbers from 0 to {LARGEST_LABEL:g}, got {labels}")
+    return labels

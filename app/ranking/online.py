@@ -5,29 +5,29 @@ SERVED, before that query is learnt from.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from app.ranking import measures, pairs, serving
+from app.ranking import measures, serving
 from app.ranking.arrays import Floats
-from app.ranking.baselines.prank import PRank
 from app.ranking.measures import Discount, Quality
-from app.ranking.pairs import Pairs
+from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import LinearLearner, Rows
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuery:
-    """A query's documents in the order submitted, their labels, and the pairs that follow."""
+    """A query's documents in the order submitted, and their labels."""
 
     labels: Floats
     documents: Rows
-    pairs: Pairs = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pairs", pairs.from_labels(self.labels))
+    @property
+    def pairs(self) -> Pairs:
+        """What the labels say; not kept, as the pairs of a large set outweigh its documents."""
+        return from_labels(self.labels)
 
 
 class Contestant(Protocol):
@@ -53,22 +53,6 @@ class Pairwise:
     def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
         """Learn the query's pairs, shuffled."""
         self.learner.learn_pairs(query.documents, query.pairs.shuffled(rng))
-
-
-@dataclass(frozen=True, slots=True)
-class Pointwise:
-    """Learns the documents of a query one by one, in random order."""
-
-    learner: PRank
-
-    def score(self, documents: Rows) -> Floats:
-        """Score each document."""
-        return self.learner.score(documents)
-
-    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
-        """Learn the query's documents, shuffled."""
-        order = rng.permutation(len(query.labels))
-        self.learner.learn_labels(query.documents[order], query.labels[order])
 
 
 def play(

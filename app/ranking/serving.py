@@ -15,7 +15,7 @@ def order(scores: Floats) -> Integers:
     >>> order(np.array([0.5, 2.0, 0.5]))
     array([1, 0, 2])
     """
-    _expect_finite(scores)
+    scores = _finite(scores)
     return np.argsort(-scores, kind="stable")
 
 
@@ -29,7 +29,7 @@ def top_k(scores: Floats, k: int) -> Integers:
         raise ValueError(f"k: expected at least 1, got {k}")
     if len(scores) < SORT_BELOW or k > len(scores) // 4:
         return order(scores)[:k]
-    _expect_finite(scores)
+    scores = _finite(scores)
     least = np.partition(scores, len(scores) - k)[len(scores) - k]
     above = np.flatnonzero(scores > least)
     ties = np.flatnonzero(scores == least)[: k - len(above)]
@@ -37,7 +37,9 @@ def top_k(scores: Floats, k: int) -> Integers:
     return np.concatenate([best, ties])
 
 
-def _expect_finite(scores: Floats) -> None:
+def _finite(scores: Floats) -> Floats:
+    scores = np.asarray(scores, np.float64)
     if not np.isfinite(scores).all():
         where = int(np.flatnonzero(~np.isfinite(scores))[0])
         raise ValueError(f"scores[{where}]: expected a finite number, got {scores[where]}")
+    return scores

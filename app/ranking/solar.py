@@ -8,6 +8,7 @@ A batch is learnt in one kernel call, in order, with the same bits as one pair a
 hand out is frozen. A gap that is not finite (or beyond all bounds) is refused: it changes nothing.
 """
 
+from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -46,19 +47,35 @@ class Steps(NamedTuple):
     loss: Floats
     outcome: Bytes
 
+    def tally(self) -> "Tally":
+        """What the pairs did together; the losses are added in order."""
+        return Tally(*kernels.tally(self.loss, self.outcome))
+
     @property
     def stepped(self) -> int:
         """How many pairs moved the model (an aggressive update)."""
-        return int(np.count_nonzero(self.outcome == kernels.STEPPED))
+        return self.tally().stepped
 
     @property
     def refused(self) -> int:
         """How many pairs were refused; they changed nothing."""
-        return int(np.count_nonzero(self.outcome == kernels.REFUSED))
+        return self.tally().refused
+
+
+class Tally(NamedTuple):
+    """How many pairs of a batch were passive, stepped and refused, and their squared losses."""
+
+    passive: int
+    stepped: int
+    refused: int
+    squared_loss: float
 
 
 class Batch(NamedTuple):
-    """A checked stream of gaps, `preferred[p_t] - other[o_t]`, that a kernel can trust."""
+    """A checked stream of gaps, `preferred[p_t] - other[o_t]`, that a kernel can trust.
+
+    Dense rows are flat, one after the other.
+    """
 
     preferred: Rows
     p: Integers
@@ -71,6 +88,7 @@ class LinearLearner:
     """What all SOLAR learners share: weights, scoring, and the way a batch comes in."""
 
     def __init__(self, n: int, weights: Floats | None = None) -> None:
+        n = index(n)
         if not 1 <= n <= MOST_FEATURES:
             raise ValueError(f"n: expected 1 to {MOST_FEATURES} features, got {n}")
         self.n = n
@@ -96,30 +114,35 @@ class LinearLearner:
     def learn(self, gaps: Rows, weights: Floats | None = None) -> Steps:
         """Learn from gaps, row by row; each may carry a weight `ω > 0`."""
         rows = as_rows(gaps, self.n)
-        nothing = (
-            SparseRows.empty_row(self.n) if isinstance(rows, SparseRows) else np.zeros((1, self.n))
-        )
         count = rows.shape[0]
         omega = np.ones(count) if weights is None else _omega(weights, count)
-        return self._learn(Batch(rows, np.arange(count), nothing, np.zeros(count, np.int64), omega))
+        given: Rows = rows
+        nothing: Rows = SparseRows.empty_row(self.n)
+        if not isinstance(rows, SparseRows):
+            given, nothing = rows.reshape(-1), np.zeros(self.n)
+        places, first = np.arange(count), np.zeros(count, np.int64)
+        return self._learn(Batch(given, places, nothing, first, omega))
 
     def learn_pairs(self, documents: Rows, pairs: Pairs) -> Steps:
         """Learn from the pairs of one list, in their order."""
         rows = as_rows(documents, self.n)
+        if pairs.preferred.dtype.kind not in "iu" or pairs.other.dtype.kind not in "iu":
+            raise ValueError("pairs: expected whole numbers")
         p, o = owned(pairs.preferred, np.int64), owned(pairs.other, np.int64)
         if p.shape != o.shape or p.ndim != 1:
             raise ValueError(f"pairs: expected as many others as preferred, got {o.size}, {p.size}")
-        for name, index in (("preferred", p), ("other", o)):
-            if not kernels.inside(index, rows.shape[0]):
+        for name, places in (("preferred", p), ("other", o)):
+            if not kernels.inside(places, rows.shape[0]):
                 raise ValueError(f"pairs: expected rows below {rows.shape[0]} as {name}")
-        return self._learn(Batch(rows, p, rows, o, _omega(pairs.weights, p.size)))
+        flat = rows if isinstance(rows, SparseRows) else rows.reshape(-1)
+        return self._learn(Batch(flat, p, flat, o, _omega(pairs.weights, p.size)))
 
     def _learn(self, batch: Batch) -> Steps:
         steps = Steps(np.empty(batch.p.size), np.empty(batch.p.size, np.uint8))
         if isinstance(batch.preferred, SparseRows):
             self._learn_sparse(batch, steps)
         else:
-            self._learn_dense(_flat(batch), steps)
+            self._learn_dense(batch, steps)
         return steps
 
     def _learn_dense(self, batch: Batch, steps: Steps) -> None:
@@ -141,15 +164,15 @@ class SolarI(LinearLearner):
 
     def __init__(self, n: int, C: float = DEFAULT_C, *, weights: Floats | None = None) -> None:
         super().__init__(n, weights)
-        self.C = _between(C, "C")
+        self._C = between(C, "C")
         self._x = aligned(n) if n <= MOST_FEATURES_FULL else None
 
     def _learn_dense(self, batch: Batch, steps: Steps) -> None:
         self._x = aligned(self.n) if self._x is None else self._x
-        kernels.first_order(self._w, self.n, self.C, *batch, self._x, *steps)
+        kernels.first_order(self._w, self.n, self._C, *batch, self._x, *steps)
 
     def _learn_sparse(self, batch: Batch, steps: Steps) -> None:
-        first_order_sparse(self._w, self.n, self.C, *_sparse(batch), *steps)
+        first_order_sparse(self._w, self.n, self._C, *_sparse(batch), *steps)
 
 
 class SolarII(LinearLearner):
@@ -172,18 +195,19 @@ class SolarII(LinearLearner):
         weights: Floats | None = None,
         covariance: Floats | None = None,
     ) -> None:
-        if n > MOST_FEATURES_FULL:
+        if index(n) > MOST_FEATURES_FULL:
             raise ValueError(
                 f"n: expected at most {MOST_FEATURES_FULL} features with a full covariance, "
                 f"got {n}; a diagonal one takes {MOST_FEATURES}"
             )
         super().__init__(n, weights)
-        self.gamma = _between(gamma, "gamma")
+        self._gamma = between(gamma, "gamma")
         triangle = cov.identity(n) if covariance is None else covariance
         triangle = _bounded(triangle, (cov.triangle_size(n),), "covariance", MOST)
-        if not (triangle[cov.diagonal(n)] > 0.0).all():
-            raise ValueError("covariance: expected a positive diagonal")
+        cov.check(triangle, n)
         self._panels = cov.unpack(triangle, n)
+        self._diagonal = aligned(n)
+        self._diagonal[:n] = triangle[cov.diagonal(n)]
         self._u, self._x, self._s = aligned(n), aligned(n), aligned(n)
 
     @property
@@ -194,7 +218,16 @@ class SolarII(LinearLearner):
 
     def _learn_dense(self, batch: Batch, steps: Steps) -> None:
         kernels.second_order(
-            self._w, self.n, self.gamma, self._panels, self._u, *batch, self._x, self._s, *steps
+            self._w,
+            self.n,
+            self._gamma,
+            self._panels,
+            self._diagonal,
+            self._u,
+            *batch,
+            self._x,
+            self._s,
+            *steps,
         )
 
 
@@ -218,7 +251,7 @@ class SolarIIDiagonal(LinearLearner):
         variances: Floats | None = None,
     ) -> None:
         super().__init__(n, weights)
-        self.gamma = _between(gamma, "gamma")
+        self._gamma = between(gamma, "gamma")
         self._sigma = aligned(n)
         self._sigma[:n] = 1.0 if variances is None else _bounded(variances, (n,), "variances", MOST)
         if not (self._sigma[:n] > 0.0).all():
@@ -233,11 +266,11 @@ class SolarIIDiagonal(LinearLearner):
     def _learn_dense(self, batch: Batch, steps: Steps) -> None:
         self._scratch = self._scratch or (aligned(self.n), aligned(self.n))
         kernels.second_order_diagonal(
-            self._w, self.n, self.gamma, self._sigma, *batch, *self._scratch, *steps
+            self._w, self.n, self._gamma, self._sigma, *batch, *self._scratch, *steps
         )
 
     def _learn_sparse(self, batch: Batch, steps: Steps) -> None:
-        second_order_sparse(self._w, self.n, self.gamma, self._sigma, *_sparse(batch), *steps)
+        second_order_sparse(self._w, self.n, self._gamma, self._sigma, *_sparse(batch), *steps)
 
 
 def as_rows(rows: Rows, n: int) -> Dense | SparseRows:
@@ -248,10 +281,6 @@ def as_rows(rows: Rows, n: int) -> Dense | SparseRows:
     if checked.shape[1] != n:
         raise ValueError(f"rows: expected {n} features, got {checked.shape[1]}")
     return checked
-
-
-def _flat(batch: Batch) -> Batch:
-    return batch._replace(preferred=batch.preferred.reshape(-1), other=batch.other.reshape(-1))
 
 
 def _sparse(batch: Batch) -> tuple[Any, ...]:
@@ -281,7 +310,8 @@ def _bounded(values: Floats, shape: tuple[int, ...], name: str, most: float) -> 
     return array + 0.0  # no negative zero: a sum never makes one, so bits stay comparable
 
 
-def _between(value: float, name: str) -> float:
+def between(value: float, name: str) -> float:
+    """A hyper-parameter within its bounds, or ValueError."""
     if not LEAST <= value <= MOST:
         raise ValueError(f"{name}: expected a value from {LEAST} to {MOST}, got {value}")
     return float(value)

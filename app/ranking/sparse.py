@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from app.ranking.arrays import Dense, Integers, as_floats, owned
-from app.ranking.kernels import REFUSED, STEPPED, judge, leverage_fits
+from app.ranking.kernels import REFUSED, STEPPED, judge, leaves_enough
 from app.ranking.lanes import inlined, kernel
 
 Array = Any
@@ -221,7 +221,7 @@ def second_order_sparse(
             s[at] = sigma[index[at]] * x[at]
             dots[index[at] & 7] += x[at] * s[at]  # the dense kernel has padded x and s: no rest
         chi, noise = sum_up(dots), gamma / omega[t]
-        if not leverage_fits(chi, noise):
+        if not leaves_enough(chi, noise, chi):
             loss[t], outcome[t] = 0.0, REFUSED
             continue
         alpha, shrink = loss[t] / (chi + noise), 1.0 / sqrt(chi + noise)

@@ -5,7 +5,7 @@ from typing import Any
 from app.ranking.arrays import Floats, aligned
 from app.ranking.kernels import STEPPED, gap, judge
 from app.ranking.lanes import fill, kernel, load, store
-from app.ranking.solar import Batch, LinearLearner, Steps
+from app.ranking.solar import Batch, LinearLearner, Steps, between
 
 #: The best power of ten on MQ2008: NDCG@10 0.509; 0.506 at 1e-4, 0.493 at 1e-2.
 DEFAULT_C = 1e-3
@@ -49,7 +49,7 @@ class Pamir(LinearLearner):
 
     def __init__(self, n: int, C: float = DEFAULT_C, *, weights: Floats | None = None) -> None:
         super().__init__(n, weights)
-        self.C = C
+        self._C = between(C, "C")
 
     def _learn_dense(self, batch: Batch, steps: Steps) -> None:
-        capped(self._w, self.n, self.C, *batch, aligned(self.n), *steps)
+        capped(self._w, self.n, self._C, *batch, aligned(self.n), *steps)

@@ -4,7 +4,7 @@ from typing import Any
 
 from app.ranking.arrays import aligned
 from app.ranking.kernels import LARGEST_SQUARED_NORM, PASSIVE, REFUSED, STEPPED, gap
-from app.ranking.lanes import fill, kernel, load, store
+from app.ranking.lanes import kernel, load, store
 from app.ranking.solar import Batch, LinearLearner, Steps
 
 
@@ -29,7 +29,7 @@ def perceptron(
         elif margin <= 0.0:
             loss[t], outcome[t] = 1.0, STEPPED
             for k in range(0, w.shape[0], 4):
-                store(w, k, load(w, k) + fill(1.0) * load(x, k))
+                store(w, k, load(w, k) + load(x, k))
 
 
 class PairwisePerceptron(LinearLearner):

@@ -54,5 +54,7 @@ class PRank(LinearLearner):
         rows = as_rows(documents, self.n)
         if isinstance(rows, SparseRows):
             raise ValueError("sparse rows: expected dense rows, as PRank needs them")
+        if labels.shape != (len(rows),) or not np.isfinite(rows).all():
+            raise ValueError("expected finite documents, and one label for each")
         levels: Integers = np.searchsorted(self._between, labels, side="right")
         return int(prank(self._w, self._b, rows.astype(np.float64), levels))
