@@ -5,12 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# numba's cache notices a change only in the file a kernel stands in, but kernels are made of parts
-# from other files too: so each state of the core has a cache of its own.
-CORE := $(shell cat $$(find app/ranking -name '*.py' | LC_ALL=C sort) | cksum | cut -d' ' -f1)
-export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/kernels/$(CORE)
-
-.PHONY: help setup run test check bench up lock clean
+.PHONY: help setup run test check bench chaos up lock clean
 
 help: ## show these lines
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-8s%s\n", $$1, $$2}'
@@ -31,6 +26,9 @@ check: $(VENV)/.dev ## style and types
 
 bench: $(VENV)/.bench ## speed, side by side with C, BLAS and other libraries
 	$(BIN)/python -m benchmarks
+
+chaos: $(VENV)/.dev ## hundreds of rounds of faults against real servers
+	SOLAR_CHAOS=20 $(BIN)/python -m pytest -s tests/faults
 
 up: ## start the containers (once there are any)
 	@echo "There are no containers yet; 'make run' shows what there is." >&2; exit 1

@@ -1,9 +1,15 @@
 """SOLAR: it ranks, it learns from every pair, it measures itself.
 
 ranking/       the core: pure mathematics (SOLAR-I and -II, pairs, measures, serving)
-letor.py       judged data from files
-world.py       an invented world with a known answer
-evaluation.py  the paper's online experiment
-errors.py      every error that crosses a wall
-__main__.py    the front door: `solar evaluate`
+store/         the cellar: Redis, the log and the state of every model
+events.py      the words that cross walls
+impressions.py → posting.py → store → learner.py → fold.py: the way of a feedback event
+audit.py       looking back, bit for bit
+letor.py → evaluation.py: the paper's online experiment; world.py invents data for it
+settings.py, wiring.py, commands.py, __main__.py: the front door and what it plugs together
+errors.py      every error that crosses a wall; kernel_cache.py: where compiled kernels are kept
 """
+
+from app import kernel_cache
+
+kernel_cache.use()

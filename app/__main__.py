@@ -1,29 +1,43 @@
-"""The front door: `solar evaluate …`."""
+"""The front door: `solar evaluate | learn | log | replay | verify`."""
 
 import argparse
+import asyncio
+import logging
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from app import evaluation, letor
+from app import commands, evaluation, letor, settings, wiring
 from app.errors import SolarError
 from app.evaluation import ALGORITHMS, BASELINES, Experiment
+from app.learner import Pace
 from app.letor import JudgedData
 from app.ranking.measures import DISCOUNTS
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA
+from app.store.store import Store
 from app.world import World
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors come in one line, without a stack trace."""
     options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         options.run(options)
+        sys.stdout.flush()
     except (SolarError, ValueError) as error:
         print(f"solar: {error}", file=sys.stderr)
         return 2
+    except MemoryError:
+        print("solar: this takes more memory than there is", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `| head`: whoever read us has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         return 130
     return 0
@@ -31,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="solar", description="Online learning to rank.")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    added = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_evaluate(
-        commands.add_parser(
+        added.add_parser(
             "evaluate",
             help="the paper's online experiment on judged data",
             description="Play Algorithm 1 on judged data: rank each query, measure the ranking as "
@@ -41,6 +55,10 @@ def _parser() -> argparse.ArgumentParser:
             "deviation over random permutations.",
         )
     )
+    _add_learn(added.add_parser("learn", help="learn every model of a store, until stopped"))
+    _add_log(added.add_parser("log", help="show the records of a model's log"))
+    _add_replay(added.add_parser("replay", help="fold a model's log again and compare"))
+    _add_verify(added.add_parser("verify", help="check that models are what their logs say"))
     return parser
 
 
@@ -58,10 +76,85 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", action="store_true", help="add the paper's other learners")
     parser.add_argument("--permutations", type=_positive, default=10, metavar="N")
     parser.add_argument("--discount", choices=DISCOUNTS, default="standard")
-    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--seed", type=_natural, default=0, metavar="S")
     parser.add_argument("--C", type=float, default=DEFAULT_C, help="SOLAR-I (default 1e-5)")
     parser.add_argument("--gamma", type=float, default=DEFAULT_GAMMA, help="SOLAR-II (1e4)")
     parser.add_argument("--json", action="store_true", help="one object a line instead of a table")
+
+
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--redis-url", metavar="URL", help="the store (SOLAR_REDIS_URL)")
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="of the embedded store (SOLAR_DATA_DIR)"
+    )
+
+
+def _add_learn(parser: argparse.ArgumentParser) -> None:
+    _add_store(parser)
+    parser.set_defaults(run=lambda options: _with_store(options, _learn))
+
+
+def _add_log(parser: argparse.ArgumentParser) -> None:
+    _add_store(parser)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="start after this one")
+    parser.add_argument(
+        "--count", type=_positive, default=1000, metavar="N", help="at most so many"
+    )
+    parser.set_defaults(run=lambda options: _with_store(options, _log))
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    _add_store(parser)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--without-source", metavar="S", help="as if this source had never posted")
+    parser.add_argument("--apply", action="store_true", help="put the result in place")
+    parser.set_defaults(run=lambda options: _with_store(options, _replay))
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    _add_store(parser)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: all")
+    parser.set_defaults(run=lambda options: _with_store(options, _verify))
+
+
+Command = Callable[[argparse.Namespace, Store], Awaitable[None]]
+
+
+def _with_store(options: argparse.Namespace, command: Command) -> None:
+    environment = settings.read()
+    if options.redis_url:
+        environment = replace(environment, redis_url=options.redis_url)
+    if options.data_dir:
+        environment = replace(environment, data_dir=options.data_dir)
+
+    async def run(url: str) -> None:
+        store = Store.open(url)
+        try:
+            await command(options, store)
+        finally:
+            await store.close()
+
+    with wiring.store_url(environment) as url:
+        asyncio.run(run(url))
+
+
+async def _learn(_: argparse.Namespace, store: Store) -> None:
+    await commands.learn(store, Pace(lease=settings.read().lease))
+
+
+async def _log(options: argparse.Namespace, store: Store) -> None:
+    await commands.show_log(store, options.model, options.after, options.count, print)
+
+
+async def _replay(options: argparse.Namespace, store: Store) -> None:
+    if options.apply and options.without_source is None:
+        raise SolarError("--apply: expected --without-source with it")
+    await commands.replay(store, options.model, options.without_source, options.apply, print)
+
+
+async def _verify(options: argparse.Namespace, store: Store) -> None:
+    await commands.verify(store, options.models, print)
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -90,8 +183,14 @@ def _world(seed: int) -> JudgedData:
     return JudgedData(world.features, world.draw(np.random.default_rng(seed))[1])
 
 
+def _natural(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0, got {text!r}")
+    return int(text)
+
+
 def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not _natural(text):
         raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
     return int(text)
 

@@ -7,9 +7,9 @@ noisy, and this is a report, not a test.
 import argparse
 import time
 
-from benchmarks import kernels, peers, report, start
+from benchmarks import kernels, peers, report, start, store
 
-SECTIONS = {"kernels": kernels.run, "peers": peers.run, "start": start.run}
+SECTIONS = {"kernels": kernels.run, "peers": peers.run, "start": start.run, "store": store.run}
 
 
 def main() -> None:

@@ -8,10 +8,13 @@ import sys
 
 import numpy as np
 
+from app.events import Feedback, Settings
+from app.fold import Fold, genesis
 from app.ranking import measures, online, pairs, serving
 from app.ranking.online import JudgedQuery, Pairwise
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal
 from app.ranking.sparse import SparseRows
+from app.store import codec
 
 
 def sparse(rows: np.ndarray) -> SparseRows:
@@ -19,6 +22,29 @@ def sparse(rows: np.ndarray) -> SparseRows:
     where = np.nonzero(rows)
     starts = np.concatenate([[0], np.cumsum(np.count_nonzero(rows, axis=1))])
     return SparseRows(rows.shape, starts, where[1], rows[where])
+
+
+def folded() -> bytes:
+    """The bytes of states that some logs lead to."""
+    rng = np.random.default_rng(11)
+    found = b""
+    for algorithm, spread in (("solar-i", "full"), ("solar-ii", "full"), ("solar-ii", "diagonal")):
+        settings = Settings(tuple("abcdefghijk"), algorithm, spread)  # type: ignore[arg-type]
+        fold = Fold(genesis(settings))
+        for at in range(40):
+            documents = rng.random((9, 11)).astype(np.float32)
+            order = rng.permutation(9)
+            clicks, labels = rng.permutation(9)[:3], rng.integers(0, 4, 9) / 2.0
+            records = [
+                Feedback(f"c{at}", "clicks", documents, order, clicks=clicks[:1]),
+                Feedback(f"l{at}", "labels", documents, labels=labels),
+                Feedback(f"t{at}", "triplets", documents, preferred=clicks, other=order[:3]),
+            ]
+            assert all(fold.apply(codec.dump_record(record)) for record in records)
+        state = fold.state()
+        found += state.chain + state.model.weights.tobytes()
+        found += state.model.spread.tobytes() + state.sums.tobytes()
+    return found
 
 
 def main() -> None:
@@ -47,6 +73,7 @@ def main() -> None:
         queries = [JudgedQuery(labels[at::4], documents[at::4]) for at in range(4)]
         played = online.play(Pairwise(SolarII(n)), queries, np.random.default_rng(0))
         digest.update(np.array(list(played)).tobytes())
+    digest.update(folded())
     sys.stdout.write(digest.hexdigest() + "\n")
 
 

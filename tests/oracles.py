@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,3 +94,79 @@ def click_pairs(clicks: Sequence[int], shown: int, strategy: str) -> list[tuple[
     }[strategy]
     everything = itertools.product(range(shown), range(shown))
     return [(c, u) for c, u in everything if c in clicked and u not in clicked and keep(c, u)]
+
+
+class NaiveFold:
+    """A model fed post by post, as MATH.md tells it, with a memory of everything: no records.
+
+    A post is what a user did with `documents`, which stand in the order shown. `submitted[d]` is
+    the place that document d had when it was submitted; None: the event brought its documents.
+    """
+
+    def __init__(self, learner: NaiveSolarI | NaiveSolarII, strategy: str) -> None:
+        self.learner, self.strategy = learner, strategy
+        self.quality: dict[object, list[float]] = {}
+        self.clicks: dict[str, list[int]] = {}
+        self.learnt: dict[str, set[tuple[int, int]]] = {}
+        self.stepped = self.passive = 0
+        self.squared_loss = 0.0
+
+    def labels(self, query: str, documents: Floats, labels: list[float], submitted: object) -> None:
+        come = self._measure(query, documents, labels, submitted)
+        pairs = [(come[i], come[j]) for i, j in label_pairs([labels[d] for d in come])]
+        self._learn(documents, [(i, j, 1.0) for i, j in pairs])
+
+    def click(self, query: str, documents: Floats, clicks: list[int], submitted: object) -> None:
+        so_far = self.clicks.setdefault(query, [])
+        so_far += clicks
+        labels = [1.0 if d in so_far else 0.0 for d in range(len(documents))]
+        self._measure(query, documents, labels, submitted)
+        learnt = self.learnt.setdefault(query, set())
+        pairs = click_pairs(so_far, len(documents), self.strategy)
+        new = [pair for pair in pairs if pair not in learnt]
+        learnt.update(new)
+        self._learn(documents, [(i, j, 1.0) for i, j in new])
+
+    def triplets(
+        self,
+        query: str,
+        documents: Floats,
+        triplets: list[tuple[int, int, float]],
+        submitted: object,
+    ) -> None:
+        labels = [0.0] * len(documents)
+        for d in range(len(documents)):
+            won = sum(preferred == d for preferred, _, _ in triplets)
+            lost = sum(other == d for _, other, _ in triplets)
+            labels[d] = 1.0 if won > lost else 0.0
+        self._measure(query, documents, labels, submitted)
+        self._learn(documents, triplets)
+
+    def sums(self) -> list[float]:
+        """The number of queries, then ten sums over them: as served, and as submitted."""
+        columns = zip(*self.quality.values(), strict=True)
+        return [float(len(self.quality)), *map(math.fsum, columns)]
+
+    def _measure(self, query: str, documents: Floats, labels: list[float], submitted: Any) -> Any:
+        """Count the query, once; returns the documents in the order in which they came."""
+        count = range(len(documents))
+        if submitted is None:
+            scores = [math.fsum(self.learner.w * document) for document in documents]
+            shown, come, key = ranking(scores), list(count), (query, len(self.quality))
+        else:
+            shown, come, key = list(count), sorted(count, key=lambda d: submitted[d]), (query, -1)
+        measured = []
+        for order in (shown, come):
+            ordered = [labels[d] for d in order]
+            measured += [ndcg(ordered, k) for k in (1, 5, 10, None)]
+            measured.append(average_precision(ordered))
+        self.quality[key] = measured
+        return come
+
+    def _learn(self, documents: Floats, pairs: list[tuple[int, int, float]]) -> None:
+        for i, j, omega in pairs:
+            gap = documents[i] - documents[j]
+            loss = self.learner.step(gap, omega)
+            moved = loss > 0.0 and bool(gap.any())
+            self.stepped, self.passive = self.stepped + moved, self.passive + (not moved)
+            self.squared_loss += loss * loss

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from app import settings
 from app.__main__ import _parser
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+STORE = (ROOT / "docs" / "store.md").read_text()
 EVALUATION = (ROOT / "docs" / "evaluation.md").read_text()
 
 
@@ -66,13 +68,21 @@ def test_every_option_is_documented() -> None:
     commands = next(
         action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)
     )
-    assert set(commands.choices) == {"evaluate"}
-    for action in commands.choices["evaluate"]._actions:
-        if not isinstance(action, argparse._HelpAction):
-            name = (action.option_strings or ["FILE"])[0]
-            assert f"`{name}" in EVALUATION, name
-        for choice in action.choices or ():
-            assert f"`{choice}`" in EVALUATION, choice
+    assert set(commands.choices) == {"evaluate", "learn", "log", "replay", "verify"}
+    for command, parser in commands.choices.items():
+        text = EVALUATION if command == "evaluate" else STORE
+        assert f"`solar {command}" in text
+        for action in parser._actions:
+            if not isinstance(action, argparse._HelpAction):
+                name = (action.option_strings or [str(action.metavar)])[0]
+                assert re.search(rf"[`\[ ]{name}\b", text), (command, name)
+            for choice in action.choices or ():
+                assert f"`{choice}`" in text, choice
+
+
+def test_every_variable_is_documented() -> None:
+    for name in settings.VARIABLES:
+        assert f"| `{name}` |" in STORE, name
 
 
 def test_the_map_shows_every_room() -> None:

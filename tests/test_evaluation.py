@@ -155,11 +155,35 @@ def test_one_permutation_has_no_deviation() -> None:
 def test_published_figures_stand_beneath_ours() -> None:
     queries = world(size=World(features=46, queries=784, documents=3))
     data = JudgedData(46, queries)
-    rows = list(evaluation.run(Experiment(permutations=1), data, progress=False))
+    experiment = Experiment(permutations=1, discount="letor")
+    rows = list(evaluation.run(experiment, data, progress=False))
+    assert rows[0].published == (0.3490, 0.4584, 0.5022)
     assert rows[1].published == PUBLISHED[784, 46]["solar-ii"] == (0.3594, 0.4680, 0.5107)
     text = evaluation.table(rows)
     assert "  published           0.3594            0.4680            0.5107\n" in text + "\n"
     assert f"{rows[1].mean.ndcg_1 - 0.3594:+.4f}" in text
+
+
+def test_published_figures_are_not_compared_under_another_discount() -> None:
+    data = JudgedData(46, world(size=World(features=46, queries=784, documents=3)))
+    (row,) = evaluation.run(Experiment(("solar-i",), permutations=1), data, progress=False)
+    assert row.published is None
+
+
+def test_hyper_parameters_are_passed_on(judged: Path) -> None:
+    command = ("evaluate", str(judged), "--permutations", "1", "--json")
+    plain, *others = (
+        solar(*command, *more).stdout for more in ((), ("--gamma", "1"), ("--C", "1"))
+    )
+    first, second = plain.splitlines()
+    assert others[0].splitlines()[0] == first != others[1].splitlines()[0]
+    assert others[1].splitlines()[1] == second != others[0].splitlines()[1]
+
+
+def test_a_reader_that_has_had_enough_is_no_error(judged: Path) -> None:
+    command = f"{sys.executable} -m app evaluate {judged} --permutations 1 --json | head -c 1"
+    ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert ran.stderr == ""
 
 
 def test_letors_discount_is_taken_by_name(judged: Path) -> None:
@@ -191,6 +215,7 @@ def test_wide_data_is_evaluated_sparsely(tmp_path: Path) -> None:
         (["evaluate", "gone.txt"], "solar: gone.txt: No such file or directory\n"),
         (["evaluate", "--world", "--C", "0"], "solar: C: expected a value from 1e-12"),
         (["evaluate", "--world", "--gamma", "nan"], "solar: gamma: expected a value from 1e-12"),
+        (["evaluate", "--world", "--seed", "-1"], "--seed: expected a whole number from 0"),
         (["evaluate", "--world", "--permutations", "0"], "expected a whole number from 1, got '0'"),
         (["evaluate", "--world", "--algorithm", "best"], "invalid choice: 'best'"),
         (["evaluate"], "one of the arguments FILE --world is required"),

@@ -1,0 +1,117 @@
+"""What `solar learn`, `log`, `replay` and `verify` do, once there is a store."""
+
+import asyncio
+import json
+import logging
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from app import audit
+from app.errors import SolarError
+from app.events import Feedback, Record, Replace, Retune
+from app.learner import Pace, learn_all
+from app.store import codec
+from app.store.store import Event, Store
+
+Print = Callable[[str], None]
+
+
+async def learn(store: Store, pace: Pace) -> None:
+    """Learn every model until SIGTERM or SIGINT; then commit and release."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, stop.set)
+    for complaint in await store.complaints():
+        logging.getLogger("solar").warning("%s", complaint)
+    await learn_all(store, stop, pace)
+
+
+async def show_log(store: Store, model: str, after: int, count: int, show: Print) -> None:
+    """Print records of the log, one a line, readably."""
+    tail = await store.tail(model)
+    start = max(after, min(await store.versions(model), default=0))
+    until = min(tail, start + count)
+    async for entry in audit.entries(store, model, start, until):
+        show(f"{entry.seq:>8}  {_when(entry.time)}  {_described(entry.record)}")
+
+
+def _described(blob: bytes) -> str:
+    try:
+        record = codec.load_record(blob)
+    except SolarError as error:
+        return f"unreadable: {error}"
+    return json.dumps(_fields(record), ensure_ascii=False)
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    if isinstance(record, Feedback):
+        said = {
+            "clicks": record.clicks,
+            "before": record.clicked_before,
+            "labels": record.labels,
+            "preferred": record.preferred,
+            "other": record.other,
+        }
+        return {
+            "feedback": record.kind,
+            "event": record.event,
+            "query": record.query,
+            "source": record.source,
+            "documents": len(record.documents),
+            **{name: array.tolist() for name, array in said.items() if array is not None},
+        }
+    if isinstance(record, Replace):
+        settings = record.model.settings
+        return {"replace": record.reason, "algorithm": settings.algorithm, "n": settings.n}
+    if isinstance(record, Retune):
+        return {"retune": {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}}
+    return {"reset": "measures"}
+
+
+def _when(milliseconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(milliseconds / 1000))
+
+
+async def replay(store: Store, model: str, without: str | None, apply: bool, show: Print) -> None:
+    """Fold the log again, say whether it matches, and put the result in place if asked to."""
+    found = await audit.replay(store, model, without)
+    records = found.end - found.start
+    show(f"{model}: folded {records} records from version {found.start}")
+    if without is None:
+        differences = found.differences()
+        if differences:
+            raise SolarError(f"{model}: the replay differs in {', '.join(differences)}")
+        show(f"{model}: the same bits as the committed state at {found.committed.seq}")
+        return
+    show(f"{model}: left out {found.skipped} records of source {without}")
+    if apply:
+        record = codec.dump_record(Replace(found.folded.model, f"without source {without}"))
+        seq = await _append(store, model, found.end, record)
+        show(f"{model}: record {seq} puts the result in place")
+
+
+async def _append(store: Store, model: str, tail: int, record: bytes) -> int:
+    """Enter a record of our own right after `tail`, or Fenced: what came meanwhile is not in it."""
+    epoch, *_ = await store.position(model)
+    event = Event(f"replay-{uuid4()}", b"", record)
+    now = int(time.time() * 1000)
+    appended = await store.append(model, epoch, [event], limit=1 << 40, time=now, tail=tail)
+    return appended[0].seq
+
+
+async def verify(store: Store, models: list[str], show: Print) -> None:
+    """Check the invariants of models on a live store; SolarError if one does not hold."""
+    wrong = 0
+    for model in models or await store.models():
+        complaints = await audit.verify(store, model)
+        wrong += bool(complaints)
+        for complaint in complaints:
+            show(f"{model}: {complaint}")
+        if not complaints:
+            show(f"{model}: log dense, chain and state equal to the replay, weights sound")
+    if wrong:
+        raise SolarError(f"{wrong} of the models are not what their logs say")

@@ -1,0 +1,144 @@
+"""The words that cross walls: what a model is, and everything that can happen to one.
+
+A model is a fold over its log. What happens to it is a *record*: feedback, a replacement, other
+hyper-parameters, a reset of its measures. A record carries all that the fold needs, so that a
+model can be replayed without any other source. Values are frozen; arrays in them are not written.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Positions: TypeAlias = NDArray[np.int64]
+Documents: TypeAlias = NDArray[np.float32]
+
+Algorithm = Literal["solar-i", "solar-ii"]
+Covariance = Literal["full", "diagonal"]
+FeedbackKind = Literal["clicks", "labels", "triplets"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a model is, apart from what it learnt."""
+
+    features: tuple[str, ...]
+    algorithm: Algorithm = "solar-ii"
+    covariance: Covariance = "full"
+    C: float = 1e-5
+    gamma: float = 1e4
+    clicks: str = "click-skip-above"
+    normalization: str = "none"
+
+    @property
+    def n(self) -> int:
+        """How many features a document has."""
+        return len(self.features)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A whole model: its settings and what it learnt.
+
+    `spread` is SOLAR-II's covariance: the packed lower triangle or the diagonal; SOLAR-I has none.
+    """
+
+    settings: Settings
+    weights: Floats
+    spread: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What users did with a list of documents.
+
+    `documents` stand in the order shown, and `submitted[d]` is the place document d had when it was
+    submitted; None if the event brought its own documents, which the fold then ranks itself.
+    `clicked_before` are earlier clicks on the list, in order, and `rounds` after how many of them
+    each earlier event ended. `counted` are the labels by which this query is in the measures
+    already, None if it is not.
+    """
+
+    event: str
+    kind: FeedbackKind
+    documents: Documents
+    submitted: Positions | None = None
+    counted: Floats | None = None
+    labels: Floats | None = None
+    clicks: Positions | None = None
+    clicked_before: Positions | None = None
+    rounds: Positions | None = None
+    preferred: Positions | None = None
+    other: Positions | None = None
+    weights: Floats | None = None
+    query: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Another model takes this one's place: a warm start, a rollback, a replay."""
+
+    model: Model
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retune:
+    """Other hyper-parameters from here on; what is None stays."""
+
+    C: float | None = None
+    gamma: float | None = None
+    clicks: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetMeasures:
+    """The measures begin anew."""
+
+
+Record: TypeAlias = Feedback | Replace | Retune | ResetMeasures
+
+#: The sums of a state, by place. All but the last six are over queries that count.
+SUMS = (
+    "queries",
+    "ndcg@1",
+    "ndcg@5",
+    "ndcg@10",
+    "ndcg",
+    "map",
+    "baseline_ndcg@1",
+    "baseline_ndcg@5",
+    "baseline_ndcg@10",
+    "baseline_ndcg",
+    "baseline_map",
+    "stepped",
+    "passive",
+    "refused",
+    "squared_loss",
+    "feedback",
+    "rejected",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A model after record `seq`, and `chain`, which proves the way there."""
+
+    seq: int
+    chain: bytes
+    model: Model
+    sums: Floats
+
+    def measures(self) -> dict[str, float]:
+        """The sums by name."""
+        return dict(zip(SUMS, self.sums.tolist(), strict=True))
+
+
+def freeze(*arrays: NDArray[Any] | None) -> None:
+    """Make arrays not writeable, before they are handed out."""
+    for array in arrays:
+        if array is not None:
+            array.flags.writeable = False

@@ -1,0 +1,206 @@
+"""The fold: `apply(state, record)`, pure and total.
+
+The same records in the same order give the same bits on any CPU. A record that cannot be applied
+(damaged, of another width, with positions that are not there) counts as rejected and changes
+nothing else; nothing here ever fails on a record. `chain' = blake2b(chain ‖ record)`.
+"""
+
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from app.errors import BadBlob
+from app.events import (
+    SUMS,
+    Feedback,
+    Floats,
+    Model,
+    Positions,
+    Record,
+    Replace,
+    ResetMeasures,
+    Retune,
+    Settings,
+    State,
+    freeze,
+)
+from app.impressions import all_clicks, as_labels, as_positions, measured_labels
+from app.ranking import covariance, measures, serving
+from app.ranking.pairs import STRATEGIES, Pairs, from_clicks, from_labels
+from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
+from app.store import codec
+
+CHAIN = 32
+_AT = {name: place for place, name in enumerate(SUMS)}
+_QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
+
+
+def genesis(settings: Settings, weights: Floats | None = None, seed: bytes = b"") -> State:
+    """The state of a model that has learnt nothing; `seed` makes its chain its own."""
+    model = _model(settings, _learner(settings, weights, None))
+    return State(0, blake2b(seed, digest_size=CHAIN).digest(), model, np.zeros(len(SUMS)))
+
+
+def link(chain: bytes, record: bytes) -> bytes:
+    """The chain after a record."""
+    return blake2b(chain + record, digest_size=CHAIN).digest()
+
+
+class Fold:
+    """A model at work: mutable, of one thread; `state()` is a frozen copy for everybody else."""
+
+    def __init__(self, state: State) -> None:
+        self.seq, self.chain = state.seq, state.chain
+        self.settings = state.model.settings
+        self._learner = _restored(state.model)
+        self._sums = state.sums.copy()
+
+    def state(self) -> State:
+        """What there is now."""
+        sums = self._sums.copy()
+        freeze(sums)
+        return State(self.seq, self.chain, _model(self.settings, self._learner), sums)
+
+    def apply(self, blob: bytes) -> bool:
+        """Fold the next record of the log; whether it was accepted."""
+        self.seq, self.chain = self.seq + 1, link(self.chain, blob)
+        try:
+            self._apply(codec.load_record(blob))
+        except (BadBlob, ValueError):
+            self._sums[_AT["rejected"]] += 1
+            return False
+        return True
+
+    def _apply(self, record: Record) -> None:
+        if isinstance(record, Feedback):
+            self._learn(record)
+        elif isinstance(record, Replace):
+            self._learner, self.settings = _restored(record.model), record.model.settings
+        elif isinstance(record, Retune):
+            self._retune(record)
+        elif isinstance(record, ResetMeasures):
+            self._sums[:] = 0.0
+
+    def _retune(self, change: Retune) -> None:
+        given: dict[str, Any] = {"C": change.C, "gamma": change.gamma, "clicks": change.clicks}
+        settings = replace(self.settings, **{k: v for k, v in given.items() if v is not None})
+        self._learner = _restored(_model(settings, self._learner))
+        self.settings = settings
+
+    def _learn(self, event: Feedback) -> None:
+        """Algorithm 1: measure the ranking as served, then learn each pair."""
+        pairs = _pairs(event, self.settings.clicks)
+        gained = self._measured(event)
+        steps = self._learner.learn_pairs(event.documents, pairs)
+        self._sums[: _BASELINE + 5] += gained
+        self._sums[_AT["feedback"]] += 1
+        self._count(steps)
+
+    def _measured(self, event: Feedback) -> Floats:
+        """What the event adds to the sums over queries: a query counted before is replaced."""
+        count = len(event.documents)
+        if event.submitted is None:
+            shown = serving.order(self._learner.score(event.documents))
+            submitted = np.arange(count)
+        else:
+            shown, submitted = np.arange(count), _submission(event.submitted, count)
+        gained = np.zeros(_BASELINE + 5)
+        if event.counted is None:
+            gained[0] = 1.0
+        else:
+            gained -= _qualities(as_labels(event.counted, count), shown, submitted)
+        return gained + _qualities(measured_labels(event), shown, submitted)
+
+    def _count(self, steps: Steps) -> None:
+        for name, value in steps.tally()._asdict().items():
+            self._sums[_AT[name]] += value
+
+
+def _qualities(labels: Floats, shown: Positions, submitted: Positions) -> Floats:
+    """The measures of a list as served and as submitted, at their places in the sums."""
+    found = np.zeros(_BASELINE + 5)
+    measures.measure_into(found[_QUALITY:_BASELINE], labels[shown])
+    measures.measure_into(found[_BASELINE:], labels[submitted])
+    return found
+
+
+def _pairs(event: Feedback, strategy: str) -> Pairs:
+    count = len(event.documents)
+    if event.kind == "triplets":
+        preferred, other = as_positions(event.preferred, count), as_positions(event.other, count)
+        weights = np.ones(len(preferred)) if event.weights is None else event.weights
+        return Pairs(preferred, other, weights)
+    if event.kind == "clicks":
+        return _new_click_pairs(event, strategy)
+    if event.kind != "labels":
+        raise ValueError(f"kind: expected clicks, labels or triplets, got {event.kind!r}")
+    labels = as_labels(event.labels, count)
+    if event.submitted is None:
+        return from_labels(labels)
+    order = _submission(event.submitted, count)
+    pairs = from_labels(labels[order])
+    return Pairs(order[pairs.preferred], order[pairs.other], pairs.weights)
+
+
+def _new_click_pairs(event: Feedback, strategy: str) -> Pairs:
+    """The pairs that the clicks so far give, less those that an event before gave already."""
+    clicks, shown = all_clicks(event).tolist(), len(event.documents)
+    pairs = from_clicks(clicks, shown, strategy)
+    if event.rounds is None or not event.rounds.size:
+        return pairs
+    learnt = {
+        pair
+        for many in as_positions(event.rounds, len(clicks) + 1).tolist()
+        for pair in from_clicks(clicks[:many], shown, strategy).listed()
+    }
+    return Pairs.of([pair for pair in pairs.listed() if pair not in learnt])
+
+
+def _submission(submitted: Positions, count: int) -> Positions:
+    """The documents of a list in the order in which they were submitted."""
+    if submitted.shape != (count,):
+        raise ValueError(f"submitted: expected {count} places, got shape {submitted.shape}")
+    return np.argsort(submitted, kind="stable")
+
+
+def _learner(settings: Settings, weights: Floats | None, spread: Floats | None) -> LinearLearner:
+    if settings.clicks not in STRATEGIES:
+        raise ValueError(f"clicks: expected one of {', '.join(STRATEGIES)}")
+    kind = (settings.algorithm, settings.covariance)
+    if kind[0] == "solar-i":
+        return SolarI(settings.n, settings.C, weights=weights)
+    if kind == ("solar-ii", "full"):
+        return SolarII(settings.n, settings.gamma, weights=weights, covariance=spread)
+    if kind == ("solar-ii", "diagonal"):
+        return SolarIIDiagonal(settings.n, settings.gamma, weights=weights, variances=spread)
+    raise ValueError(f"algorithm: expected solar-i, or solar-ii full or diagonal, got {kind}")
+
+
+def _restored(model: Model) -> LinearLearner:
+    return _learner(model.settings, model.weights, model.spread)
+
+
+def _model(settings: Settings, learner: LinearLearner) -> Model:
+    spread: Floats = np.zeros(0)
+    if isinstance(learner, SolarII):
+        spread = learner.covariance
+    elif isinstance(learner, SolarIIDiagonal):
+        spread = learner.variances
+    return Model(settings, learner.weights, spread)
+
+
+def sound(state: State) -> list[str]:
+    """What is wrong with a state by I16: w and Σ finite, the diagonal of Σ positive."""
+    model = state.model
+    complaints = []
+    if not np.isfinite(model.weights).all():
+        complaints.append("weights: expected finite numbers")
+    if not np.isfinite(model.spread).all():
+        complaints.append("covariance: expected finite numbers")
+    full = model.settings.algorithm == "solar-ii" and model.settings.covariance == "full"
+    diagonal = model.spread[covariance.diagonal(model.settings.n)] if full else model.spread
+    if not (diagonal > 0.0).all():
+        complaints.append("covariance: expected a positive diagonal")
+    return complaints

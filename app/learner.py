@@ -1,0 +1,265 @@
+"""The learner: log → records → fold → commit; one at a time for each model, many in a process.
+
+Correctness rests on the commit's compare-and-set of (seq, chain); the lease only spares wasted
+work. Whatever happens to a learner, the next one starts from the committed state and folds on.
+The fold runs in a thread (its kernels release the GIL), so that the event loop stays free.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+
+from app.errors import BadBlob, Fenced, NoSuchModel, SolarError, StoreError
+from app.events import State
+from app.fold import Fold, sound
+from app.store.store import Entry, Position, Store
+
+log = logging.getLogger("solar.learner")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often a learner does what; seconds and records."""
+
+    lease: float = 5.0
+    batch: int = 256
+    commit: float = 0.030
+    commit_share: float = 3.0  # at least so many times the last commit's duration between two
+    idle: float = 0.5
+    version: int = 10_000  # records between two versions,
+    versions: int = 10  # of which so many are kept,
+    log_bytes: int = 1 << 30  # unless the log is larger than this
+    discover: float = 1.0
+
+
+class Learner:
+    """Learns one model for as long as it holds the lease."""
+
+    def __init__(self, store: Store, model: str, pace: Pace | None = None) -> None:
+        self._store, self.model, self._pace = store, model, pace or Pace()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Learn until told to stop (commits and releases then), or until the model is gone."""
+        while not stop.is_set():
+            try:
+                fence = await self._store.lease(self.model, 0, self._pace.lease)
+                if fence:
+                    await self._lead(fence, stop)
+                else:
+                    await _sleep(self._pace.lease / 5, stop)
+            except NoSuchModel:
+                return
+            except Fenced as error:
+                log.info("%s", error)
+            except SolarError as error:
+                log.warning("model %s: %s", self.model, error)
+                await _sleep(self._pace.idle, stop)
+
+    async def _lead(self, fence: int, stop: asyncio.Event) -> None:
+        """Learn while the lease is ours; it is kept in the background, whatever a fold takes."""
+        keeping = asyncio.create_task(self._keep_lease(fence))
+        try:
+            term = await Term.begin(self._store, self.model, fence, self._pace)
+            while not stop.is_set():
+                if keeping.done():
+                    keeping.result()  # raises what ended it
+                await term.round()
+            await term.commit()
+        finally:
+            keeping.cancel()
+            await _quietly(self._store.release(self.model, fence))
+
+    async def _keep_lease(self, fence: int) -> None:
+        while True:
+            await asyncio.sleep(self._pace.lease / 3)
+            if await self._store.lease(self.model, fence, self._pace.lease) != fence:
+                raise Fenced(f"model {self.model}: another learner has taken over")
+
+
+class Term:
+    """What a learner knows between taking the lease and losing it."""
+
+    def __init__(
+        self, store: Store, model: str, fence: int, pace: Pace, base: Position, state: State
+    ) -> None:
+        self._store, self._model, self._fence, self._pace = store, model, fence, pace
+        self._base, self._fold = base, Fold(state)
+        self._queue: list[Entry] = []
+        self._bytes = 0  # read since the last version
+        self._took = 0.0
+        self._committed = float("-inf")  # the first batch is committed at once
+
+    @classmethod
+    async def begin(cls, store: Store, model: str, fence: int, pace: Pace) -> "Term":
+        """Take the committed state; one that is damaged is rebuilt, and mended in the store."""
+        base = await store.position(model)
+        try:
+            return cls(store, model, fence, pace, base, (await store.load(model)).state)
+        except BadBlob as error:
+            log.warning("model %s: the committed state is damaged: %s", model, error)
+        term = cls(store, model, fence, pace, base, await rebuilt(store, model))
+        await term.commit(again=True)
+        return term
+
+    async def round(self) -> None:
+        """Read what has come, fold some of it, commit when it is time."""
+        if not self._queue:
+            self._queue = await self._store.read(
+                self._model, self._fold.seq, self._pace.batch, self._patience()
+            )
+        waited_for = await self._fold_some() if self._queue else False
+        if self._pending() and (waited_for or self._due()):
+            await self.commit(version=self._version_due())
+
+    async def _fold_some(self) -> bool:
+        """Fold records until one that must wait, or until it is time to commit."""
+        if self._queue[0].replaces:
+            await self._keep_version()
+        chunk = self._chunk()
+        left = max(0.0, self._committed + self._interval() - monotonic())
+        folded = await asyncio.to_thread(fold_for, self._fold, chunk, left)
+        done, self._queue = self._queue[:folded], self._queue[folded:]
+        self._bytes += sum(len(entry.record) for entry in done)
+        return any(entry.waited_for for entry in done)
+
+    async def _keep_version(self) -> None:
+        """What is about to be replaced can be had again."""
+        if self._fold.seq not in await self._store.versions(self._model):
+            await self.commit(version=True, again=True)
+
+    def _chunk(self) -> list[Entry]:
+        """The next records, as far as one commit may reach."""
+        until_version = self._pace.version - self._fold.seq % self._pace.version
+        chunk = self._queue[: max(1, min(until_version, self._pace.batch - self._pending()))]
+        ends = [at for at, entry in enumerate(chunk) if at and entry.replaces]
+        return chunk[: ends[0]] if ends else chunk
+
+    async def commit(self, *, version: bool = False, again: bool = False) -> None:
+        """Commit what was folded (with `again` even if that is nothing new), maybe as a version."""
+        if not self._pending() and not again:
+            return
+        started, state = monotonic(), self._fold.state()
+        complaints = sound(state)
+        if complaints:
+            raise StoreError(f"at record {state.seq}: {'; '.join(complaints)}")
+        drop, trim = await self._retention() if version else ([], 0)
+        await self._store.commit(
+            self._model, self._base, self._fence, state,
+            version=version, drop=drop, trim=trim, again=again,
+        )  # fmt: skip
+        self._base = (self._base[0], state.seq, state.chain)
+        self._bytes = 0 if version else self._bytes
+        self._committed = monotonic()
+        self._took = self._committed - started
+
+    async def _retention(self) -> tuple[list[int], int]:
+        """Which versions go when one more is kept, and how far the log may be trimmed."""
+        versions = await self._store.versions(self._model)
+        length, size = await self._store.log_size(self._model)
+        first_kept = max(0, len(versions) + 1 - self._pace.versions)
+        tail = self._fold.seq + len(self._queue)
+        while first_kept < len(versions) and (
+            (tail - versions[first_kept]) * size > self._pace.log_bytes * max(1, length)
+        ):
+            first_kept += 1
+        drop, kept = versions[:first_kept], [*versions[first_kept:], self._fold.seq]
+        return drop, kept[0] if drop else 0
+
+    def _pending(self) -> int:
+        return self._fold.seq - self._base[1]
+
+    def _interval(self) -> float:
+        return max(self._pace.commit, self._pace.commit_share * self._took)
+
+    def _patience(self) -> float:
+        """How long to wait for records: until the commit that is due."""
+        if self._pending():
+            due = self._committed + self._interval() - monotonic()
+            return min(self._pace.idle, max(0.001, due))
+        return self._pace.idle
+
+    def _version_due(self) -> bool:
+        many = self._fold.seq % self._pace.version == 0
+        return many or self._bytes * self._pace.versions >= self._pace.log_bytes
+
+    def _due(self) -> bool:
+        return (
+            self._pending() >= self._pace.batch
+            or self._version_due()
+            or monotonic() >= self._committed + self._interval()
+        )
+
+
+def fold_for(fold: Fold, entries: Sequence[Entry], seconds: float) -> int:
+    """Fold records (at least one) for about so long; how many. The log must be dense (I2)."""
+    ends = monotonic() + seconds
+    for at, entry in enumerate(entries):
+        if entry.seq != fold.seq + 1:
+            raise StoreError(f"the log has a gap: expected record {fold.seq + 1}, got {entry.seq}")
+        fold.apply(entry.record)
+        if monotonic() >= ends:
+            return at + 1
+    return len(entries)
+
+
+async def rebuilt(store: Store, model: str) -> State:
+    """The committed state, from the newest good version and the log."""
+    seq, chain = await store.claimed(model)
+    for version in reversed(await store.versions(model)):
+        try:
+            state = (await store.version(model, version)).state
+        except BadBlob as error:
+            log.warning("model %s: version %d is damaged: %s", model, version, error)
+            continue
+        found = await replayed(store, model, state, seq)
+        if found.chain == chain:
+            return found
+        log.warning("model %s: version %d and the log lead elsewhere", model, version)
+    raise StoreError("the state is damaged, and no version leads to it")
+
+
+async def replayed(store: Store, model: str, state: State, until: int) -> State:
+    """Fold the log from a state up to and with record `until`."""
+    fold = Fold(state)
+    while fold.seq < until:
+        entries = await store.read(model, fold.seq, min(256, until - fold.seq))
+        if not entries:
+            raise StoreError(f"the log ends at {fold.seq}: expected records up to {until}")
+        await asyncio.to_thread(fold_for, fold, entries, float("inf"))
+    return fold.state()
+
+
+async def learn_all(store: Store, stop: asyncio.Event, pace: Pace | None = None) -> None:
+    """Learn every model there is, and every one that comes."""
+    pace = pace or Pace()
+    tasks: dict[str, asyncio.Task[None]] = {}
+    while not stop.is_set():
+        try:
+            names = await store.models()
+        except SolarError as error:
+            log.warning("%s", error)
+            names = []
+        for name in names:
+            if name in tasks and tasks[name].done() and (failure := tasks[name].exception()):
+                log.error("model %s: its learner failed", name, exc_info=failure)
+            if name not in tasks or tasks[name].done():
+                tasks[name] = asyncio.create_task(Learner(store, name, pace).run(stop), name=name)
+        await _sleep(pace.discover, stop)
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+async def _sleep(seconds: float, stop: asyncio.Event) -> None:
+    """Sleep, but not through a stop."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
+
+
+async def _quietly(releasing: Awaitable[None]) -> None:
+    """A lease that cannot be released will expire."""
+    try:
+        await releasing
+    except SolarError as error:
+        log.info("%s", error)

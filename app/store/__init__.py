@@ -1,0 +1,5 @@
+"""THE CELLAR: Redis, and nothing but Redis, behind one interface.
+
+Everything that changes more than one key does so in a Lua script with all keys declared; every
+write is deduplicated or compare-and-set, because a client sends again after a lost connection.
+"""

@@ -1,0 +1,179 @@
+"""Values ↔ bytes: raw little-endian arrays behind a small header, with a checksum. Never pickle.
+
+    "SLR" | version, 1 byte | header's length, 4 bytes | header, JSON | arrays | CRC-32
+
+The header names the kind of the value, its plain fields, and its arrays (name, type, shape) in the
+order in which they follow. A blob of an unknown version or kind, or with another checksum than it
+should have, is refused with its reason. The golden files in the tests keep old versions readable.
+"""
+
+import json
+from math import prod
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from app.errors import BadBlob
+from app.events import Feedback, Model, Record, Replace, ResetMeasures, Retune, Settings
+
+MAGIC = b"SLR"
+VERSION = 1
+CHECKSUM = 4  # bytes; against damage, not against forgers: the chain is for those
+_TYPES = {"f4": "<f4", "f8": "<f8", "i8": "<i8", "i4": "<i4"}
+_NAMES = {np.dtype(code): name for name, code in _TYPES.items()}
+
+
+class Blob(NamedTuple):
+    """What a blob holds."""
+
+    kind: str
+    fields: dict[str, Any]
+    arrays: dict[str, np.ndarray[Any, Any]]
+
+
+def dump(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> bytes:
+    """Fields and arrays (None is left out) as one blob."""
+    parts = {name: np.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
+    described = [[name, _NAMES[a.dtype], list(a.shape)] for name, a in parts.items()]
+    header = json.dumps([kind, fields, described], separators=(",", ":")).encode()
+    head = MAGIC + bytes([VERSION]) + len(header).to_bytes(4, "little")
+    body = b"".join([head, header, *(a.tobytes() for a in parts.values())])
+    return body + _checksum(body)
+
+
+def load(blob: bytes, *kinds: str) -> Blob:
+    """The inverse of `dump`; BadBlob says why it cannot be."""
+    if blob[:3] != MAGIC:
+        raise BadBlob("expected a blob of ours, got other bytes")
+    if len(blob) < 8 + CHECKSUM or blob[3] != VERSION:
+        raise BadBlob(f"expected version {VERSION}, got {blob[3] if len(blob) > 3 else 'nothing'}")
+    body, checksum = blob[:-CHECKSUM], blob[-CHECKSUM:]
+    if _checksum(body) != checksum:
+        raise BadBlob("expected the checksum of the content, got another: the blob is damaged")
+    start = 8 + int.from_bytes(blob[4:8], "little")
+    try:
+        kind, fields, described = json.loads(body[8:start])
+        found = Blob(str(kind), dict(fields), _arrays(body, start, described))
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise BadBlob(f"expected a header and its arrays, got a {type(error).__name__}") from error
+    if found.kind not in kinds:
+        raise BadBlob(f"expected {' or '.join(kinds)}, got {found.kind[:40]!r}")
+    return found
+
+
+def kind_is(blob: bytes, kind: str) -> bool:
+    """Whether a blob says that it is of this kind, at a glance."""
+    return blob.startswith(f'["{kind}"'.encode(), 8)
+
+
+def _arrays(body: bytes, start: int, described: list[Any]) -> dict[str, np.ndarray[Any, Any]]:
+    arrays = {}
+    for name, code, shape in described:
+        dtype = np.dtype(_TYPES[code])
+        count = prod(shape)
+        arrays[name] = np.frombuffer(body, dtype, count, start).reshape(shape)
+        start += count * dtype.itemsize
+    if start != len(body):
+        raise BadBlob(f"expected {start} bytes of content, got {len(body)}")
+    return arrays
+
+
+def _checksum(body: bytes) -> bytes:
+    return crc32(body).to_bytes(CHECKSUM, "little")
+
+
+def dump_settings(settings: Settings) -> dict[str, Any]:
+    """Settings as plain fields."""
+    return {
+        "features": list(settings.features),
+        "algorithm": settings.algorithm,
+        "covariance": settings.covariance,
+        "C": settings.C,
+        "gamma": settings.gamma,
+        "clicks": settings.clicks,
+        "normalization": settings.normalization,
+    }
+
+
+def load_settings(fields: dict[str, Any]) -> Settings:
+    """The inverse of `dump_settings`; BadBlob if these are no settings."""
+    texts = dict.fromkeys(("algorithm", "covariance", "clicks", "normalization"), _TEXT)
+    _expect(fields, {**texts, "C": _NUMBER, "gamma": _NUMBER, "features": (list,)})
+    if not all(type(name) is str for name in fields["features"]):
+        raise BadBlob("features: expected names")
+    return Settings(**{**fields, "features": tuple(fields["features"])})
+
+
+_FEEDBACK_ARRAYS = (
+    "documents",
+    "submitted",
+    "counted",
+    "labels",
+    "clicks",
+    "clicked_before",
+    "rounds",
+    "preferred",
+    "other",
+    "weights",
+)
+_FEEDBACK_FIELDS = ("event", "kind", "query", "source")
+
+
+def dump_record(record: Record) -> bytes:
+    """A record as it stands in the log."""
+    if isinstance(record, Feedback):
+        fields = {name: getattr(record, name) for name in _FEEDBACK_FIELDS}
+        return dump("feedback", fields, {name: getattr(record, name) for name in _FEEDBACK_ARRAYS})
+    if isinstance(record, Replace):
+        model = record.model
+        fields = {"reason": record.reason, "settings": dump_settings(model.settings)}
+        return dump("replace", fields, {"weights": model.weights, "spread": model.spread})
+    if isinstance(record, Retune):
+        fields = {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}
+        return dump("retune", fields, {})
+    return dump("reset-measures", {}, {})
+
+
+def load_record(blob: bytes) -> Record:
+    """The inverse of `dump_record`; BadBlob if these bytes are no record."""
+    kind, fields, arrays = load(blob, "feedback", "replace", "retune", "reset-measures")
+    if kind == "feedback":
+        return _load_feedback(fields, arrays)
+    if kind == "replace":
+        _expect(fields, {"reason": _TEXT, "settings": (dict,)})
+        if set(arrays) != {"weights", "spread"}:
+            raise BadBlob("replace: expected weights and spread")
+        settings = load_settings(fields["settings"])
+        return Replace(Model(settings, arrays["weights"], arrays["spread"]), fields["reason"])
+    if kind == "retune":
+        nothing = (type(None),)
+        _expect(
+            fields, {"C": _NUMBER + nothing, "gamma": _NUMBER + nothing, "clicks": _TEXT + nothing}
+        )
+        return Retune(**fields)
+    return ResetMeasures()
+
+
+def _load_feedback(fields: dict[str, Any], arrays: dict[str, Any]) -> Feedback:
+    _expect(fields, dict.fromkeys(_FEEDBACK_FIELDS, _TEXT))
+    documents = arrays.get("documents")
+    if not set(arrays) <= set(_FEEDBACK_ARRAYS) or documents is None:
+        raise BadBlob("feedback: expected documents, and nothing that feedback does not have")
+    if documents.ndim != 2 or documents.dtype != np.float32:
+        raise BadBlob("feedback: expected documents as rows of float32")
+    parts: dict[str, Any] = {**fields, **arrays}
+    return Feedback(**parts)
+
+
+_TEXT: tuple[type, ...] = (str,)
+_NUMBER: tuple[type, ...] = (float, int)
+
+
+def _expect(fields: dict[str, Any], types: dict[str, tuple[type, ...]]) -> None:
+    """Fields of these names and types, no more and no less, or BadBlob."""
+    if set(fields) != set(types):
+        raise BadBlob(f"expected the fields {', '.join(sorted(types))}")
+    for name, allowed in types.items():
+        if type(fields[name]) not in allowed:
+            raise BadBlob(f"{name}: expected {' or '.join(one.__name__ for one in allowed)}")

@@ -1,0 +1,76 @@
+"""The names of a model's keys; `scripts/README.md` says what stands behind each."""
+
+import re
+from dataclasses import dataclass
+
+MODELS = "solar:models"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def check_name(model: str) -> str:
+    """A model's name as it is, or ValueError: no dots (request ids have them), no braces."""
+    if not _NAME.fullmatch(model):
+        raise ValueError("model: expected 1 to 64 letters, digits, '-' or '_'")
+    return model
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """All keys of one model."""
+
+    model: str
+
+    def _key(self, name: str) -> str:
+        return f"solar:{{{self.model}}}:{name}"
+
+    @property
+    def epoch(self) -> str:
+        """Counts the lives of the name."""
+        return self._key("epoch")
+
+    @property
+    def state(self) -> str:
+        """The committed state."""
+        return self._key("state")
+
+    @property
+    def seq(self) -> str:
+        """The tail of the log."""
+        return self._key("seq")
+
+    @property
+    def log(self) -> str:
+        """The log."""
+        return self._key("log")
+
+    @property
+    def fence(self) -> str:
+        """Counts the learners."""
+        return self._key("fence")
+
+    @property
+    def lease(self) -> str:
+        """The learner at work."""
+        return self._key("lease")
+
+    @property
+    def snapshots(self) -> str:
+        """Which snapshots there are."""
+        return self._key("snaps")
+
+    @property
+    def channel(self) -> str:
+        """Where commits are announced."""
+        return self._key("ch")
+
+    def snapshot(self, seq: int) -> str:
+        """One snapshot."""
+        return self._key(f"snap:{seq}")
+
+    def event(self, epoch: int, event: str) -> str:
+        """What was answered to an event."""
+        return self._key(f"d:{epoch}:{event}")
+
+    def impression(self, epoch: int, request: str) -> str:
+        """What was shown, and what has come of it."""
+        return self._key(f"imp:{epoch}:{request}")

@@ -1,0 +1,49 @@
+#!lua
+-- All events of one post enter the log, each once; or none, if one of them has to be built anew.
+-- KEYS: state seq log, then for each event: d:<event> imp:<request> (the state's key if it has none)
+-- ARGV: epoch, limit of the backlog, TTL of the dedupe keys in ms, time in ms,
+--       where the log must end ('': anywhere), '1' if somebody waits, then for each event:
+--       digest of the body, record, expected and new accumulation ('' without request)
+-- Returns a code for the post and then, for each event, {code, seq}.
+-- Post: 0 fine, 1 no such model, 2 backlog, 3 the log ends elsewhere, 4 an accumulation has changed;
+-- but for 0 nothing was written. Event: 0 appended, 1 repeated, 2 same id but another body,
+-- 3 the impression is not there (any more).
+local model = redis.call('HMGET', KEYS[1], 'epoch', 'seq')
+if model[1] ~= ARGV[1] then return {1} end
+local start = tonumber(redis.call('GET', KEYS[2]))
+local tail, answer, fresh = start, {0}, {}
+local known, so_far = {}, {}  -- what this post has seen itself: ids, and accumulations
+
+for i = 1, (#KEYS - 3) / 2 do
+  local seen, request = KEYS[2 + 2 * i], KEYS[3 + 2 * i]
+  local at = 4 * i + 2
+  local digest, expected, new = ARGV[at + 1], ARGV[at + 3], ARGV[at + 4]
+  local before = known[seen] or redis.call('GET', seen)
+  if before then
+    local seq, body = string.match(before, '^(%d+):(.*)$')
+    answer[i + 1] = {body == digest and 1 or 2, tonumber(seq)}
+  elseif new ~= '' and redis.call('EXISTS', request) == 0 then
+    answer[i + 1] = {3, 0}
+  elseif new ~= '' and (so_far[request] or redis.call('HGET', request, 'a') or '') ~= expected then
+    return {4}
+  else
+    tail = tail + 1
+    known[seen] = tail .. ':' .. digest
+    if new ~= '' then so_far[request] = new end
+    answer[i + 1] = {0, tail}
+    fresh[#fresh + 1] = i
+  end
+end
+if #fresh == 0 then return answer end
+if tail - tonumber(model[2]) > tonumber(ARGV[2]) then return {2} end
+if ARGV[5] ~= '' and start ~= tonumber(ARGV[5]) then return {3} end
+
+local waits = ARGV[6] == '1' and {'w', '1'} or {}
+for _, i in ipairs(fresh) do
+  local at, seq = 4 * i + 2, answer[i + 1][2]
+  redis.call('XADD', KEYS[3], seq .. '-0', 'r', ARGV[at + 2], 't', ARGV[4], unpack(waits))
+  redis.call('SET', KEYS[2 + 2 * i], seq .. ':' .. ARGV[at + 1], 'PX', ARGV[3])
+  if ARGV[at + 4] ~= '' then redis.call('HSET', KEYS[3 + 2 * i], 'a', ARGV[at + 4]) end
+end
+redis.call('SET', KEYS[2], tail)
+return answer

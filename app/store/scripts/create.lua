@@ -1,0 +1,12 @@
+#!lua
+-- A model comes to life at seq 0, in an epoch of its own.
+-- KEYS: epoch state seq snaps snap:0   ARGV: chain w spread sums meta
+if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+local epoch = redis.call('INCR', KEYS[1])
+for _, key in ipairs({KEYS[2], KEYS[5]}) do
+  redis.call('HSET', key, 'epoch', epoch, 'seq', 0, 'fence', 0, 'chain', ARGV[1], 'w', ARGV[2],
+    'spread', ARGV[3], 'sums', ARGV[4], 'meta', ARGV[5])
+end
+redis.call('SET', KEYS[3], 0)
+redis.call('ZADD', KEYS[4], 0, 0)
+return epoch

@@ -1,0 +1,58 @@
+"""The wall to Redis: how a client is made, and where its errors become ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redis import exceptions as foreign
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialWithJitterBackoff
+
+from app.errors import Full, StoreError, Unavailable
+
+SCHEMES = ("redis://", "rediss://", "unix://")
+#: A command that takes longer than this has failed; nothing we ask for takes a tenth of it.
+TIMEOUT = 5.0
+_TRY_AGAIN = (
+    foreign.ConnectionError,  # BusyLoadingError is one
+    foreign.TimeoutError,
+    foreign.ReadOnlyError,
+    foreign.TryAgainError,
+    ConnectionError,
+    TimeoutError,
+)
+
+
+def connect(url: str) -> Redis:
+    """A client for a store. It sends again after a lost connection: all our writes allow that."""
+    if not url.startswith(SCHEMES):
+        raise ValueError(f"store URL: expected one of {', '.join(SCHEMES)}")
+    retry = Retry(ExponentialWithJitterBackoff(base=0.01, cap=0.2), retries=2)
+    client: Redis = Redis.from_url(
+        url,
+        socket_timeout=TIMEOUT,
+        socket_connect_timeout=TIMEOUT,
+        retry=retry,
+        retry_on_error=[foreign.ConnectionError, foreign.TimeoutError],
+        health_check_interval=0,
+    )
+    return client
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Errors of Redis leave as errors of ours, once, here."""
+    try:
+        yield
+    except foreign.OutOfMemoryError as error:
+        raise Full("the store is at its memory limit; nothing was written") from error
+    except _TRY_AGAIN as error:
+        raise Unavailable(f"the store cannot be reached: {type(error).__name__}") from error
+    except foreign.ResponseError as error:
+        if str(error).startswith("OOM"):
+            raise Full("the store is at its memory limit; nothing was written") from error
+        if str(error).startswith(("LOADING", "MASTERDOWN", "MISCONF", "CLUSTERDOWN")):
+            raise Unavailable(f"the store is not ready: {error}") from error
+        raise StoreError(f"the store refused a command: {error}") from error
+    except foreign.RedisError as error:
+        raise StoreError(f"the store failed: {error}") from error

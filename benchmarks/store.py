@@ -1,0 +1,313 @@
+"""The log and the learner on a real server of our own, wall clock: here the disk counts too."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.errors import Unavailable
+from app.events import Algorithm, Feedback, Settings
+from app.fold import genesis
+from app.learner import Learner
+from app.ranking.pairs import from_labels
+from app.ranking.solar import SolarII
+from app.store import codec
+from app.store.embedded import EmbeddedServer, find
+from app.store.store import Event, Store
+from app.store.wall import connect
+from benchmarks.report import Goal, at_least, at_most, rate, table
+
+POST, LIMIT = 100, 1 << 40
+LUA = (Path(__file__).parent / "learn.lua").read_text()
+
+
+def run() -> list[Goal]:
+    """Print the tables, return the goals."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        with EmbeddedServer.start(directory) as server:
+            goals = asyncio.run(on_server(server.url))
+        return [*goals, cold_start(directory)]
+
+
+async def on_server(url: str) -> list[Goal]:
+    """All that needs one running server."""
+    store = Store.open(url)
+    try:
+        return [
+            *await append(store, url),
+            *await first_order(store, url),
+            *await second_order(store),
+            *await visible(store, url),
+        ]
+    finally:
+        await store.close()
+
+
+async def fresh(store: Store, name: str, n: int, algorithm: Algorithm = "solar-i") -> int:
+    """A new model; its epoch."""
+    await store.delete(name)
+    features = tuple(f"f{k}" for k in range(n))
+    return await store.create(name, genesis(Settings(features, algorithm=algorithm)))
+
+
+def events(name: str, records: list[bytes]) -> list[Event]:
+    """Records as events of their own."""
+    return [
+        Event(f"{name}-{at}", blake2b(record, digest_size=16).digest(), record)
+        for at, record in enumerate(records)
+    ]
+
+
+def records(count: int, n: int) -> list[bytes]:
+    """Judged lists of 20 documents that give 100 pairs each."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0.0, 1.0], 10)
+    return [
+        codec.dump_record(
+            Feedback(
+                f"e{at}", "labels", rng.random((20, n)).astype(np.float32), np.arange(20),
+                labels=rng.permutation(labels),
+            )
+        )
+        for at in range(count)
+    ]  # fmt: skip
+
+
+async def append(store: Store, url: str) -> list[Goal]:
+    """100 events of 1 kB in one post, against a pipeline of 100 XADD."""
+    client: Any = connect(url)
+    record = np.random.default_rng(0).bytes(1000)
+    epoch = await fresh(store, "append", 1)
+    posts = iter(range(1_000_000))
+
+    async def ours() -> None:
+        post = events(f"p{next(posts)}", [record] * POST)
+        await store.append("append", epoch, post, limit=LIMIT, time=0)
+
+    async def pipeline() -> None:
+        pipe = client.pipeline(transaction=False)
+        for _ in range(POST):
+            pipe.xadd("raw", {"r": record, "t": 0})
+        await pipe.execute()
+
+    took = await best({"ours": ours, "XADD pipeline": pipeline}, rounds=60)
+    ratio = took["XADD pipeline"] / took["ours"]
+    rows = [[name, rate(POST, seconds)] for name, seconds in took.items()]
+    tool = redis_benchmark(url)
+    if tool:
+        rows.append(["redis-benchmark, pipeline of 100", tool])
+    print(table("Append, 100 events of 1 kB a post, fsync always", ["", "events"], rows), "\n")
+    await client.delete("raw")
+    await client.aclose()
+    return [at_least("append", 1.0, "x XADD", ratio)]
+
+
+async def best(
+    candidates: dict[str, Callable[[], Awaitable[None]]], rounds: int
+) -> dict[str, float]:
+    """The wall-clock seconds of the fastest of many rounds, in turns."""
+    least = dict.fromkeys(candidates, float("inf"))
+    for _ in range(rounds):
+        for name, candidate in candidates.items():
+            began = time.perf_counter()
+            await candidate()
+            least[name] = min(least[name], time.perf_counter() - began)
+    return least
+
+
+def redis_benchmark(url: str) -> str | None:
+    """What redis-benchmark makes of the same XADDs, if it is there."""
+    tool = shutil.which("redis-benchmark") or shutil.which("valkey-benchmark")
+    if not tool:
+        return None
+    payload = "x" * 1000
+    command = [
+        tool, "-s", url.removeprefix("unix://"), "-P", "100", "-n", "50000", "-c", "1", "-q",
+        "XADD", "tool", "*", "r", payload,
+    ]  # fmt: skip
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    line = ran.stdout.replace("\r", "\n").strip().splitlines()[-1]
+    return line.split(":")[-1].split("requests")[0].strip() + " /s"
+
+
+async def learnt(store: Store, name: str, log: list[bytes], epoch: int) -> float:
+    """Seconds a record from a full log to the last commit."""
+    for at in range(0, len(log), POST):
+        post = events(f"{name}-{at}", log[at : at + POST])
+        await store.append(name, epoch, post, limit=LIMIT, time=0)
+    stop = asyncio.Event()
+    began = time.perf_counter()
+    task = asyncio.create_task(Learner(store, name).run(stop))
+    while (await store.position(name))[1] < len(log):
+        await asyncio.sleep(0.005)
+    took = time.perf_counter() - began
+    stop.set()
+    await task
+    return took / len(log)
+
+
+async def first_order(store: Store, url: str) -> list[Goal]:
+    """SOLAR-I, n = 46, 100 pairs a record, against the same inside Redis."""
+    log, n = records(4000, 46), 46
+    await learnt(store, "warm", log[:300], await fresh(store, "warm", n))
+    ours = min([await learnt(store, "first", log, await fresh(store, "first", n)) for _ in "123"])
+    client: Any = connect(url)
+    script = client.register_script(LUA)
+    await client.set("w", bytes(8 * n))
+    lists = [codec.load_record(record) for record in log[:50]]
+    inside = float("inf")
+    for one in lists:
+        assert isinstance(one, Feedback)  # noqa: S101
+        assert one.labels is not None  # noqa: S101
+        pairs = from_labels(one.labels)
+        packed = np.stack([pairs.preferred, pairs.other], axis=1).astype("<u2").tobytes()
+        began = time.perf_counter()
+        await script(["w"], [n, 1e-5, one.documents.astype("<f8").tobytes(), packed])
+        inside = min(inside, time.perf_counter() - began)
+    await client.delete("w")
+    await client.aclose()
+    rows = [["learner", rate(100, ours)], ["Lua inside Redis", rate(100, inside)]]
+    print(table("SOLAR-I, n = 46, 100 pairs a record", ["", "pairs"], rows), "\n")
+    return [at_least("learner, SOLAR-I, n = 46", 8.0, "x Lua", inside / ours)]
+
+
+async def second_order(store: Store) -> list[Goal]:
+    """SOLAR-II, n = 136: the learner with all that it does, against the bare kernel."""
+    log, n = records(1500, 136), 136
+    lists = [codec.load_record(record) for record in log]
+    batches = [
+        (one.documents, from_labels(one.labels))
+        for one in lists
+        if isinstance(one, Feedback) and one.labels is not None
+    ]
+    kernel = ours = float("inf")
+    for _ in range(3):
+        learner = SolarII(n)
+        learner.learn_pairs(*batches[0])
+        began = time.perf_counter()
+        for documents, pairs in batches:
+            learner.learn_pairs(documents, pairs)
+        kernel = min(kernel, (time.perf_counter() - began) / len(batches))
+        epoch = await fresh(store, "second", n, "solar-ii")
+        ours = min(ours, await learnt(store, "second", log, epoch))
+    rows = [["learner", rate(100, ours)], ["kernel alone", rate(100, kernel)]]
+    print(table("SOLAR-II, n = 136, 100 pairs a record", ["", "pairs"], rows), "\n")
+    return [at_least("learner, SOLAR-II, n = 136", 0.6, "x kernel", kernel / ours)]
+
+
+async def visible(store: Store, url: str) -> list[Goal]:
+    """From an append to its weights in another process, at 200 records/s, n = 136."""
+    per_second, seconds, n = 200, 10, 136
+    log = records(per_second * seconds, n)
+    epoch = await fresh(store, "visible", n, "solar-ii")
+    for name in await store.models():
+        if name != "visible":
+            await store.delete(name)
+    learner = subprocess.Popen([sys.executable, "-m", "app", "learn", "--redis-url", url])
+    try:
+        appended: dict[int, float] = {}
+        seen: dict[int, float] = {}
+        await settle(store, epoch, log[0])
+        watching = asyncio.create_task(watch(store, seen, len(log)))
+        before = await aof_size(url)
+        began = time.perf_counter()
+        for at, record in enumerate(log[1:], start=1):
+            await asyncio.sleep(max(0.0, began + at / per_second - time.perf_counter()))
+            answers = await store.append(
+                "visible", epoch, events(f"v{at}", [record]), limit=LIMIT, time=0
+            )
+            appended[answers[0].seq] = time.perf_counter()
+        await watching
+        written = (await aof_size(url) - before) / (time.perf_counter() - began) / 1e6
+    finally:
+        learner.terminate()
+        learner.wait()
+    delays = np.array([when_seen(seen, seq) - when for seq, when in appended.items()]) * 1e3
+    p50, p99 = np.percentile(delays, [50, 99])
+    print(f"Visible in another process: p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+    print(f"AOF of log and state: {written:.1f} MB/s\n")
+    return [
+        at_most("visible, p50", 50, "ms", p50),
+        at_most("visible, p99", 150, "ms", p99),
+        at_most("AOF of log and state", 5, "MB/s", written),
+    ]
+
+
+async def settle(store: Store, epoch: int, record: bytes) -> None:
+    """One record through the learner, so that its process is up and warm."""
+    await store.append("visible", epoch, events("first", [record]), limit=LIMIT, time=0)
+    while (await store.position("visible"))[1] < 1:
+        await asyncio.sleep(0.01)
+
+
+async def watch(store: Store, seen: dict[int, float], last: int) -> None:
+    """Load the weights at each hint, as a replica does; note when which version came."""
+    async for _ in store.watch("visible"):
+        version = (await store.load_weights("visible")).seq
+        seen.setdefault(version, time.perf_counter())
+        if version >= last:
+            return
+
+
+def when_seen(seen: dict[int, float], seq: int) -> float:
+    """When the first version came that has learnt record `seq`."""
+    return min(when for version, when in seen.items() if version >= seq)
+
+
+async def aof_size(url: str) -> int:
+    """Bytes that the append-only file has; from now on it is not rewritten."""
+    client: Any = connect(url)
+    await client.config_set("auto-aof-rewrite-percentage", 0)
+    size = int((await client.info("persistence"))["aof_current_size"])
+    await client.aclose()
+    return size
+
+
+def cold_start(directory: Path) -> Goal:
+    """`solar learn` on an existing log, from nothing to the first commit, kernels cached."""
+    with EmbeddedServer.start(directory) as server:
+        asyncio.run(leave_work(server.url))
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "app", "learn", "--data-dir", str(directory)]
+    process = subprocess.Popen(command)
+    try:
+        asyncio.run(until_learnt(directory))
+        took = time.perf_counter() - began
+    finally:
+        process.terminate()
+        process.wait()
+    print(f"Cold start with an existing log: {took:.2f} s to the first commit\n")
+    return at_most("cold start", 3.0, "s", took)
+
+
+async def leave_work(url: str) -> None:
+    """A log of 2,000 records that nobody has learnt yet."""
+    store = Store.open(url)
+    epoch = await fresh(store, "cold", 136, "solar-ii")
+    log = records(2000, 136)
+    for at in range(0, len(log), POST):
+        post = events(f"c{at}", log[at : at + POST])
+        await store.append("cold", epoch, post, limit=LIMIT, time=0)
+    await store.close()
+
+
+async def until_learnt(directory: Path) -> None:
+    """Wait for the first commit of the process that holds this directory."""
+    while (url := find(directory)) is None:
+        await asyncio.sleep(0.01)
+    store, seq = Store.open(url), 0
+    while seq == 0:
+        await asyncio.sleep(0.01)
+        with suppress(Unavailable):  # the server may still be loading
+            seq = (await store.position("cold"))[1]
+    await store.close()

@@ -1,0 +1,83 @@
+"""Invented feedback on invented documents, all from one seed."""
+
+import numpy as np
+
+from app.events import Feedback, Floats, Settings
+from app.fold import genesis
+from app.impressions import Shown
+from app.posting import Posted
+from app.store.store import Store
+
+N, SHOWN = 8, 10
+SETTINGS = Settings(tuple(f"f{at}" for at in range(N)))
+MODEL = "m"
+
+
+async def new_model(store: Store, model: str = MODEL, settings: Settings = SETTINGS) -> int:
+    """A model that has learnt nothing; its epoch."""
+    return await store.create(model, genesis(settings, seed=model.encode()))
+
+
+class Invented:
+    """Events with names of their own, and lists for them to be about."""
+
+    def __init__(self, seed: int, name: str = "e", n: int = N) -> None:
+        self.rng = np.random.default_rng([seed, *name.encode()])
+        self._name, self._n, self._count = name, n, 0
+        self.lists: dict[str, Shown] = {}
+
+    def event(self) -> Posted:
+        """One event: labels or triplets on its own documents, or clicks on a list shown."""
+        kind = self.rng.integers(3 if self.lists else 2)
+        if kind == 2:
+            return self.click(str(self.rng.choice(list(self.lists))))
+        return self.labels() if kind == 0 else self.triplets()
+
+    def labels(self, count: int = 6) -> Posted:
+        labels = self.rng.integers(0, 3, count).astype(np.float64)
+        return Posted(Feedback(self._next(), "labels", self._documents(count), labels=labels))
+
+    def triplets(self, count: int = 6) -> Posted:
+        preferred, other = self.rng.integers(0, count, (2, 4))
+        weights: Floats = self.rng.uniform(0.5, 1.5, 4)
+        return Posted(
+            Feedback(
+                self._next(),
+                "triplets",
+                self._documents(count),
+                preferred=preferred,
+                other=other,
+                weights=weights,
+            )
+        )
+
+    def click(self, request: str, place: int | None = None) -> Posted:
+        """A click on a list: anywhere, or where it is told."""
+        shown = self.lists[request]
+        at = int(self.rng.integers(SHOWN)) if place is None else place
+        feedback = Feedback(
+            self._next(),
+            "clicks",
+            shown.documents,
+            shown.submitted,
+            clicks=np.array([at]),
+            query=request,
+        )
+        return Posted(feedback, on_request=True)
+
+    async def show(self, store: Store, epoch: int, count: int, model: str = MODEL) -> list[str]:
+        """Lists that are shown and remembered."""
+        names = [f"{self._name}.list{len(self.lists) + at}" for at in range(count)]
+        for name in names:
+            ids = tuple(f"d{at}" for at in range(SHOWN))
+            self.lists[name] = Shown(ids, self._documents(SHOWN), self.rng.permutation(SHOWN))
+        shown = {name: self.lists[name].dump() for name in names}
+        await store.remember(model, epoch, shown, ttl=3600)
+        return names
+
+    def _documents(self, count: int) -> "np.ndarray[tuple[int, int], np.dtype[np.float32]]":
+        return self.rng.standard_normal((count, self._n)).astype(np.float32)
+
+    def _next(self) -> str:
+        self._count += 1
+        return f"{self._name}{self._count}"

@@ -1,0 +1,90 @@
+"""Learner processes: started, killed, paused."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LEASE = 1.0
+
+# A learner that keeps a version every few records, so that the log is trimmed. argv: url
+EAGER = f"""
+import asyncio, sys
+from app import commands
+from app.learner import Pace
+from app.store.store import Store
+pace = Pace(lease={LEASE}, batch=16, version=20, versions=3)
+asyncio.run(commands.learn(Store.open(sys.argv[1]), pace))
+"""
+
+
+class LearnerProcess:
+    """`solar learn` on a store."""
+
+    def __init__(self, url: str, log: Path, *, eager: bool = False) -> None:
+        solar = ["-c", EAGER, url] if eager else ["-m", "app", "learn", "--redis-url", url]
+        self._log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, *solar],
+                cwd=ROOT,
+                env={**os.environ, "SOLAR_LEASE": str(LEASE)},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """Kill -9, also a paused one."""
+        self._process.kill()
+        self._process.wait()
+
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def code(self) -> int | None:
+        """What it ended with; None while it lives."""
+        return self._process.poll()
+
+
+class Staff:
+    """All learners of a test; none of them outlives it, and none may have stumbled."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._all: list[LearnerProcess] = []
+        self.kills = 0
+        self.pauses = 0
+
+    def hire(self, url: str, *, eager: bool = False) -> LearnerProcess:
+        log = self._directory / f"learner{len(self._all)}.log"
+        self._all.append(LearnerProcess(url, log, eager=eager))
+        return self._all[-1]
+
+    def kill(self, learner: LearnerProcess) -> None:
+        learner.kill()
+        self.kills += 1
+
+    def pause(self, learner: LearnerProcess) -> None:
+        learner.pause()
+        self.pauses += 1
+
+    def dismiss(self) -> None:
+        for learner in self._all:
+            learner.kill()
+
+    def stumbles(self) -> list[str]:
+        """The end of every log with a stack trace in it."""
+        logs = [log.read_text() for log in sorted(self._directory.glob("learner*.log"))]
+        return [text[-3000:] for text in logs if "Traceback" in text]

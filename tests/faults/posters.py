@@ -1,0 +1,99 @@
+"""Those who post: they insist until they are told a seq; the ledger keeps what they were told."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from app.errors import Backlog, Unavailable
+from app.posting import Posted, post
+from app.store.store import APPENDED, REPEATED, Appended, Store
+from tests.faults.invented import MODEL, Invented
+
+NO_LIMIT = 1 << 40
+
+
+@dataclass
+class Ledger:
+    """What was told about each event; `doubts` may or may not be in the log."""
+
+    told: dict[str, tuple[int, Posted]] = field(default_factory=dict)
+    doubts: dict[str, Posted] = field(default_factory=dict)
+    repeats: int = 0
+
+    def note(self, events: Sequence[Posted], answers: Sequence[Appended]) -> None:
+        """Enter the answers to a post; the same event is always told the same seq (I6)."""
+        for posted, answer in zip(events, answers, strict=True):
+            event = posted.feedback.event
+            assert answer.outcome in (APPENDED, REPEATED), f"{event}: {answer}"
+            before = self.told.setdefault(event, (answer.seq, posted))
+            assert before[0] == answer.seq, f"{event}: told {before[0]}, then {answer.seq}"
+            self.repeats += answer.outcome == REPEATED
+            self.doubts.pop(event, None)
+
+
+async def insist(
+    store: Store,
+    epoch: int,
+    events: Sequence[Posted],
+    ledger: Ledger,
+    *,
+    limit: int = NO_LIMIT,
+    model: str = MODEL,
+) -> None:
+    """Post, and post again, until there is an answer."""
+    while True:
+        try:
+            answers = await post(store, model, epoch, events, limit=limit, time=0)
+        except (Unavailable, Backlog):
+            await asyncio.sleep(0.01)
+            continue
+        ledger.note(events, answers)
+        return
+
+
+class Posters:
+    """Several of them at once, busy until the block ends; some posts are repeated."""
+
+    def __init__(
+        self, url: str, epoch: int, ledger: Ledger, invented: Sequence[Invented], pause: float
+    ) -> None:
+        self._url, self._epoch, self._ledger = url, epoch, ledger
+        self._invented, self._pause = invented, pause
+        self._done = False
+
+    async def __aenter__(self) -> None:
+        self._tasks = [asyncio.create_task(self._work(one)) for one in self._invented]
+
+    async def __aexit__(self, *_: object) -> None:
+        self._done = True
+        await asyncio.wait_for(asyncio.gather(*self._tasks), 60)
+
+    async def _work(self, invented: Invented) -> None:
+        store = Store.open(self._url)
+        try:
+            await self._post(store, invented)
+        finally:
+            await store.close()
+
+    async def _post(self, store: Store, invented: Invented) -> None:
+        sent: list[Posted] = []
+        while not self._done:
+            events = [invented.event() for _ in range(invented.rng.integers(1, 6))]
+            if sent and invented.rng.random() < 0.2:
+                events.append(sent[invented.rng.integers(len(sent))])
+            await insist(store, self._epoch, events, self._ledger)
+            sent += events
+            await asyncio.sleep(self._pause)
+
+
+async def at_work(
+    url: str, epoch: int, ledger: Ledger, seed: int, count: int = 3, pause: float = 0.02
+) -> Posters:
+    """Posters with lists to click on; the lists are shared by all of them."""
+    store = Store.open(url)
+    invented = [Invented(seed, f"p{seed}-{at}-") for at in range(count)]
+    await invented[0].show(store, epoch, 5)
+    for one in invented[1:]:
+        one.lists = invented[0].lists
+    await store.close()
+    return Posters(url, epoch, ledger, invented, pause)

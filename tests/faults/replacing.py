@@ -1,0 +1,14 @@
+"""A replacement of a model by itself, in its log."""
+
+from app.events import Replace
+from app.store import codec
+from app.store.store import Event, Store
+from tests.faults.invented import MODEL
+from tests.faults.posters import NO_LIMIT
+
+
+async def replace_now(store: Store, epoch: int, name: str, model: str = MODEL) -> int:
+    """A replacement by the model as it is committed now; its seq."""
+    carried = (await store.load(model)).state.model
+    event = Event(name, b"", codec.dump_record(Replace(carried, "a test")))
+    return (await store.append(model, epoch, [event], limit=NO_LIMIT, time=0))[0].seq

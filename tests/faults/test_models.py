@@ -1,0 +1,168 @@
+"""Models that are replaced, deleted and created again while all are busy."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from app.errors import NoSuchModel, Unavailable
+from app.events import Replace
+from app.posting import post
+from app.store import codec
+from app.store.keys import Keys
+from app.store.store import Store
+from tests.faults import rounds
+from tests.faults.checker import check
+from tests.faults.invented import MODEL, Invented, new_model
+from tests.faults.learners import Staff
+from tests.faults.posters import NO_LIMIT, Ledger, at_work, insist
+from tests.faults.proxy import Proxy, call
+from tests.faults.replacing import replace_now
+from tests.faults.scene import a_model, opened, play
+from tests.faults.server import Server
+from tests.faults.waiting import until
+
+REPLACEMENTS = 6
+
+
+def test_a_model_replaced_under_load_goes_on_from_what_it_was_given(
+    server: Server, staff: Staff
+) -> None:
+    async def scene() -> None:
+        async with a_model(server, 41) as model:
+            async with await at_work(server.url, model.epoch, model.ledger, 41):
+                learners = [staff.hire(server.url) for _ in range(2)]
+                await until(model.beyond(0), "the first commit")
+                for at in range(rounds(REPLACEMENTS)):
+                    await replace_now(model.store, model.epoch, f"r{at}")
+                    await model.moment(0.0, 0.3)
+                    if at % 3 == 2:
+                        staff.kill(learners.pop(0))
+                        learners.append(staff.hire(server.url))
+            title = "replaced under load"
+            found = await check(
+                server.url, model.ledger, title, watch=model.watch, kills=staff.kills,
+                replaced=rounds(REPLACEMENTS),
+            )  # fmt: skip
+            replaced = [seq for seq, record in found.records.items() if is_replacement(record)]
+            versions = set(await model.store.versions(MODEL))
+            assert replaced
+            assert {seq - 1 for seq in replaced if seq > found.start.seq} <= versions
+
+    play(scene())
+
+
+def is_replacement(record: bytes) -> bool:
+    return isinstance(codec.load_record(record), Replace)
+
+
+def test_two_replacements_in_a_row_leave_a_version_each(server: Server, staff: Staff) -> None:
+    async def scene() -> None:
+        async with a_model(server, 42) as model:
+            invented = Invented(42)
+            replaced = []
+            for at in range(3):
+                await insist(model.store, model.epoch, [invented.labels()], model.ledger)
+                replaced.append(await replace_now(model.store, model.epoch, f"a{at}"))
+                replaced.append(await replace_now(model.store, model.epoch, f"b{at}"))
+            staff.hire(server.url)
+            await check(server.url, model.ledger, "replaced in a row", watch=model.watch)
+            assert {seq - 1 for seq in replaced} <= set(await model.store.versions(MODEL))
+
+    play(scene())
+
+
+async def post_until_it_is_gone(store: Store, epoch: int, ledger: Ledger, name: str) -> None:
+    """The same ids in every life of the model."""
+    invented = Invented(43, name)
+    with contextlib.suppress(NoSuchModel):
+        while True:
+            await insist(store, epoch, [invented.event() for _ in range(3)], ledger)
+
+
+def test_a_model_deleted_and_created_again_knows_nothing_of_its_former_life(
+    server: Server, staff: Staff
+) -> None:
+    async def one_life(store: Store) -> None:
+        epoch, ledger = await new_model(store), Ledger()
+        names = [f"p{at}-" for at in range(3)]
+        posters = [
+            asyncio.create_task(post_until_it_is_gone(store, epoch, ledger, name)) for name in names
+        ]
+        await until(has_learnt(store), "something is learnt in this life")
+        assert await store.delete(MODEL)
+        await asyncio.gather(*posters)
+        assert await new_model(store) == epoch + 1
+        stale = [Invented(43, "stale").labels()]
+        with pytest.raises(NoSuchModel):
+            await post(store, MODEL, epoch, stale, limit=NO_LIMIT, time=0)
+        assert await store.tail(MODEL) == 0
+        await store.delete(MODEL)
+
+    async def scene() -> None:
+        async with opened(server.url) as store:
+            ledger = Ledger()
+            staff.hire(server.url)
+            staff.hire(server.url)
+            for _ in range(rounds(2)):
+                await one_life(store)
+            epoch, invented = await new_model(store), Invented(43, "p0-")
+            for _ in range(10):
+                await insist(store, epoch, [invented.event() for _ in range(3)], ledger)
+            found = await check(server.url, ledger, "deleted and created", lives=epoch)
+            assert len(found.records) == 30
+            assert ledger.repeats == 0
+            await nothing_stays_behind(store, server.url)
+
+    play(scene())
+
+
+def has_learnt(store: Store) -> Callable[[], Awaitable[bool]]:
+    async def condition() -> bool:
+        try:
+            return (await store.position(MODEL))[1] > 30
+        except Unavailable:
+            return False
+
+    return condition
+
+
+async def nothing_stays_behind(store: Store, url: str) -> None:
+    """No version of a former life can be had."""
+    client: Any = Redis.from_url(url)
+    kept = [Keys(MODEL).snapshot(seq).encode() for seq in await store.versions(MODEL)]
+    found = [key async for key in client.scan_iter(Keys(MODEL)._key("snap:*"))]
+    await client.aclose()
+    assert sorted(found) == sorted(kept)
+
+
+def test_a_version_kept_while_its_model_is_deleted_is_deleted_too(
+    server: Server, staff: Staff
+) -> None:
+    """The commit of a version comes between the list of versions and their deletion."""
+
+    async def scene() -> None:
+        async with (
+            a_model(server, 44) as model,
+            Proxy(server.socket) as proxy,
+            opened(proxy.url) as other,
+        ):
+            await insist(model.store, model.epoch, [Invented(44).labels()], model.ledger)
+
+            async def keep_another(request: bytes) -> None:
+                if call("delete") in request and await model.committed() == 0:
+                    await replace_now(model.store, model.epoch, "r")
+                    staff.hire(server.url)
+                    await until(model.beyond(1), "the replacement is learnt")
+
+            proxy.on_request = keep_another
+            await other.delete(MODEL)
+            assert await other.models() == []
+            epoch = await new_model(model.store)
+            assert epoch == model.epoch + 1
+            await nothing_stays_behind(model.store, server.url)
+
+    play(scene())

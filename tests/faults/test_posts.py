@@ -1,0 +1,208 @@
+"""Events that are posted twice, at once, with another body, or when there is no room."""
+
+import asyncio
+import contextlib
+
+import numpy as np
+
+from app.errors import Backlog
+from app.events import Feedback
+from app.fold import Fold, genesis
+from app.posting import Posted, post
+from app.store import codec
+from app.store.keys import Keys
+from app.store.store import APPENDED, OTHER_BODY, REPEATED
+from tests.faults import rounds
+from tests.faults.checker import check, look
+from tests.faults.invented import MODEL, SETTINGS, SHOWN, Invented
+from tests.faults.learners import Staff
+from tests.faults.posters import NO_LIMIT, Ledger, insist
+from tests.faults.proxy import Proxy, call
+from tests.faults.scene import Scene, a_model, opened, play
+from tests.faults.server import Server
+
+CROWD = 20
+
+
+async def at_once(url: str, model: Scene, posts: list[list[Posted]]) -> None:
+    """Each post by somebody else, all at the same time."""
+
+    async def by_one(events: list[Posted]) -> None:
+        async with opened(url) as store:
+            await insist(store, model.epoch, events, model.ledger)
+
+    await asyncio.gather(*map(by_one, posts))
+
+
+def test_an_event_posted_by_many_at_once_has_one_record_and_one_seq(
+    server: Server, staff: Staff
+) -> None:
+    async def scene() -> None:
+        async with a_model(server, 31) as model:
+            invented = Invented(31)
+            await invented.show(model.store, model.epoch, 5)
+            for _ in range(rounds(10)):
+                events = [invented.event() for _ in range(3)]
+                await at_once(server.url, model, [events] * CROWD)
+            staff.hire(server.url)
+            found = await check(server.url, model.ledger, "same event at once", watch=model.watch)
+            assert len(found.records) == len(model.ledger.told)
+            assert model.ledger.repeats == (CROWD - 1) * len(found.records)
+
+    play(scene())
+
+
+def test_an_event_twice_in_one_post_has_one_record(server: Server, staff: Staff) -> None:
+    async def scene() -> None:
+        async with a_model(server, 32) as model:
+            invented = Invented(32)
+            await invented.show(model.store, model.epoch, 1)
+            for event in [invented.click("e.list0"), invented.labels(), invented.click("e.list0")]:
+                await insist(model.store, model.epoch, [event, event], model.ledger)
+            staff.hire(server.url)
+            found = await check(server.url, model.ledger, "twice in one post", watch=model.watch)
+            assert len(found.records) == 3
+
+    play(scene())
+
+
+def test_of_two_bodies_with_the_same_id_one_is_stored_and_the_other_refused(
+    server: Server, staff: Staff
+) -> None:
+    async def scene() -> None:
+        async with a_model(server, 33) as model:
+            one, other = Invented(33), Invented(34)
+            for _ in range(rounds(10)):
+                await both_at_once(model, one.labels(), other.labels())
+            staff.hire(server.url)
+            await check(server.url, model.ledger, "same id, other body", watch=model.watch)
+
+    async def both_at_once(model: Scene, *bodies: Posted) -> None:
+        posts = [
+            post(model.store, MODEL, model.epoch, [body], limit=NO_LIMIT, time=0)
+            for body in (*bodies, *bodies)
+        ]
+        answers = [answer for [answer] in await asyncio.gather(*posts)]
+        outcomes = sorted(answer.outcome for answer in answers)
+        assert outcomes == [APPENDED, REPEATED, OTHER_BODY, OTHER_BODY]
+        for body, answer in zip((*bodies, *bodies), answers, strict=True):
+            if answer.outcome != OTHER_BODY:
+                model.ledger.note([body], [answer])
+
+    play(scene())
+
+
+def test_a_refused_post_leaves_nothing_and_the_backlog_has_its_limit(
+    server: Server, staff: Staff
+) -> None:
+    limit = 20
+
+    async def one_post(model: Scene, events: list[Posted]) -> bool:
+        try:
+            answers = await post(model.store, MODEL, model.epoch, events, limit=limit, time=0)
+        except Backlog:
+            return False
+        model.ledger.note(events, answers)
+        return True
+
+    async def scene() -> None:
+        async with a_model(server, 35) as model:
+            invented = Invented(35)
+            posts = [[invented.event() for _ in range(3)] for _ in range(CROWD)]
+            done = await asyncio.gather(*(one_post(model, events) for events in posts))
+            assert limit - 3 < 3 * sum(done) <= limit
+            assert await model.store.tail(MODEL) == 3 * sum(done)
+            refused = [events for events, ok in zip(posts, done, strict=True) if not ok]
+            names = [event.feedback.event for events in refused for event in events]
+            keys = [Keys(MODEL).event(model.epoch, name) for name in names]
+            assert await model.store._client.exists(*keys) == 0
+            staff.hire(server.url)
+            for events in refused:
+                await insist(model.store, model.epoch, events, model.ledger, limit=limit)
+            await check(server.url, model.ledger, "backlog", watch=model.watch)
+
+    play(scene())
+
+
+def test_an_event_posted_again_is_answered_even_when_there_is_no_room(server: Server) -> None:
+    async def scene() -> None:
+        async with a_model(server, 36) as model:
+            posted = [Invented(36).labels()]
+            for _ in range(2):
+                answers = await post(model.store, MODEL, model.epoch, posted, limit=1, time=0)
+                model.ledger.note(posted, answers)
+            assert model.ledger.repeats == 1
+
+    play(scene())
+
+
+def test_a_post_that_is_refused_halfway_is_not_halfway_in_the_log(server: Server) -> None:
+    """Others click on the same request, so that one of two events must be built anew."""
+    limit = 3
+
+    async def scene() -> None:
+        async with (
+            a_model(server, 37) as model,
+            Proxy(server.socket) as proxy,
+            opened(proxy.url) as store,
+        ):
+            invented, others = Invented(37), Invented(37, "other")
+            [request] = await invented.show(model.store, model.epoch, 1)
+            others.lists = invented.lists
+
+            async def interfere(asked: bytes) -> None:
+                if call("append") in asked and await model.store.tail(MODEL) < limit:
+                    await insist(model.store, model.epoch, [others.click(request)], Ledger())
+
+            proxy.on_request = interfere
+            events = [invented.labels(), invented.click(request)]
+            with contextlib.suppress(Backlog):
+                answers = await post(store, MODEL, model.epoch, events, limit=limit, time=0)
+                model.ledger.note(events, answers)
+            names = {one.event for one in (await look(server.url)).feedback().values()}
+            stored = [event.feedback.event in names for event in events]
+            assert stored == [bool(model.ledger.told)] * 2
+
+    play(scene())
+
+
+def test_clicks_of_many_on_one_list_are_learnt_once_each_and_the_query_counts_once(
+    server: Server, staff: Staff
+) -> None:
+    async def scene() -> None:
+        async with a_model(server, 38) as model:
+            invented = Invented(38)
+            learner = staff.hire(server.url)
+            for request in await invented.show(model.store, model.epoch, rounds(4)):
+                places = [*range(SHOWN), *range(SHOWN)]
+                posts = [[invented.click(request, place)] for place in places]
+                await at_once(server.url, model, posts + posts)
+            found = await check(server.url, model.ledger, "clicks at once", watch=model.watch)
+            assert learner.lives()
+            assert len(found.records) == 2 * SHOWN * rounds(4)
+            same_measures_as_in_one_go(list(found.feedback().values()))
+            assert (await model.store.load(MODEL)).state.measures()["queries"] == rounds(4)
+
+    play(scene())
+
+
+def same_measures_as_in_one_go(records: list[Feedback]) -> None:
+    """The sums are those of all clicks of a request in one record."""
+    one_by_one, in_one_go = Fold(genesis(SETTINGS)), Fold(genesis(SETTINGS))
+    clicks: dict[str, list[int]] = {}
+    for record in records:
+        one_by_one.apply(codec.dump_record(record))
+        assert record.clicks is not None
+        clicks.setdefault(record.query, []).extend(record.clicks.tolist())
+    last = {record.query: record for record in records}
+    for query, all_of_them in clicks.items():
+        whole = Feedback(
+            "all", "clicks", last[query].documents, last[query].submitted,
+            clicks=np.array(all_of_them),
+        )  # fmt: skip
+        in_one_go.apply(codec.dump_record(whole))
+    measured = slice(0, 11)
+    np.testing.assert_allclose(
+        one_by_one.state().sums[measured], in_one_go.state().sums[measured], rtol=1e-12
+    )
+    assert len(clicks) == one_by_one.state().sums[0]

@@ -1,0 +1,243 @@
+"""A server that is killed and comes back, is full, or has damaged data."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from app import audit
+from app.errors import BadBlob, Full, SolarError
+from app.posting import post
+from app.store import codec
+from app.store.keys import Keys
+from app.store.store import Event, Store
+from tests.faults import rounds
+from tests.faults.checker import check, learnt, look
+from tests.faults.invented import MODEL, Invented
+from tests.faults.learners import Staff
+from tests.faults.posters import NO_LIMIT, at_work, insist
+from tests.faults.replacing import replace_now
+from tests.faults.scene import Scene, a_model, play
+from tests.faults.server import Server
+from tests.faults.waiting import until
+
+KEYS = Keys(MODEL)
+
+
+def test_a_server_killed_while_all_are_busy_has_every_acknowledged_event(
+    server: Server, staff: Staff
+) -> None:
+    async def one_kill(model: Scene) -> None:
+        await until(model.beyond(await model.committed()), "progress")
+        await model.moment(0.0, 0.3)
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+
+    async def scene() -> None:
+        async with a_model(server, 11) as model:
+            async with await at_work(server.url, model.epoch, model.ledger, 11, pause=0.003):
+                for _ in range(2):
+                    staff.hire(server.url)
+                for _ in range(rounds(4)):
+                    await one_kill(model)
+            title = "server killed"
+            await check(server.url, model.ledger, title, watch=model.watch, restarts=server.kills)
+
+    play(scene())
+
+
+def test_server_and_learner_killed_together_recover_alone(server: Server, staff: Staff) -> None:
+    async def one_kill(model: Scene) -> None:
+        learner = staff.hire(server.url)
+        await until(model.beyond(await model.committed()), "progress")
+        await model.moment(0.0, 0.1)
+        staff.kill(learner)
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+
+    async def scene() -> None:
+        async with a_model(server, 12) as model:
+            async with await at_work(server.url, model.epoch, model.ledger, 12):
+                for _ in range(rounds(1)):
+                    await one_kill(model)
+            staff.hire(server.url)
+            await check(
+                server.url, model.ledger, "server and learner killed", watch=model.watch,
+                restarts=server.kills, kills=staff.kills,
+            )  # fmt: skip
+
+    play(scene())
+
+
+@asynccontextmanager
+async def some_history(server: Server, seed: int) -> AsyncIterator[tuple[Scene, Any, Invented]]:
+    """A model with some records and a replacement, and a plain client to do damage with."""
+    async with a_model(server, seed) as model:
+        invented = Invented(seed)
+        client: Any = Redis.from_url(server.url)
+        await insist(model.store, model.epoch, [invented.event() for _ in range(30)], model.ledger)
+        await replace_now(model.store, model.epoch, "r1")
+        await insist(model.store, model.epoch, [invented.event() for _ in range(30)], model.ledger)
+        try:
+            yield model, client, invented
+        finally:
+            await client.aclose()
+
+
+async def damage(client: Any, key: str, field: str) -> None:
+    """One flipped bit."""
+    blob = bytearray(await client.hget(key, field))
+    blob[len(blob) // 2] ^= 4
+    await client.hset(key, field, bytes(blob))
+
+
+@pytest.mark.parametrize("field", ["spread", "meta"])
+def test_a_damaged_state_is_refused_and_mended_without_waiting_for_feedback(
+    server: Server, staff: Staff, field: str
+) -> None:
+    async def scene() -> None:
+        async with some_history(server, 13) as (model, client, invented):
+            learner = staff.hire(server.url)
+            await learnt(server.url)
+            staff.kill(learner)
+            await damage(client, KEYS.state, field)
+            with pytest.raises(BadBlob, match="damaged"):
+                await model.store.load(MODEL)
+            staff.hire(server.url)
+            await until(whole(model.store), "the state is mended")
+            await insist(model.store, model.epoch, [invented.event()], model.ledger)
+            await check(server.url, model.ledger, f"damaged {field}", watch=model.watch)
+
+    play(scene())
+
+
+def whole(store: Store) -> Callable[[], Awaitable[bool]]:
+    """Whether the committed state can be read."""
+
+    async def condition() -> bool:
+        try:
+            await store.load(MODEL)
+        except BadBlob:
+            return False
+        return True
+
+    return condition
+
+
+def test_a_damaged_version_is_passed_over_for_an_older_one(server: Server, staff: Staff) -> None:
+    async def scene() -> None:
+        async with some_history(server, 14) as (model, client, _):
+            learner = staff.hire(server.url)
+            await learnt(server.url)
+            staff.kill(learner)
+            versions = await model.store.versions(MODEL)
+            assert len(versions) == 2
+            await damage(client, KEYS.snapshot(versions[-1]), "spread")
+            await damage(client, KEYS.state, "w")
+            staff.hire(server.url)
+            await until(whole(model.store), "the state is mended")
+            await check(server.url, model.ledger, "damaged version", watch=model.watch)
+
+    play(scene())
+
+
+@pytest.mark.parametrize("field", ["seq", "chain"])
+def test_a_state_that_is_not_where_its_log_says_is_noticed(
+    server: Server, staff: Staff, field: str
+) -> None:
+    """I3: seq and chain are part of what is checked, not only of what is compared."""
+
+    async def scene() -> None:
+        async with some_history(server, 15) as (model, client, invented):
+            learner = staff.hire(server.url)
+            await learnt(server.url)
+            staff.kill(learner)
+            if field == "seq":
+                await client.hset(KEYS.state, "seq", await model.committed() - 7)
+            else:
+                await damage(client, KEYS.state, "chain")
+            with pytest.raises(BadBlob):
+                await model.store.load(MODEL)
+            staff.hire(server.url)
+            await insist(model.store, model.epoch, [invented.event()], model.ledger)
+            await check(server.url, model.ledger, f"damaged {field}")
+
+    play(scene())
+
+
+def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
+    server: Server, staff: Staff
+) -> None:
+    async def scene() -> None:
+        async with a_model(server, 16) as model:
+            invented, narrow = Invented(16), Invented(16, "narrow", n=3)
+            good = codec.dump_record(invented.labels().feedback)
+            poison = [b"", b"SLR", good[:-1], good[:40], bytes(300), model.rng.bytes(500)]
+            poison.append(codec.dump_record(narrow.labels().feedback))
+            poison.append(codec.dump("feedback", {}, {}))
+            poison.append(codec.dump("another kind", {}, {}))
+            events = [Event(f"x{at}", b"", blob) for at, blob in enumerate(poison)]
+            await model.store.append(MODEL, model.epoch, events, limit=NO_LIMIT, time=0)
+            await insist(model.store, model.epoch, [invented.labels()], model.ledger)
+            staff.hire(server.url)
+            await learnt(server.url)
+            assert await audit.verify(model.store, MODEL) == []
+            measures = (await model.store.load(MODEL)).state.measures()
+            assert (measures["rejected"], measures["feedback"]) == (len(poison), 1)
+
+    play(scene())
+
+
+def test_a_full_server_refuses_posts_but_what_it_has_is_learnt(
+    server: Server, staff: Staff
+) -> None:
+    async def scene() -> None:
+        async with a_model(server, 17) as model:
+            invented = Invented(17)
+            posted = [invented.event() for _ in range(50)]
+            await insist(model.store, model.epoch, posted, model.ledger)
+            await model.store._client.config_set("maxmemory", "1mb")
+            refused = invented.labels()
+            with pytest.raises(Full):
+                await post(model.store, MODEL, model.epoch, [refused], limit=NO_LIMIT, time=0)
+            seen = KEYS.event(model.epoch, refused.feedback.event)
+            assert not await model.store._client.exists(seen)
+            staff.hire(server.url)
+            await learnt(server.url, seconds=10)
+            await check(server.url, model.ledger, "a full server")
+            assert await model.store.delete(MODEL), "what is full must be possible to empty"
+
+    play(scene())
+
+
+def test_what_the_log_has_is_never_read_as_something_else(server: Server, staff: Staff) -> None:
+    """A record damaged in the log breaks the chain, and `verify` says so."""
+
+    async def scene() -> None:
+        async with some_history(server, 18) as (model, client, _):
+            staff.hire(server.url)
+            await learnt(server.url)
+            found = await look(server.url)
+            await rewrite(client, found.records, 20)
+            complaints = await complaints_of(model.store)
+            assert any("chain" in complaint for complaint in complaints)
+
+    play(scene())
+
+
+async def complaints_of(store: Store) -> list[str]:
+    try:
+        return await audit.verify(store, MODEL)
+    except SolarError as error:
+        return [str(error)]
+
+
+async def rewrite(client: Any, records: dict[int, bytes], damaged: int) -> None:
+    """The same log with another record in one place."""
+    await client.delete(KEYS.log)
+    for seq, record in records.items():
+        blob = records[damaged + 1] if seq == damaged else record
+        await client.xadd(KEYS.log, {"r": blob, "t": 0}, id=f"{seq}-0")

@@ -1,0 +1,355 @@
+"""Blobs: what goes in comes out, and what is damaged never does.
+
+The golden files hold one blob of each kind as version 1 writes it. `python -m tests.test_codec`
+writes those that are missing and never touches one that exists: old data must stay readable.
+"""
+
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from app.errors import BadBlob
+from app.events import (
+    SUMS,
+    Feedback,
+    Model,
+    Record,
+    Replace,
+    ResetMeasures,
+    Retune,
+    Settings,
+    State,
+)
+from app.fold import genesis
+from app.impressions import Shown, SoFar
+from app.store import codec
+from app.store.store import _dump_state, _load_state
+
+GOLDEN = Path(__file__).parent / "golden"
+
+# ---- what hypothesis draws ----
+
+words = st.text(max_size=12)
+numbers = st.floats()  # all of them: a codec has no opinion
+positions = arrays.arrays(np.int64, st.integers(0, 5))
+floats = arrays.arrays(np.float64, st.integers(0, 5), elements=numbers)
+matrices = arrays.arrays(
+    np.float32,
+    st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    elements=st.floats(width=32),
+)
+
+
+def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+model_settings = st.builds(
+    Settings,
+    features=st.lists(words, max_size=4).map(tuple),
+    algorithm=st.sampled_from(["solar-i", "solar-ii"]),
+    covariance=st.sampled_from(["full", "diagonal"]),
+    C=numbers,
+    gamma=numbers,
+    clicks=words,
+    normalization=words,
+)
+models = st.builds(Model, model_settings, floats, floats)
+feedback = st.builds(
+    Feedback,
+    event=words,
+    kind=st.sampled_from(["clicks", "labels", "triplets"]),
+    documents=matrices,
+    submitted=maybe(positions),
+    counted=maybe(floats),
+    labels=maybe(floats),
+    clicks=maybe(positions),
+    clicked_before=maybe(positions),
+    rounds=maybe(positions),
+    preferred=maybe(positions),
+    other=maybe(positions),
+    weights=maybe(floats),
+    query=words,
+    source=words,
+)
+records: st.SearchStrategy[Record] = st.one_of(
+    feedback,
+    st.builds(Replace, models, words),
+    st.builds(Retune, maybe(numbers), maybe(numbers), maybe(words)),
+    st.just(ResetMeasures()),
+)
+states = st.builds(
+    State,
+    seq=st.integers(0, 2**53),
+    chain=st.binary(min_size=32, max_size=32),
+    model=models,
+    sums=arrays.arrays(np.float64, len(SUMS), elements=numbers),
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | numbers | words,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=4),
+    max_leaves=10,
+)
+
+
+def bits(value: Any) -> Any:
+    """A value with its arrays as types, shapes and bytes, so that == means the same bits."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, float):
+        return repr(value)  # JSON keeps no payload of a NaN
+    if is_dataclass(value):
+        parts = [(part.name, bits(getattr(value, part.name))) for part in fields(value)]
+        return type(value).__name__, parts
+    return value
+
+
+def sealed(header: bytes, body: bytes = b"", version: int = 1) -> bytes:
+    """Bytes with the right magic, length and checksum, whatever stands in them."""
+    head = b"SLR" + bytes([version]) + len(header).to_bytes(4, "little")
+    content = head + header + body
+    return content + codec._checksum(content)
+
+
+# ---- there and back ----
+
+
+@given(records)
+def test_a_record_comes_back_with_the_same_bits(record: Record) -> None:
+    assert bits(codec.load_record(codec.dump_record(record))) == bits(record)
+
+
+@given(states, st.integers(1, 2**53))
+def test_a_state_comes_back_with_the_same_bits(state: State, epoch: int) -> None:
+    w, spread, sums, meta = _dump_state(state)
+    stored = {b"epoch": str(epoch).encode(), b"seq": str(state.seq).encode(), b"chain": state.chain}
+    stored |= {b"w": w, b"spread": spread, b"sums": sums, b"meta": meta}
+    assert bits(_load_state(stored)) == bits(state)
+
+
+@given(st.lists(words, max_size=4).map(tuple), matrices, positions)
+def test_an_impression_comes_back_with_the_same_bits(ids: Any, documents: Any, from_: Any) -> None:
+    shown = Shown(ids, documents, from_)
+    assert bits(Shown.load(shown.dump())) == bits(shown)
+
+
+@given(positions, positions, maybe(floats))
+def test_what_came_of_a_request_comes_back_with_the_same_bits(
+    clicks: Any, rounds: Any, counted: Any
+) -> None:
+    so_far = SoFar(clicks, rounds, counted)
+    assert bits(SoFar.load(so_far.dump())) == bits(so_far)
+
+
+@given(records)
+def test_the_same_record_gives_the_same_bytes(record: Record) -> None:
+    blob = codec.dump_record(record)
+    assert codec.dump_record(codec.load_record(blob)) == blob
+
+
+def test_arrays_that_come_out_cannot_be_written() -> None:
+    record = codec.load_record(golden_blobs()["feedback"])
+    assert isinstance(record, Feedback)
+    assert not record.documents.flags.writeable
+
+
+def test_strided_arrays_are_written_as_what_they_show() -> None:
+    table = np.arange(12.0).reshape(3, 4)
+    found = codec.load(codec.dump("w", {}, {"values": table.T[::2]}), "w").arrays["values"]
+    np.testing.assert_array_equal(found, table.T[::2])
+
+
+# ---- damage ----
+
+SMALL = codec.dump("so-far", {"a": 1}, {"clicks": np.array([3], np.int64)})
+
+
+def test_every_flipped_byte_is_refused() -> None:
+    for place in range(len(SMALL)):
+        for flip in range(1, 256):
+            damaged = bytearray(SMALL)
+            damaged[place] ^= flip
+            with pytest.raises(BadBlob):
+                codec.load(bytes(damaged), "so-far")
+
+
+def test_every_truncation_and_every_byte_too_many_is_refused() -> None:
+    for size in range(len(SMALL)):
+        with pytest.raises(BadBlob):
+            codec.load(SMALL[:size], "so-far")
+        with pytest.raises(BadBlob):
+            codec.load(SMALL[size + 1 :], "so-far")
+    for byte in range(256):
+        with pytest.raises(BadBlob):
+            codec.load(SMALL + bytes([byte]), "so-far")
+
+
+@given(records, st.data())
+def test_a_record_with_one_other_byte_is_refused(record: Record, data: st.DataObject) -> None:
+    blob = bytearray(codec.dump_record(record))
+    blob[data.draw(st.integers(0, len(blob) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(BadBlob):
+        codec.load_record(bytes(blob))
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_random_bytes_are_no_record(noise: bytes, ours: bool) -> None:
+    with pytest.raises(BadBlob):
+        codec.load_record(b"SLR\x01" + noise if ours else noise)
+
+
+def test_an_unknown_version_is_named() -> None:
+    blob = sealed(b'["so-far",{},[]]', version=2)
+    with pytest.raises(BadBlob, match="expected version 1, got 2"):
+        codec.load(blob, "so-far")
+
+
+def test_an_unknown_kind_is_named_with_what_was_expected() -> None:
+    blob = codec.dump("so-far", {}, {})
+    with pytest.raises(BadBlob, match=r"expected feedback or replace or .*, got "):
+        codec.load_record(blob)
+    with pytest.raises(BadBlob, match="expected w, got "):
+        codec.load(blob, "w")
+
+
+def test_each_reason_is_its_own() -> None:
+    with pytest.raises(BadBlob, match="a blob of ours"):
+        codec.load(b"PK\x03\x04", "w")
+    with pytest.raises(BadBlob, match="damaged"):
+        codec.load(SMALL[:-1] + bytes([SMALL[-1] ^ 1]), "so-far")
+    with pytest.raises(BadBlob, match="bytes of content"):
+        codec.load(sealed(b'["w",{},[]]', b"12345678"), "w")
+
+
+# ---- a right checksum around nonsense: somebody else wrote it ----
+
+
+@given(json_values, st.binary(max_size=16))
+def test_a_sealed_blob_with_any_header_is_a_record_or_refused(header: Any, body: bytes) -> None:
+    read(sealed(json.dumps(header).encode(), body))
+
+
+@given(st.binary(max_size=40), st.binary(max_size=16))
+def test_a_sealed_blob_with_any_bytes_for_a_header_is_refused(header: bytes, body: bytes) -> None:
+    with pytest.raises(BadBlob):
+        codec.load_record(sealed(header, body))
+
+
+@given(
+    st.sampled_from(["feedback", "replace", "retune", "reset-measures"]),
+    st.dictionaries(words, json_values, max_size=3),
+    st.lists(
+        st.tuples(
+            words | st.sampled_from(codec._FEEDBACK_ARRAYS),
+            st.sampled_from(["f4", "f8", "i8", "i4", "O", ""]),
+            st.lists(st.integers(-2, 3) | st.integers(), max_size=3) | json_values,
+        ),
+        max_size=3,
+    ),
+    st.binary(max_size=48),
+)
+def test_a_sealed_blob_of_a_known_kind_is_a_record_or_refused(
+    kind: str, plain: Any, described: Any, body: bytes
+) -> None:
+    read(sealed(json.dumps([kind, plain, described]).encode(), body))
+
+
+def test_a_header_that_nests_too_deeply_is_refused() -> None:
+    with pytest.raises(BadBlob):
+        codec.load_record(sealed(b"[" * 200_000))
+
+
+def read(blob: bytes) -> None:
+    try:
+        record = codec.load_record(blob)
+    except BadBlob:
+        return
+    assert isinstance(record, Record)
+
+
+# ---- golden files ----
+
+
+def golden_blobs() -> dict[str, bytes]:
+    """One blob of each kind, always of the same values."""
+    settings = Settings(("bm25", "preis €"), "solar-ii", "full", 0.25, 100.0, "click-skip-previous")
+    model = Model(settings, np.array([0.5, -2.0]), np.array([1.0, 0.25, 3.0]))
+    state = State(7, bytes(range(32)), model, np.arange(len(SUMS)) / 4.0)
+    documents = np.array([[0.0, 1.0], [2.0, -3.5], [0.25, 1e30]], np.float32)
+    record = Feedback(
+        event="e-1",
+        kind="clicks",
+        documents=documents,
+        submitted=np.array([2, 0, 1]),
+        counted=np.array([0.0, 1.0, 0.0]),
+        labels=np.array([0.0, 2.0, 30.0]),
+        clicks=np.array([2]),
+        clicked_before=np.array([1]),
+        rounds=np.array([1]),
+        preferred=np.array([0, 1]),
+        other=np.array([1, 2]),
+        weights=np.array([1.0, 0.5]),
+        query="books.0197",
+        source="web Zürich",
+    )
+    w, spread, sums, meta = _dump_state(state)
+    return {
+        "feedback": codec.dump_record(record),
+        "feedback-bare": codec.dump_record(Feedback("e-2", "labels", documents)),
+        "replace": codec.dump_record(Replace(model, "warm start")),
+        "retune": codec.dump_record(Retune(C=0.5, clicks="click-skip-above")),
+        "reset-measures": codec.dump_record(ResetMeasures()),
+        "w": w,
+        "spread": spread,
+        "sums": sums,
+        "meta": meta,
+        "shown": Shown(("a", "ü"), documents[:2], np.array([1, 0])).dump(),
+        "so-far": SoFar(np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])).dump(),
+    }
+
+
+@pytest.mark.parametrize("kind", sorted(golden_blobs()))
+def test_a_blob_of_version_1_is_written_as_it_always_was(kind: str) -> None:
+    assert golden_blobs()[kind] == (GOLDEN / f"v1-{kind}.bin").read_bytes()
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("v*.bin")), ids=lambda path: path.stem)
+def test_every_golden_blob_can_still_be_read(path: Path) -> None:
+    kind = path.stem.split("-", 1)[1].removesuffix("-bare")
+    assert codec.load(path.read_bytes(), kind).kind == kind
+
+
+def test_golden_values_mean_what_they_meant() -> None:
+    record = codec.load_record((GOLDEN / "v1-feedback.bin").read_bytes())
+    assert isinstance(record, Feedback)
+    assert (record.event, record.kind, record.source) == ("e-1", "clicks", "web Zürich")
+    assert record.documents.tolist() == [[0.0, 1.0], [2.0, -3.5], [0.25, float(np.float32(1e30))]]
+    assert record.clicks is not None
+    assert record.clicks.tolist() == [2]
+    replaced = codec.load_record((GOLDEN / "v1-replace.bin").read_bytes())
+    assert isinstance(replaced, Replace)
+    assert replaced.model.settings.features == ("bm25", "preis €")
+    assert replaced.model.weights.tolist() == [0.5, -2.0]
+    retuned = codec.load_record((GOLDEN / "v1-retune.bin").read_bytes())
+    assert retuned == Retune(C=0.5, gamma=None, clicks="click-skip-above")
+
+
+def test_a_genesis_survives_the_store_s_form() -> None:
+    state = genesis(Settings(("a", "b")), seed=b"x")
+    w, spread, sums, meta = _dump_state(state)
+    stored = {b"seq": b"0", b"chain": state.chain, b"w": w, b"spread": spread}
+    assert bits(_load_state({**stored, b"sums": sums, b"meta": meta})) == bits(state)
+
+
+if __name__ == "__main__":
+    for name, blob in golden_blobs().items():
+        file = GOLDEN / f"v1-{name}.bin"
+        if not file.exists():
+            file.write_bytes(blob)

