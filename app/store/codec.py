@@ -64,7 +64,7 @@ def load(blob: bytes, *kinds: str) -> Blob:
 
 def kind_is(blob: bytes, kind: str) -> bool:
     """Whether a blob says that it is of this kind, at a glance."""
-    return blob.startswith(f'["{kind}"'.encode(), 8)
+    return blob.startswith(b'["' + kind.encode() + b'"', 8)
 
 
 def _arrays(body: bytes, start: int, described: list[Any]) -> dict[str, np.ndarray[Any, Any]]:

@@ -14,11 +14,14 @@ local start = tonumber(redis.call('GET', KEYS[2]))
 local tail, answer, fresh = start, {0}, {}
 local known, so_far = {}, {}  -- what this post has seen itself: ids, and accumulations
 
-for i = 1, (#KEYS - 3) / 2 do
-  local seen, request = KEYS[2 + 2 * i], KEYS[3 + 2 * i]
+local ids, count = {}, (#KEYS - 3) / 2
+for i = 1, count do ids[i] = KEYS[2 + 2 * i] end
+local stored = redis.call('MGET', unpack(ids))
+for i = 1, count do
+  local seen, request = ids[i], KEYS[3 + 2 * i]
   local at = 4 * i + 2
   local digest, expected, new = ARGV[at + 1], ARGV[at + 3], ARGV[at + 4]
-  local before = known[seen] or redis.call('GET', seen)
+  local before = known[seen] or stored[i]
   if before then
     local seq, body = string.match(before, '^(%d+):(.*)$')
     answer[i + 1] = {body == digest and 1 or 2, tonumber(seq)}
@@ -42,7 +45,7 @@ local waits = ARGV[6] == '1' and {'w', '1'} or {}
 for _, i in ipairs(fresh) do
   local at, seq = 4 * i + 2, answer[i + 1][2]
   redis.call('XADD', KEYS[3], seq .. '-0', 'r', ARGV[at + 2], 't', ARGV[4], unpack(waits))
-  redis.call('SET', KEYS[2 + 2 * i], seq .. ':' .. ARGV[at + 1], 'PX', ARGV[3])
+  redis.call('SET', ids[i], known[ids[i]], 'PX', ARGV[3])
   if ARGV[at + 4] ~= '' then redis.call('HSET', KEYS[3 + 2 * i], 'a', ARGV[at + 4]) end
 end
 redis.call('SET', KEYS[2], tail)
