@@ -3,8 +3,8 @@
 Without fastmath a compiler may not reorder a sum, so it cannot vectorise a dot product. Here the
 kernels name the partial sums themselves: a `Lanes` value is four float64 in one LLVM vector, whose
 `+ - *` act lane by lane, each correctly rounded. Which lane a term goes to is part of the program
-and not of the CPU: AVX, SSE2 and NEON give the same bits. (numba's own SLP vectoriser, which could
-find such sums in scalar code, is off by default.)
+and not of the CPU: AVX and SSE2 give the same bits, and so should NEON. (numba's own SLP
+vectoriser, which could find such sums in scalar code, is off by default.)
 
 Nothing here checks bounds. The callers own the arrays and have checked them.
 """

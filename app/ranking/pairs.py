@@ -52,7 +52,7 @@ def from_labels(labels: Floats) -> Pairs:
 
 @kernel
 def ordered_pairs(labels: Any) -> Any:
-    """All (i, j) with a larger label at i, row-major; numpy's nonzero takes ten times as long."""
+    """All (i, j) with a larger label at i, row-major, without a matrix of all documents squared."""
     count = 0
     for higher in labels:
         for lower in labels:

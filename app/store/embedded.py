@@ -40,7 +40,7 @@ PATIENCE = 5.0  # seconds for a dying server to let go of the directory
 GUARD = "kernel" if sys.platform == "linux" else "pipe"  # what ends the server with its parent
 
 #: Becomes the server, after tying it to this process. A program of its own because code between
-#: fork and exec (preexec_fn) may deadlock in a process with threads; it starts in 15 ms.
+#: fork and exec (preexec_fn) may deadlock in a process with threads; it takes 20 ms.
 LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 
 _leashes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
