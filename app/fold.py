@@ -35,6 +35,7 @@ from app.store import codec
 CHAIN = 32
 _AT = {name: place for place, name in enumerate(SUMS)}
 _QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
+_STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
 
 
 def genesis(settings: Settings, weights: Floats | None = None, seed: bytes = b"") -> State:
@@ -45,7 +46,17 @@ def genesis(settings: Settings, weights: Floats | None = None, seed: bytes = b""
 
 def link(chain: bytes, record: bytes) -> bytes:
     """The chain after a record."""
-    return blake2b(chain + record, digest_size=CHAIN).digest()
+    linked = blake2b(chain, digest_size=CHAIN)
+    linked.update(record)
+    return linked.digest()
+
+
+def decoded(blob: bytes) -> Record | None:
+    """The record in these bytes, None if they are damaged."""
+    try:
+        return codec.load_record(blob)
+    except BadBlob:
+        return None
 
 
 class Fold:
@@ -65,15 +76,21 @@ class Fold:
 
     def apply(self, blob: bytes) -> bool:
         """Fold the next record of the log; whether it was accepted."""
+        return self.apply_decoded(blob, decoded(blob))
+
+    def apply_decoded(self, blob: bytes, record: Record | None) -> bool:
+        """The same for a record that was decoded already."""
         self.seq, self.chain = self.seq + 1, link(self.chain, blob)
         try:
-            self._apply(codec.load_record(blob))
-        except (BadBlob, ValueError):
+            self._apply(record)
+        except ValueError:
             self._sums[_AT["rejected"]] += 1
             return False
         return True
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: Record | None) -> None:
+        if record is None:
+            raise ValueError("record: expected one, got a damaged blob")
         if isinstance(record, Feedback):
             self._learn(record)
         elif isinstance(record, Replace):
@@ -91,42 +108,41 @@ class Fold:
 
     def _learn(self, event: Feedback) -> None:
         """Algorithm 1: measure the ranking as served, then learn each pair."""
-        pairs = _pairs(event, self.settings.clicks)
-        gained = self._measured(event)
+        submission = _submission(event)
+        pairs = _pairs(event, submission, self.settings.clicks)
+        gained = self._measured(event, submission)
         steps = self._learner.learn_pairs(event.documents, pairs)
         self._sums[: _BASELINE + 5] += gained
         self._sums[_AT["feedback"]] += 1
         self._count(steps)
 
-    def _measured(self, event: Feedback) -> Floats:
+    def _measured(self, event: Feedback, submission: Positions) -> Floats:
         """What the event adds to the sums over queries: a query counted before is replaced."""
         count = len(event.documents)
+        shown = None
         if event.submitted is None:
             shown = serving.order(self._learner.score(event.documents))
-            submitted = np.arange(count)
-        else:
-            shown, submitted = np.arange(count), _submission(event.submitted, count)
-        gained = np.zeros(_BASELINE + 5)
+        gained = _qualities(measured_labels(event), shown, submission)
         if event.counted is None:
             gained[0] = 1.0
         else:
-            gained -= _qualities(as_labels(event.counted, count), shown, submitted)
-        return gained + _qualities(measured_labels(event), shown, submitted)
+            gained -= _qualities(as_labels(event.counted, count), shown, submission)
+        return gained
 
     def _count(self, steps: Steps) -> None:
-        for name, value in steps.tally()._asdict().items():
-            self._sums[_AT[name]] += value
+        tally = steps.tally()
+        self._sums[_STEPS] += (tally.stepped, tally.passive, tally.refused, tally.squared_loss)
 
 
-def _qualities(labels: Floats, shown: Positions, submitted: Positions) -> Floats:
+def _qualities(labels: Floats, shown: Positions | None, submission: Positions) -> Floats:
     """The measures of a list as served and as submitted, at their places in the sums."""
     found = np.zeros(_BASELINE + 5)
-    measures.measure_into(found[_QUALITY:_BASELINE], labels[shown])
-    measures.measure_into(found[_BASELINE:], labels[submitted])
+    measures.measure_into(found[_QUALITY:_BASELINE], labels, order=shown)
+    measures.measure_into(found[_BASELINE:], labels, order=submission)
     return found
 
 
-def _pairs(event: Feedback, strategy: str) -> Pairs:
+def _pairs(event: Feedback, submission: Positions, strategy: str) -> Pairs:
     count = len(event.documents)
     if event.kind == "triplets":
         preferred, other = as_positions(event.preferred, count), as_positions(event.other, count)
@@ -136,12 +152,7 @@ def _pairs(event: Feedback, strategy: str) -> Pairs:
         return _new_click_pairs(event, strategy)
     if event.kind != "labels":
         raise ValueError(f"kind: expected clicks, labels or triplets, got {event.kind!r}")
-    labels = as_labels(event.labels, count)
-    if event.submitted is None:
-        return from_labels(labels)
-    order = _submission(event.submitted, count)
-    pairs = from_labels(labels[order])
-    return Pairs(order[pairs.preferred], order[pairs.other], pairs.weights)
+    return from_labels(as_labels(event.labels, count), submission)
 
 
 def _new_click_pairs(event: Feedback, strategy: str) -> Pairs:
@@ -158,11 +169,14 @@ def _new_click_pairs(event: Feedback, strategy: str) -> Pairs:
     return Pairs.of([pair for pair in pairs.listed() if pair not in learnt])
 
 
-def _submission(submitted: Positions, count: int) -> Positions:
+def _submission(event: Feedback) -> Positions:
     """The documents of a list in the order in which they were submitted."""
-    if submitted.shape != (count,):
-        raise ValueError(f"submitted: expected {count} places, got shape {submitted.shape}")
-    return np.argsort(submitted, kind="stable")
+    count = len(event.documents)
+    if event.submitted is None:
+        return np.arange(count)
+    if event.submitted.shape != (count,):
+        raise ValueError(f"submitted: expected {count} places, got shape {event.submitted.shape}")
+    return event.submitted.argsort(kind="stable")
 
 
 def _learner(settings: Settings, weights: Floats | None, spread: Floats | None) -> LinearLearner:

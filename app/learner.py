@@ -14,10 +14,16 @@ from time import monotonic
 
 from app.errors import BadBlob, Fenced, NoSuchModel, SolarError, StoreError
 from app.events import State
-from app.fold import Fold, sound
+from app.fold import Fold, decoded, sound
 from app.store.store import Entry, Position, Store
 
 log = logging.getLogger("solar.learner")
+
+#: Decoding some records, then learning them, keeps the code of each in the CPU's caches: with one
+#: by one in turns a record of SOLAR-I takes a fifth more.
+DECODED_TOGETHER = 16
+#: Records are read about so many bytes at a time; 3 MB took half as long again for each record.
+READ_BYTES = 700_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,7 @@ class Term:
         self._base, self._fold = base, Fold(state)
         self._queue: list[Entry] = []
         self._bytes = 0  # read since the last version
+        self._record_bytes = READ_BYTES  # of late, on average; the first reading is a small one
         self._took = 0.0
         self._committed = float("-inf")  # the first batch is committed at once
 
@@ -109,11 +116,14 @@ class Term:
         """Read what has come, fold some of it, commit when it is time."""
         if not self._queue:
             self._queue = await self._store.read(
-                self._model, self._fold.seq, self._pace.batch, self._patience()
+                self._model, self._fold.seq, self._read_count(), self._patience()
             )
         waited_for = await self._fold_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
             await self.commit(version=self._version_due())
+
+    def _read_count(self) -> int:
+        return max(DECODED_TOGETHER, min(self._pace.batch, READ_BYTES // self._record_bytes))
 
     async def _fold_some(self) -> bool:
         """Fold records until one that must wait, or until it is time to commit."""
@@ -123,7 +133,8 @@ class Term:
         left = max(0.0, self._committed + self._interval() - monotonic())
         folded = await asyncio.to_thread(fold_for, self._fold, chunk, left)
         done, self._queue = self._queue[:folded], self._queue[folded:]
-        self._bytes += sum(len(entry.record) for entry in done)
+        size = sum(len(entry.record) for entry in done)
+        self._bytes, self._record_bytes = self._bytes + size, max(1, size // folded)
         return any(entry.waited_for for entry in done)
 
     async def _keep_version(self) -> None:
@@ -196,14 +207,16 @@ class Term:
 
 def fold_for(fold: Fold, entries: Sequence[Entry], seconds: float) -> int:
     """Fold records (at least one) for about so long; how many. The log must be dense (I2)."""
-    ends = monotonic() + seconds
-    for at, entry in enumerate(entries):
-        if entry.seq != fold.seq + 1:
-            raise StoreError(f"the log has a gap: expected record {fold.seq + 1}, got {entry.seq}")
-        fold.apply(entry.record)
-        if monotonic() >= ends:
-            return at + 1
-    return len(entries)
+    ends, first = monotonic() + seconds, fold.seq
+    for at in range(0, len(entries), DECODED_TOGETHER):
+        some = entries[at : at + DECODED_TOGETHER]
+        for entry, record in zip(some, [decoded(entry.record) for entry in some], strict=True):
+            if entry.seq != fold.seq + 1:
+                raise StoreError(f"the log has a gap: expected {fold.seq + 1}, got {entry.seq}")
+            fold.apply_decoded(entry.record, record)
+            if monotonic() >= ends:
+                return fold.seq - first
+    return fold.seq - first
 
 
 async def rebuilt(store: Store, model: str) -> State:

@@ -148,8 +148,9 @@ async def learnt(store: Store, name: str, log: list[bytes], epoch: int) -> float
     stop = asyncio.Event()
     began = time.perf_counter()
     task = asyncio.create_task(Learner(store, name).run(stop))
-    while (await store.position(name))[1] < len(log):
-        await asyncio.sleep(0.005)
+    async for _ in store.watch(name):
+        if (await store.position(name))[1] == len(log):
+            break
     took = time.perf_counter() - began
     stop.set()
     await task

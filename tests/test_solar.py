@@ -446,8 +446,8 @@ def test_whatever_comes_the_model_stays_finite(rows: list[list[float]], knob: fl
         (lambda: SolarI(3).learn(np.ones((1, 3)), np.ones(2)), "weights: expected 1 values"),
         (lambda: SolarI(3).learn(np.ones((1, 3)), np.zeros(1)), "weights: expected values from"),
         (lambda: SolarI(3).learn(np.ones((1, 3)), np.full(1, np.nan)), "weights: expected values"),
-        (lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(0, 2)])), "below 2 as other"),
-        (lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(-1, 0)])), "2 as preferred"),
+        (lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(0, 2)])), "rows below 2"),
+        (lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(-1, 0)])), "rows below 2"),
         (
             lambda: SolarI(3).learn_pairs(
                 np.ones((2, 3)), Pairs(np.zeros(2, int), np.zeros(1, int), np.ones(2))

@@ -26,7 +26,7 @@ ROOMS: dict[str, set[str]] = {
     "app.ranking": {"app.ranking", "llvmlite", "numba", "numpy", "scipy", *PURE},
     "app.events": {"numpy", *STANDARD},
     "app.settings": {"app.errors", *STANDARD},
-    "app.store": {"app.errors", "app.events", "app.store", "numpy", "redis", *STANDARD},
+    "app.store": {"app.errors", "app.events", "app.store", "msgspec", "numpy", "redis", *STANDARD},
     "app.impressions": {"app.events", "app.store.codec", "numpy", *STANDARD},
     "app.fold": {
         "app.errors",

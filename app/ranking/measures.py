@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from app.ranking.arrays import Floats, frozen, owned
+from app.ranking.arrays import Floats, Integers, frozen, owned
 from app.ranking.lanes import kernel
 
 #: `standard` is the formula the paper prints, 1/log2(1 + r); `letor` is 1/log2(max(2, r)), what
@@ -50,10 +50,17 @@ ndcg=0.6309297535714574, map=0.5)
     return Quality(*found.tolist())
 
 
-def measure_into(found: Floats, labels: Floats, discount: Discount = "standard") -> None:
-    """The same, into the places of an array."""
-    labels = _checked(labels)
-    measure(labels, discounts(discount, len(labels)), found)
+def measure_into(
+    found: Floats,
+    labels: Floats,
+    discount: Discount = "standard",
+    order: Integers | None = None,
+) -> None:
+    """The same, into the places of an array; with `order` of the documents shown in that order."""
+    labels = _one_each(labels)
+    shown = np.arange(len(labels)) if order is None else owned(order, np.int64)
+    if not measure(labels, shown, discounts(discount, len(labels)), found):
+        raise _out_of_range(labels)
 
 
 def ndcg(labels: Floats, k: int | None = None, discount: Discount = "standard") -> float:
@@ -152,17 +159,29 @@ def discounted(labels: Any, table: Any, depth: int) -> Any:
 
 
 @kernel
-def measure(labels: Any, table: Any, found: Any) -> None:
-    """Fill `found` with NDCG@1, @5, @10, NDCG and the average precision."""
+def within(labels: Any, most: float) -> bool:
+    """Whether every label is a number in 0 ... most."""
+    for label in labels:  # noqa: SIM110  # numba compiles loops, not generators
+        if not 0.0 <= label <= most:
+            return False
+    return True
+
+
+@kernel
+def measure(labels: Any, order: Any, table: Any, found: Any) -> bool:
+    """Fill `found` with NDCG@1, @5, @10, NDCG and the average precision; False at a bad label."""
+    if not within(labels, LARGEST_LABEL):
+        return False
     best = np.sort(labels)[::-1]
     gained = ideal = precision = 0.0
     relevant = 0
     for at in range(5):
         found[at] = 0.0
     for rank in range(labels.shape[0]):
-        gained += gain(labels[rank]) * table[rank]
+        label = labels[order[rank]]
+        gained += gain(label) * table[rank]
         ideal += gain(best[rank]) * table[rank]
-        if labels[rank] >= 1.0:
+        if label >= 1.0:
             relevant += 1
             precision += relevant / (rank + 1)
         share = gained / ideal if ideal > 0.0 else 0.0
@@ -175,21 +194,22 @@ def measure(labels: Any, table: Any, found: Any) -> None:
         found[3] = share
     if relevant > 0:
         found[4] = precision / relevant
-
-
-@kernel
-def within(labels: Any, most: float) -> bool:
-    """Whether every label is a number in 0 ... most."""
-    for label in labels:  # noqa: SIM110  # numba compiles loops, not generators
-        if not 0.0 <= label <= most:
-            return False
     return True
 
 
 def _checked(labels: Floats) -> Floats:
+    labels = _one_each(labels)
+    if not within(labels, LARGEST_LABEL):
+        raise _out_of_range(labels)
+    return labels
+
+
+def _one_each(labels: Floats) -> Floats:
     labels = owned(labels, np.float64)
     if labels.ndim != 1 or len(labels) == 0:
         raise ValueError(f"labels: expected one label a document, got shape {labels.shape}")
-    if not within(labels, LARGEST_LABEL):
-        raise ValueError(f"labels: expected numbers from 0 to {LARGEST_LABEL:g}, got {labels}")
     return labels
+
+
+def _out_of_range(labels: Floats) -> ValueError:
+    return ValueError(f"labels: expected numbers from 0 to {LARGEST_LABEL:g}, got {labels}")

@@ -40,31 +40,38 @@ class Pairs:
         return Pairs(self.preferred[order], self.other[order], self.weights[order])
 
 
-def from_labels(labels: Floats) -> Pairs:
+def from_labels(labels: Floats, order: Integers | None = None) -> Pairs:
     """Every pair (i, j) with `labels[i] > labels[j]`, row-major: by i, then by j.
+
+    With `order` the rows are walked in that order.
 
     >>> from_labels(np.array([0.0, 2.0, 1.0])).listed()
     [(1, 0), (1, 2), (2, 0)]
+    >>> from_labels(np.array([0.0, 2.0, 1.0]), np.array([2, 0, 1])).listed()
+    [(2, 0), (1, 2), (1, 0)]
     """
-    preferred, other = ordered_pairs(owned(labels, np.float64))
-    return Pairs(preferred, other, np.ones(len(preferred)))
+    walk = np.arange(len(labels)) if order is None else owned(order, np.int64)
+    return Pairs(*ordered_pairs(owned(labels, np.float64), walk))
 
 
 @kernel
-def ordered_pairs(labels: Any) -> Any:
-    """All (i, j) with a larger label at i, row-major, without a matrix of all documents squared."""
+def ordered_pairs(labels: Any, order: Any) -> Any:
+    """All (i, j) with a larger label at i, in this order, and as many ones: their weights.
+
+    No matrix of all documents squared is made.
+    """
     count = 0
     for higher in labels:
         for lower in labels:
             count += higher > lower
     preferred, other = np.empty(count, np.int64), np.empty(count, np.int64)
     count = 0
-    for i in range(labels.shape[0]):
-        for j in range(labels.shape[0]):
+    for i in order:
+        for j in order:
             if labels[i] > labels[j]:
                 preferred[count], other[count] = i, j
                 count += 1
-    return preferred, other
+    return preferred, other, np.ones(count)
 
 
 def click_skip_above(clicks: Sequence[int], shown: int) -> list[tuple[int, int]]:

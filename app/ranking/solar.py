@@ -131,9 +131,8 @@ class LinearLearner:
         p, o = owned(pairs.preferred, np.int64), owned(pairs.other, np.int64)
         if p.shape != o.shape or p.ndim != 1:
             raise ValueError(f"pairs: expected as many others as preferred, got {o.size}, {p.size}")
-        for name, places in (("preferred", p), ("other", o)):
-            if not kernels.inside(places, rows.shape[0]):
-                raise ValueError(f"pairs: expected rows below {rows.shape[0]} as {name}")
+        if not (kernels.inside(p, rows.shape[0]) and kernels.inside(o, rows.shape[0])):
+            raise ValueError(f"pairs: expected rows below {rows.shape[0]}")
         flat = rows if isinstance(rows, SparseRows) else rows.reshape(-1)
         return self._learn(Batch(flat, p, flat, o, _omega(pairs.weights, p.size)))
 
