@@ -137,6 +137,34 @@ class State:
         return dict(zip(SUMS, self.sums.tolist(), strict=True))
 
 
+# ---- facts, for whoever counts ----
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """New weights are served, whose last record was appended then (ms since 1970, 0: none)."""
+
+    model: str
+    appended: int
+    backwards: bool  # the store went back, as after a failover (I12)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A learner has committed so many more records."""
+
+    model: str
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stumbled:
+    """A learner has lost its lease or its store, and will begin anew."""
+
+    model: str
+
+
 def freeze(*arrays: NDArray[Any] | None) -> None:
     """Make arrays not writeable, before they are handed out."""
     for array in arrays:

@@ -26,22 +26,17 @@ from app.events import (
     State,
     freeze,
 )
+from app.genesis import CHAIN
 from app.impressions import all_clicks, as_labels, as_positions, measured_labels
 from app.ranking import covariance, measures, serving
-from app.ranking.pairs import STRATEGIES, Pairs, from_clicks, from_labels
+from app.ranking.clicks import STRATEGIES
+from app.ranking.pairs import Pairs, from_clicks, from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
 from app.store import codec
 
-CHAIN = 32
 _AT = {name: place for place, name in enumerate(SUMS)}
 _QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
 _STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
-
-
-def genesis(settings: Settings, weights: Floats | None = None, seed: bytes = b"") -> State:
-    """The state of a model that has learnt nothing; `seed` makes its chain its own."""
-    model = _model(settings, _learner(settings, weights, None))
-    return State(0, blake2b(seed, digest_size=CHAIN).digest(), model, np.zeros(len(SUMS)))
 
 
 def link(chain: bytes, record: bytes) -> bytes:
@@ -161,9 +156,15 @@ def _new_click_pairs(event: Feedback, strategy: str) -> Pairs:
     pairs = from_clicks(clicks, shown, strategy)
     if event.rounds is None or not event.rounds.size:
         return pairs
+    ends = as_positions(event.rounds, len(clicks) + 1).tolist()
+    by_last = strategy == "last-click-skip-above"  # the others look only at which were clicked
+    different = {
+        (frozenset(clicks[:many]), clicks[many - 1] if by_last and many else None): many
+        for many in ends
+    }  # a click again says nothing new: each state of a list is read once
     learnt = {
         pair
-        for many in as_positions(event.rounds, len(clicks) + 1).tolist()
+        for many in different.values()
         for pair in from_clicks(clicks[:many], shown, strategy).listed()
     }
     return Pairs.of([pair for pair in pairs.listed() if pair not in learnt])

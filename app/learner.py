@@ -7,13 +7,14 @@ The fold runs in a thread (its kernels release the GIL), so that the event loop 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
+from typing import TypeAlias
 
 from app.errors import BadBlob, Fenced, NoSuchModel, SolarError, StoreError
-from app.events import State
+from app.events import Committed, State, Stumbled
 from app.fold import Fold, decoded, sound
 from app.store.store import Entry, Position, Store
 
@@ -41,11 +42,21 @@ class Pace:
     discover: float = 1.0
 
 
+Tell: TypeAlias = Callable[[Committed | Stumbled], None]
+
+
+def nobody(_: Committed | Stumbled) -> None:
+    """Nobody counts."""
+
+
 class Learner:
     """Learns one model for as long as it holds the lease."""
 
-    def __init__(self, store: Store, model: str, pace: Pace | None = None) -> None:
+    def __init__(
+        self, store: Store, model: str, pace: Pace | None = None, tell: Tell = nobody
+    ) -> None:
         self._store, self.model, self._pace = store, model, pace or Pace()
+        self._tell = tell
 
     async def run(self, stop: asyncio.Event) -> None:
         """Learn until told to stop (commits and releases then), or until the model is gone."""
@@ -59,8 +70,10 @@ class Learner:
             except NoSuchModel:
                 return
             except Fenced as error:
+                self._tell(Stumbled(self.model))
                 log.info("%s", error)
             except SolarError as error:
+                self._tell(Stumbled(self.model))
                 log.warning("model %s: %s", self.model, error)
                 await _sleep(self._pace.idle, stop)
 
@@ -68,7 +81,7 @@ class Learner:
         """Learn while the lease is ours; it is kept in the background, whatever a fold takes."""
         keeping = asyncio.create_task(self._keep_lease(fence))
         try:
-            term = await Term.begin(self._store, self.model, fence, self._pace)
+            term = await Term.begin(self._store, self.model, fence, self._pace, self._tell)
             while not stop.is_set():
                 if keeping.done():
                     keeping.result()  # raises what ended it
@@ -90,25 +103,38 @@ class Term:
     """What a learner knows between taking the lease and losing it."""
 
     def __init__(
-        self, store: Store, model: str, fence: int, pace: Pace, base: Position, state: State
+        self,
+        store: Store,
+        model: str,
+        fence: int,
+        pace: Pace,
+        base: Position,
+        state: State,
+        tell: Tell = nobody,
     ) -> None:
+        self._tell = tell
         self._store, self._model, self._fence, self._pace = store, model, fence, pace
         self._base, self._fold = base, Fold(state)
         self._queue: list[Entry] = []
         self._bytes = 0  # read since the last version
         self._record_bytes = READ_BYTES  # of late, on average; the first reading is a small one
+        self._time = 0  # when the last record was appended
         self._took = 0.0
         self._committed = float("-inf")  # the first batch is committed at once
 
     @classmethod
-    async def begin(cls, store: Store, model: str, fence: int, pace: Pace) -> "Term":
+    async def begin(
+        cls, store: Store, model: str, fence: int, pace: Pace, tell: Tell = nobody
+    ) -> "Term":
         """Take the committed state; one that is damaged is rebuilt, and mended in the store."""
+        pace = replace(pace, log_bytes=min(pace.log_bytes, await store.room_for_a_log()))
         base = await store.position(model)
         try:
-            return cls(store, model, fence, pace, base, (await store.load(model)).state)
+            state = (await store.load(model)).state
+            return cls(store, model, fence, pace, base, state, tell)
         except BadBlob as error:
             log.warning("model %s: the committed state is damaged: %s", model, error)
-        term = cls(store, model, fence, pace, base, await rebuilt(store, model))
+        term = cls(store, model, fence, pace, base, await rebuilt(store, model), tell)
         await term.commit(again=True)
         return term
 
@@ -118,9 +144,21 @@ class Term:
             self._queue = await self._store.read(
                 self._model, self._fold.seq, self._read_count(), self._patience()
             )
+        if not self._queue:
+            await self._check_place()
         waited_for = await self._fold_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
             await self.commit(version=self._version_due())
+
+    async def _check_place(self) -> None:
+        """Nothing to read: is the store still where we left it (I12)? A failover may go back."""
+        place = await self._store.position(self._model)
+        if place != self._base:
+            log.warning(
+                "model %s: committed up to %d, but the store is at %d",
+                self._model, self._base[1], place[1],
+            )  # fmt: skip
+            raise Fenced(f"model {self._model}: the committed state is not ours any more")
 
     def _read_count(self) -> int:
         return max(DECODED_TOGETHER, min(self._pace.batch, READ_BYTES // self._record_bytes))
@@ -133,6 +171,7 @@ class Term:
         left = max(0.0, self._committed + self._interval() - monotonic())
         folded = await asyncio.to_thread(fold_for, self._fold, chunk, left)
         done, self._queue = self._queue[:folded], self._queue[folded:]
+        self._time = done[-1].time
         size = sum(len(entry.record) for entry in done)
         self._bytes, self._record_bytes = self._bytes + size, max(1, size // folded)
         return any(entry.waited_for for entry in done)
@@ -160,15 +199,18 @@ class Term:
         drop, trim = await self._retention() if version else ([], 0)
         await self._store.commit(
             self._model, self._base, self._fence, state,
-            version=version, drop=drop, trim=trim, again=again,
+            version=version, drop=drop, trim=trim, again=again, time=self._time,
         )  # fmt: skip
-        self._base = (self._base[0], state.seq, state.chain)
         self._bytes = 0 if version else self._bytes
         self._committed = monotonic()
         self._took = self._committed - started
+        self._tell(Committed(self._model, self._pending(), self._took))
+        self._base = (self._base[0], state.seq, state.chain)
 
     async def _retention(self) -> tuple[list[int], int]:
         """Which versions go when one more is kept, and how far the log may be trimmed."""
+        room = min(self._pace.log_bytes, await self._store.room_for_a_log())
+        self._pace = replace(self._pace, log_bytes=room)
         versions = await self._store.versions(self._model)
         length, size = await self._store.log_size(self._model)
         first_kept = max(0, len(versions) + 1 - self._pace.versions)
@@ -246,7 +288,9 @@ async def replayed(store: Store, model: str, state: State, until: int) -> State:
     return fold.state()
 
 
-async def learn_all(store: Store, stop: asyncio.Event, pace: Pace | None = None) -> None:
+async def learn_all(
+    store: Store, stop: asyncio.Event, pace: Pace | None = None, tell: Tell = nobody
+) -> None:
     """Learn every model there is, and every one that comes."""
     pace = pace or Pace()
     tasks: dict[str, asyncio.Task[None]] = {}
@@ -260,7 +304,8 @@ async def learn_all(store: Store, stop: asyncio.Event, pace: Pace | None = None)
             if name in tasks and tasks[name].done() and (failure := tasks[name].exception()):
                 log.error("model %s: its learner failed", name, exc_info=failure)
             if name not in tasks or tasks[name].done():
-                tasks[name] = asyncio.create_task(Learner(store, name, pace).run(stop), name=name)
+                learner = Learner(store, name, pace, tell)
+                tasks[name] = asyncio.create_task(learner.run(stop), name=name)
         await _sleep(pace.discover, stop)
     await asyncio.gather(*tasks.values(), return_exceptions=True)
 

@@ -19,9 +19,8 @@ import numpy as np
 
 from app.errors import BadData
 from app.ranking.arrays import Dense, Integers
-from app.ranking.measures import LARGEST_LABEL
+from app.ranking.limits import LARGEST_LABEL, MOST_FEATURES, MOST_FEATURES_FULL
 from app.ranking.online import JudgedQuery
-from app.ranking.solar import MOST_FEATURES, MOST_FEATURES_FULL
 from app.ranking.sparse import SparseRows
 
 LARGEST_VALUE = float(np.finfo(np.float32).max)

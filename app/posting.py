@@ -1,29 +1,37 @@
 """Feedback → log: each event once, whatever is posted at the same time or posted again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import blake2b, sha1
 
 from app.errors import Changed, Unavailable
 from app.events import Feedback
 from app.impressions import SoFar, on_request
 from app.store import codec
-from app.store.store import Appended, Event, Store
+from app.store.store import Appended, Event, Impression, Store
 
+#: What no accumulation is: an event that builds on it is never appended.
+NEVER = b"never"
 #: So many rounds of other posts on the same request may come in between.
 ROUNDS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """An event as it was posted: on a request (its id is in `feedback.query`), or on its own."""
+    """An event as it was posted: on a request (its id is in `feedback.query`), or on its own.
+
+    `body` is what was posted, if that is more than the feedback says; `shown` the SHA-1 (hex) of
+    the impression it is about. On a request that is forgotten it can only be a repeated one.
+    """
 
     feedback: Feedback
     on_request: bool = False
+    body: bytes = b""
+    shown: str = ""
 
     def digest(self) -> bytes:
         """The same for the same body: what tells a repeated event from a reused id."""
-        return blake2b(codec.dump_record(self.feedback), digest_size=16).digest()
+        return blake2b(self.body or codec.dump_record(self.feedback), digest_size=16).digest()
 
 
 async def post(
@@ -36,42 +44,66 @@ async def post(
     time: int,
     remembered: float = 0.0,
     wait: bool = False,
+    recalled: Mapping[str, Impression] | None = None,
 ) -> list[Appended]:
     """Append events of one model in their order; impressions are `remembered` so many seconds.
 
+    `recalled` are the impressions of their requests, if they were just recalled.
     All or none. An event on a request builds on what has come of it so far; the append refuses the
     post if that has changed meanwhile, and it is built anew.
     """
     known: set[str] = set()
+    if recalled is None:
+        recalled = await recall(store, model, epoch, events)
     for _ in range(ROUNDS):
-        built = await _build(store, model, epoch, events, known)
+        built = _build(events, recalled, known)
         try:
             return await store.append(
                 model, epoch, built, limit=limit, time=time, dedupe=2 * remembered, wait=wait
             )
-        except Changed:
+        except Changed as error:
+            recalled = await recall(store, model, epoch, events)
+            if any(_shown_anew(event, recalled) for event in events):
+                raise Unavailable(f"model {model}: a request was shown anew meanwhile") from error
             known = await store.known(model, epoch, [event.feedback.event for event in events])
     raise Unavailable(f"model {model}: too many posts on the same request at once")
 
 
-async def _build(
-    store: Store, model: str, epoch: int, events: Sequence[Posted], known: set[str]
+def _shown_anew(event: Posted, recalled: Mapping[str, Impression]) -> bool:
+    found = recalled.get(event.feedback.query) if event.on_request and event.shown else None
+    return found is not None and fingerprint(found.shown) != event.shown
+
+
+def fingerprint(shown: bytes) -> str:
+    """What tells one impression from another; the append compares it."""
+    return sha1(shown, usedforsecurity=False).hexdigest()
+
+
+async def recall(
+    store: Store, model: str, epoch: int, events: Sequence[Posted]
+) -> dict[str, Impression]:
+    """The impressions of the requests of some events, as far as they are remembered."""
+    requests = sorted({event.feedback.query for event in events if event.on_request})
+    found = await store.recall(model, epoch, requests) if requests else []
+    return {request: one for request, one in zip(requests, found, strict=True) if one}
+
+
+def _build(
+    events: Sequence[Posted], recalled: Mapping[str, Impression], known: set[str]
 ) -> list[Event]:
     """Records of events, each on top of those before it in the same post.
 
     Events that are `known` to be in the log will be answered as repeated: nothing builds on them.
     """
-    requests = sorted({event.feedback.query for event in events if event.on_request})
-    recalled = await store.recall(model, epoch, requests) if requests else []
-    so_far = {
-        request: found.accumulated if found else b""
-        for request, found in zip(requests, recalled, strict=True)
-    }
+    so_far = {request: found.accumulated for request, found in recalled.items()}
     built, known = [], set(known)
     for event in events:
         feedback, digest = event.feedback, event.digest()
         if not event.on_request:
             built.append(Event(feedback.event, digest, codec.dump_record(feedback)))
+            continue
+        if feedback.query not in recalled:
+            built.append(Event(feedback.event, digest, b"", feedback.query, NEVER, NEVER))
             continue
         expected = so_far[feedback.query]
         record, after = on_request(feedback, SoFar.load(expected))
@@ -80,6 +112,9 @@ async def _build(
             so_far[feedback.query] = new
             known.add(feedback.event)
         built.append(
-            Event(feedback.event, digest, codec.dump_record(record), feedback.query, expected, new)
-        )
+            Event(
+                feedback.event, digest, codec.dump_record(record),
+                feedback.query, expected, new, event.shown,
+            )
+        )  # fmt: skip
     return built

@@ -1,8 +1,8 @@
-"""Every knob that a process reads from its environment: `SOLAR_…`, with unit and default."""
+"""Every knob, with unit and default: a `SOLAR_…` variable, and a flag of `solar serve`."""
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -10,48 +10,94 @@ from typing import Any
 from app.errors import SolarError
 
 GIB = 1 << 30
+DAY = 86_400.0
+DATA = Path("data")
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _whole(least: int, most: int = 1 << 62) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise ValueError(text)
+        return value
+
+    return read
+
+
+def _number(least: float, most: float = inf) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = float(text)
+        if not least <= value <= most or value == inf:
+            raise ValueError(text)
+        return value
+
+    return read
+
+
+def _yes(text: str) -> bool:
+    return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[
+        text.lower()
+    ]
+
+
+def _knob(default: Any, read: Callable[[str], Any], meaning: str) -> Any:
+    return field(default=default, metadata={"read": read, "meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
     """What a process is told from outside."""
 
-    redis_url: str = ""
-    data_dir: Path = Path("data")
-    memory: int = GIB
-    lease: float = 5.0
-
-
-def _bytes(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0.0 < value < inf:
-        raise ValueError(text)
-    return value
+    host: str = _knob("127.0.0.1", _text, "the address to serve on")
+    port: int = _knob(8000, _whole(0, 65_535), "the port to serve on; 0: any that is free")
+    workers: int = _knob(1, _whole(1, 256), "processes that serve")
+    learner: bool = _knob(True, _yes, "whether `solar serve` learns too, in a process of its own")
+    keys: str = _knob("", _text, "API keys, as `solar key` prints them, with commas between")
+    insecure: bool = _knob(False, _yes, "whether to serve beyond loopback without keys")
+    cors: str = _knob("", _text, "origins that browsers may call from, with commas between")
+    redis_url: str = _knob("", _text, "the store; empty: an embedded server is started")
+    data_dir: Path = _knob(DATA, Path, "where the embedded server keeps its data")  # noqa: RUF009
+    memory: int = _knob(GIB, _whole(1), "the embedded server's memory limit, in bytes")
+    lease: float = _knob(5.0, _number(0.001), "seconds that a dead learner keeps its models")
+    default_features: str = _knob(
+        "", _text, "the features of the model `default`, made at its first use: names or a count"
+    )
+    impression_seconds: float = _knob(
+        1800.0, _number(5.0, 2 * DAY), "how long an answer can get feedback, in seconds"
+    )
+    wait_seconds: float = _knob(1.0, _number(0.0, 60.0), "how long `min_seq` may wait, in seconds")
+    body_bytes: int = _knob(10_000_000, _whole(1), "the largest body, in bytes")
+    body_seconds: float = _knob(10.0, _number(0.01), "how long a body may take to come, in seconds")
+    documents: int = _knob(1000, _whole(1, 100_000), "documents in one request, at most")
+    pairs: int = _knob(100_000, _whole(1), "pairs that one event may give, at most")
+    events: int = _knob(1000, _whole(1, 2000), "events in one post, at most")
+    id_length: int = _knob(128, _whole(1, 1024), "characters of an id, at most")
+    feature_bound: float = _knob(
+        1e4, _number(0.0), "the largest feature, up or down, of a model without normalization"
+    )
+    backlog: int = _knob(100_000, _whole(1), "records that may wait to be learnt, at most")
+    source_share: float = _knob(1.0, _number(0.0, 1.0), "a source's share of a minute's feedback")
+    access_log: bool = _knob(False, _yes, "whether every request is logged, not only refused ones")
 
 
 #: Variable → field, how it is read, and what it means.
 VARIABLES: dict[str, tuple[str, Callable[[str], Any], str]] = {
-    "SOLAR_REDIS_URL": ("redis_url", str, "the store; empty: an embedded server is started"),
-    "SOLAR_DATA_DIR": ("data_dir", Path, "where the embedded server keeps its data"),
-    "SOLAR_MEMORY": ("memory", _bytes, "the embedded server's memory limit, in bytes"),
-    "SOLAR_LEASE": ("lease", _seconds, "how long a learner that died keeps its models, in seconds"),
+    f"SOLAR_{one.name.upper()}": (one.name, one.metadata["read"], one.metadata["meaning"])
+    for one in fields(Environment)
 }
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:
     """The environment of this process; SolarError names a variable that cannot be."""
     values = {}
-    for name, (field, parse, meaning) in VARIABLES.items():
+    for name, (knob, parse, meaning) in VARIABLES.items():
         if name in environ:
             try:
-                values[field] = parse(environ[name])
-            except ValueError:
+                values[knob] = parse(environ[name])
+            except (ValueError, KeyError):
                 raise SolarError(f"{name}: expected {meaning}, got something else") from None
     return Environment(**values)

@@ -16,7 +16,7 @@ import numpy as np
 
 from app.errors import Unavailable
 from app.events import Algorithm, Feedback, Settings
-from app.fold import genesis
+from app.genesis import genesis
 from app.learner import Learner
 from app.ranking.pairs import from_labels
 from app.ranking.solar import SolarII

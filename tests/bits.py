@@ -9,7 +9,8 @@ import sys
 import numpy as np
 
 from app.events import Feedback, Settings
-from app.fold import Fold, genesis
+from app.fold import Fold
+from app.genesis import genesis
 from app.ranking import measures, online, pairs, serving
 from app.ranking.online import JudgedQuery, Pairwise
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal

@@ -27,7 +27,7 @@ from app.events import (
     Settings,
     State,
 )
-from app.fold import genesis
+from app.genesis import genesis
 from app.impressions import Shown, SoFar
 from app.store import codec
 from app.store.store import _dump_state, _load_state

@@ -17,7 +17,7 @@ from app import audit
 from app.audit import verify
 from app.errors import StoreError
 from app.events import Feedback, Replace, ResetMeasures, Retune, Settings, State
-from app.fold import genesis
+from app.genesis import genesis
 from app.impressions import Shown
 from app.posting import Posted, post
 from app.store import codec

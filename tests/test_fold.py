@@ -21,10 +21,11 @@ from app.events import (
     Settings,
     State,
 )
-from app.fold import Fold, genesis, link, sound
+from app.fold import Fold, link, sound
+from app.genesis import genesis
 from app.impressions import SoFar, on_request
+from app.ranking.clicks import STRATEGIES
 from app.ranking.covariance import square
-from app.ranking.pairs import STRATEGIES
 from app.ranking.solar import SolarII
 from app.store import codec
 from tests import oracles

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from app.audit import Without
 from app.errors import BadBlob, NoSuchModel
 from app.events import Feedback, ResetMeasures, Settings
-from app.fold import Fold, genesis
+from app.fold import Fold
+from app.genesis import genesis
 from app.impressions import Shown, SoFar, measured_labels, on_request
 from app.posting import Posted, post
 from app.store import codec

@@ -13,7 +13,8 @@ import pytest
 from app.audit import verify
 from app.errors import BadBlob, NoSuchModel
 from app.events import Feedback, Replace, ResetMeasures, Retune, Settings, State
-from app.fold import Fold, genesis
+from app.fold import Fold
+from app.genesis import genesis
 from app.learner import Learner, Pace, learn_all
 from app.store import codec
 from app.store.keys import Keys

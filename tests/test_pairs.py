@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ranking.pairs import STRATEGIES, Pairs, from_clicks, from_labels
+from app.ranking.clicks import STRATEGIES
+from app.ranking.pairs import Pairs, from_clicks, from_labels
 from tests.oracles import click_pairs, label_pairs
 from tests.strategies import labels
 

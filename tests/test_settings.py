@@ -11,20 +11,44 @@ from app.settings import GIB, VARIABLES, Environment
 
 
 def test_without_variables_there_are_defaults() -> None:
-    assert settings.read({}) == Environment("", Path("data"), GIB, 5.0)
-    assert settings.read({"PATH": "/bin"}) == Environment()
+    found = settings.read({})
+    assert (found.host, found.port, found.redis_url) == ("127.0.0.1", 8000, "")
+    assert (found.data_dir, found.memory, found.lease) == (Path("data"), GIB, 5.0)
+    assert settings.read({"PATH": "/bin"}) == found == Environment()
 
 
 def test_every_variable_is_read() -> None:
-    given = {
-        "SOLAR_REDIS_URL": "redis://localhost",
-        "SOLAR_DATA_DIR": "/var/lib/solar",
-        "SOLAR_MEMORY": "1048576",
-        "SOLAR_LEASE": "2.5",
+    given: dict[str, tuple[str, object]] = {
+        "SOLAR_HOST": ("0.0.0.0", "0.0.0.0"),  # noqa: S104
+        "SOLAR_PORT": ("8080", 8080),
+        "SOLAR_WORKERS": ("4", 4),
+        "SOLAR_LEARNER": ("no", False),
+        "SOLAR_KEYS": ("name:rank:00", "name:rank:00"),
+        "SOLAR_INSECURE": ("true", True),
+        "SOLAR_CORS": ("https://shop.example", "https://shop.example"),
+        "SOLAR_REDIS_URL": ("redis://localhost", "redis://localhost"),
+        "SOLAR_DATA_DIR": ("/var/lib/solar", Path("/var/lib/solar")),
+        "SOLAR_MEMORY": ("1048576", 1 << 20),
+        "SOLAR_LEASE": ("2.5", 2.5),
+        "SOLAR_DEFAULT_FEATURES": ("bm25,price", "bm25,price"),
+        "SOLAR_IMPRESSION_SECONDS": ("60", 60.0),
+        "SOLAR_WAIT_SECONDS": ("0.5", 0.5),
+        "SOLAR_BODY_BYTES": ("1000", 1000),
+        "SOLAR_BODY_SECONDS": ("3", 3.0),
+        "SOLAR_DOCUMENTS": ("50", 50),
+        "SOLAR_PAIRS": ("500", 500),
+        "SOLAR_EVENTS": ("10", 10),
+        "SOLAR_ID_LENGTH": ("64", 64),
+        "SOLAR_FEATURE_BOUND": ("100", 100.0),
+        "SOLAR_BACKLOG": ("7", 7),
+        "SOLAR_SOURCE_SHARE": ("0.5", 0.5),
+        "SOLAR_ACCESS_LOG": ("1", True),
     }
     assert set(given) == set(VARIABLES)
-    found = settings.read(given)
-    assert found == Environment("redis://localhost", Path("/var/lib/solar"), 1 << 20, 2.5)
+    found = settings.read({name: text for name, (text, _) in given.items()})
+    for name, (_, value) in given.items():
+        assert getattr(found, VARIABLES[name][0]) == value
+        assert getattr(Environment(), VARIABLES[name][0]) != value
 
 
 def test_every_field_has_its_variable() -> None:
@@ -45,6 +69,11 @@ def test_every_field_has_its_variable() -> None:
         ("SOLAR_LEASE", "-5"),
         ("SOLAR_LEASE", "nan"),
         ("SOLAR_LEASE", "inf"),
+        ("SOLAR_PORT", "65536"),
+        ("SOLAR_LEARNER", "perhaps"),
+        ("SOLAR_IMPRESSION_SECONDS", "4.9"),
+        ("SOLAR_IMPRESSION_SECONDS", "172801"),
+        ("SOLAR_SOURCE_SHARE", "1.1"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_its_name(name: str, value: str) -> None:

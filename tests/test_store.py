@@ -21,7 +21,7 @@ from app.errors import (
     Unavailable,
 )
 from app.events import Settings, State
-from app.fold import genesis
+from app.genesis import genesis
 from app.store.embedded import EmbeddedServer
 from app.store.keys import MODELS, Keys
 from app.store.store import (

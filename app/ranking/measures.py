@@ -16,13 +16,12 @@ import numpy as np
 
 from app.ranking.arrays import Floats, Integers, frozen, owned
 from app.ranking.lanes import kernel
+from app.ranking.limits import LARGEST_LABEL
 
 #: `standard` is the formula the paper prints, 1/log2(1 + r); `letor` is 1/log2(max(2, r)), what
 #: LETOR's evaluation script computes and the paper's tables were made with.
 Discount = Literal["standard", "letor"]
 DISCOUNTS: tuple[Discount, ...] = get_args(Discount)
-
-LARGEST_LABEL = 30.0
 
 
 class Quality(NamedTuple):

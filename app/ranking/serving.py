@@ -37,6 +37,20 @@ def top_k(scores: Floats, k: int) -> Integers:
     return np.concatenate([best, ties])
 
 
+def sampled(scores: Floats, rng: np.random.Generator) -> Floats:
+    """Scores whose order is a Plackett-Luce sample of the given ones, scaled to their own spread.
+
+    `s + Gumbel noise` with `s = scores/std(scores)`: sorting that draws from the product of
+    softmaxes. If all scores are equal they come back as they are: the order as submitted.
+    """
+    scores = _finite(scores)
+    spread = scores.std()
+    if not spread > 0.0:
+        return scores
+    noisy: Floats = scores / spread + rng.gumbel(size=len(scores))
+    return noisy
+
+
 def _finite(scores: Floats) -> Floats:
     scores = np.asarray(scores, np.float64)
     if not np.isfinite(scores).all():

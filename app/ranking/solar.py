@@ -16,6 +16,13 @@ import numpy as np
 from app.ranking import covariance as cov
 from app.ranking import kernels
 from app.ranking.arrays import Bytes, Dense, Floats, Integers, aligned, as_floats, frozen, owned
+from app.ranking.limits import (
+    LARGEST_WEIGHT,
+    LEAST,
+    MOST,
+    MOST_FEATURES,
+    MOST_FEATURES_FULL,
+)
 from app.ranking.pairs import Pairs
 from app.ranking.sparse import (
     SparseRows,
@@ -27,15 +34,6 @@ from app.ranking.sparse import (
 #: The paper's settings for every data set (section 5.2).
 DEFAULT_C = 1e-5
 DEFAULT_GAMMA = 1e4
-
-#: Hyper-parameters and weights of pairs lie between these, variances below the upper one, a model's
-#: own weights within ±LARGEST_WEIGHT: so no step can overflow.
-LEAST, MOST = 1e-12, 1e12
-LARGEST_WEIGHT = 1e100
-
-#: With so many features a full covariance takes 16 MB and a step 0.8 ms.
-MOST_FEATURES_FULL = 2_000
-MOST_FEATURES = 10_000_000
 
 #: A dense matrix, a `SparseRows`, or anything in CSR form such as scipy's `csr_array`.
 Rows: TypeAlias = Any

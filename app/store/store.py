@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 
 from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel, Unavailable
 from app.events import Model, Settings, State
+from app.ranking.covariance import diagonal
 from app.store import codec
 from app.store.keys import MODELS, Keys, check_name
 from app.store.wall import connect, translated
@@ -35,7 +36,8 @@ class Event(NamedTuple):
     """One event of a post: its record, and for feedback on a request what it builds on.
 
     `expected` is the accumulation (what has come of the request so far) that the record was made
-    from, `new` the one that it makes; both empty for an event without a request.
+    from, `new` the one that it makes; both empty for an event without a request. `shown` is the
+    SHA-1 (hex) of the impression it was made from, empty if that does not matter.
     """
 
     event: str
@@ -44,6 +46,7 @@ class Event(NamedTuple):
     request: str = ""
     expected: bytes = b""
     new: bytes = b""
+    shown: str = ""
 
 
 class Appended(NamedTuple):
@@ -75,14 +78,26 @@ class Stored:
     state: State
 
 
+class Aside(NamedTuple):
+    """What a commit says beside the state, for those who look on.
+
+    `time` is when its last record was appended (ms since 1970), `trace` that of Σ.
+    """
+
+    time: int = 0
+    trace: float = 0.0
+
+
 class Weights(NamedTuple):
-    """What a replica needs to rank: no covariance, no sums."""
+    """What a replica needs to rank and to tell how it goes: no covariance."""
 
     epoch: int
     seq: int
     chain: bytes
     settings: Settings
     weights: Any
+    sums: Any
+    aside: Aside
 
 
 class Impression(NamedTuple):
@@ -117,11 +132,12 @@ class Store:
         """A new model in state 0; returns its epoch."""
         keys = Keys(check_name(model))
         with translated():
-            epoch = await self._scripts["create"](
+            await self._client.sadd(MODELS, model)  # before and after: we may be cut short, and
+            epoch = await self._scripts["create"](  # somebody may delete the name in between
                 [keys.epoch, keys.state, keys.seq, keys.snapshots, keys.snapshot(0)],
                 [state.chain, *_dump_state(state)],
             )
-            await self._client.sadd(MODELS, model)  # also if it exists: we may have been cut short
+            await self._client.sadd(MODELS, model)
         if not epoch:
             raise ModelExists(f"model {model}: expected a new name, got one that exists")
         return int(epoch)
@@ -164,6 +180,8 @@ class Store:
         All or none: Changed if one of them builds on what is no longer so. With `tail` only if the
         log ends there, else Fenced. With `wait` the learner commits at once: somebody waits.
         """
+        if not events:
+            return []
         keys = Keys(model)
         names = [keys.state, keys.seq, keys.log]
         values: list[Any] = [epoch, limit, int(max(dedupe, LEAST_DEDUPE) * 1000), time]
@@ -171,7 +189,7 @@ class Store:
         for event in events:
             request = keys.impression(epoch, event.request) if event.request else keys.state
             names += [keys.event(epoch, event.event), request]
-            values += [event.digest, event.record, event.expected, event.new]
+            values += [event.digest, event.record, event.expected, event.new, event.shown]
         with translated():
             code, *answers = await self._scripts["append"](names, values)
         if code == 1:
@@ -217,6 +235,15 @@ class Store:
             raise NoSuchModel(f"model {model}: there is none of this name")
         return int(tail)
 
+    async def tails(self, models: Sequence[str]) -> dict[str, int]:
+        """The same of many models, as far as they exist."""
+        with translated():
+            pipeline = self._client.pipeline(transaction=False)
+            for model in models:
+                pipeline.get(Keys(model).seq)
+            found = await pipeline.execute() if models else []
+        return {name: int(tail) for name, tail in zip(models, found, strict=True) if tail}
+
     # ---- state ----
 
     async def load(self, model: str) -> Stored:
@@ -259,13 +286,16 @@ class Store:
         """What a replica needs to rank, without the covariance."""
         with translated():
             fields = await self._client.hmget(
-                Keys(model).state, ["epoch", "seq", "chain", "meta", "w"]
+                Keys(model).state, ["epoch", "seq", "chain", "meta", "w", "sums"]
             )
         if fields[0] is None:
             raise NoSuchModel(f"model {model}: there is none of this name")
-        epoch, seq, chain, meta, w = fields
-        settings = codec.load_settings(codec.load(meta, "meta").fields)
-        return Weights(int(epoch), int(seq), chain, settings, _weights(w, int(seq), chain))
+        epoch, seq, chain, meta, w, sums = fields
+        settings = codec.load_settings(codec.load(meta or b"", "meta").fields)
+        weights = _weights(w or b"", int(seq), chain)
+        _, said, arrays = codec.load(sums or b"", "sums")
+        aside = Aside(int(said.get("time", 0)), float(said.get("trace", 0.0)))
+        return Weights(int(epoch), int(seq), chain, settings, weights, arrays["values"], aside)
 
     async def versions(self, model: str) -> list[int]:
         """The seqs of the kept versions, oldest first."""
@@ -283,16 +313,18 @@ class Store:
         drop: Sequence[int] = (),
         trim: int = 0,
         again: bool = False,
+        time: int = 0,
     ) -> None:
         """Put `state` in the place of `base`, or Fenced.
 
         With `version` it is kept as one, `drop` are versions that go, and the log is trimmed up to
-        and with record `trim`. `again` writes what is committed already once more.
+        and with record `trim`. `again` writes what is committed already once more. `time` is when
+        the last record was appended.
         """
         keys, (epoch, seq, chain) = Keys(model), base
         names = [keys.state, keys.fence, keys.log, keys.snapshots, keys.snapshot(state.seq)]
         names += [keys.snapshot(old) for old in drop]
-        values = [epoch, fence, seq, chain, state.seq, state.chain, *_dump_state(state)]
+        values = [epoch, fence, seq, chain, state.seq, state.chain, *_dump_state(state, time)]
         values += [keys.channel, int(version), trim, int(again)]
         with translated():
             code = await self._scripts["commit"](names, values)
@@ -352,6 +384,28 @@ class Store:
 
     # ---- the server ----
 
+    async def memory_share(self) -> float:
+        """How much of the server's memory limit is used, 0 without a limit; also a sign of life."""
+        limit, used = await self._memory()
+        return used / limit if limit else 0.0
+
+    async def _memory(self) -> tuple[int, int]:
+        """The server's memory limit (0: none that we know of) and how much is used."""
+        with translated():
+            try:
+                found = await self._client.info("memory")
+            except foreign.NoPermissionError:  # INFO is denied
+                await self._client.exists(MODELS)
+                return 0, 0
+        return int(found.get("maxmemory", 0)), int(found.get("used_memory", 0))
+
+    async def room_for_a_log(self) -> int:
+        """How many bytes a log may take, so that all of them leave three quarters of the server."""
+        limit, _ = await self._memory()
+        with translated():
+            models = int(await self._client.scard(MODELS))
+        return limit // (4 * max(1, models)) if limit else 1 << 62
+
     async def complaints(self) -> list[str]:
         """What is wrong with the server's settings; what could not be asked is said too."""
         wanted = {
@@ -385,14 +439,21 @@ def _entry(identity: bytes, fields: dict[bytes, bytes]) -> Entry:
     return Entry(seq, fields[b"r"], int(fields.get(b"t", 0)), b"w" in fields)
 
 
-def _dump_state(state: State) -> list[bytes]:
+def _dump_state(state: State, time: int = 0) -> list[bytes]:
     model = state.model
+    aside = Aside(time, _trace(model))._asdict()
     return [
         codec.dump("w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": model.weights}),
         codec.dump("spread", {}, {"values": model.spread}),
-        codec.dump("sums", {}, {"values": state.sums}),
+        codec.dump("sums", aside, {"values": state.sums}),
         codec.dump("meta", codec.dump_settings(model.settings), {}),
     ]
+
+
+def _trace(model: Model) -> float:
+    full = model.settings.algorithm == "solar-ii" and model.settings.covariance == "full"
+    at = diagonal(model.settings.n) if full else slice(None)
+    return float(model.spread[at].sum())
 
 
 def _load_state(fields: dict[bytes, bytes]) -> State:

@@ -18,9 +18,15 @@ _TRY_AGAIN = (
     foreign.TimeoutError,
     foreign.ReadOnlyError,
     foreign.TryAgainError,
+    foreign.NoScriptError,  # the server was restarted between loading a script and calling it
     ConnectionError,
     TimeoutError,
 )
+_NOT_READY = (
+    "LOADING", "MASTERDOWN", "MISCONF", "CLUSTERDOWN", "NOREPLICAS", "BUSY", "UNBLOCKED",
+)  # fmt: skip
+#: Each model that is learnt or followed holds a connection; redis-py would stop at 100.
+CONNECTIONS = 8192
 
 
 def connect(url: str) -> Redis:
@@ -35,6 +41,7 @@ def connect(url: str) -> Redis:
         retry=retry,
         retry_on_error=[foreign.ConnectionError, foreign.TimeoutError],
         health_check_interval=0,
+        max_connections=CONNECTIONS,
     )
     return client
 
@@ -51,7 +58,7 @@ def translated() -> Iterator[None]:
     except foreign.ResponseError as error:
         if str(error).startswith("OOM"):
             raise Full("the store is at its memory limit; nothing was written") from error
-        if str(error).startswith(("LOADING", "MASTERDOWN", "MISCONF", "CLUSTERDOWN")):
+        if str(error).startswith(_NOT_READY):
             raise Unavailable(f"the store is not ready: {error}") from error
         raise StoreError(f"the store refused a command: {error}") from error
     except foreign.RedisError as error:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from app.events import Feedback, Floats, Settings
-from app.fold import genesis
+from app.genesis import genesis
 from app.impressions import Shown
 from app.posting import Posted
 from app.store.store import Store

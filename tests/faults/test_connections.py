@@ -186,6 +186,8 @@ def test_posters_that_go_away_leave_whole_answers_to_the_others(
         await model.moment(0.0, 0.004)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        if model.rng.random() < 0.5:  # some come back: the same events, posted again
+            await insist(store, model.epoch, posted, model.ledger)
 
     async def scene() -> None:
         async with a_model(server, 25) as model, opened(server.url) as store:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import numpy as np
 import pytest
 
 from app.events import Settings
@@ -219,10 +220,20 @@ def test_several_learners_that_are_paused_at_random_do_not_disturb_each_other(
     server: Server, staff: Staff, count: int
 ) -> None:
     async def one_pause(model: Scene, learners: list[LearnerProcess]) -> None:
-        chosen = learners[model.rng.integers(count)]
-        staff.pause(chosen)
-        await model.moment(1.1 * LEASE, 1.6 * LEASE)
-        chosen.go_on()
+        """Pause whoever leads, until another has gone further; then both are at work."""
+        for chosen in model.rng.permutation(np.array(learners, dtype=object)):
+            fence = await model.fence()
+            staff.pause(chosen)
+            await model.moment(1.3 * LEASE, 1.8 * LEASE)
+            leads = await model.fence() > fence
+            if leads:
+                committed = await model.committed()
+                await until(model.beyond(committed + 1), "the successor goes further")
+            chosen.go_on()
+            if leads:
+                await model.moment(0.2 * LEASE, 0.5 * LEASE)
+                return
+        raise AssertionError("nobody led")
 
     async def scene() -> None:
         async with a_model(server, 5) as model:

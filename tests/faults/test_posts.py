@@ -7,7 +7,8 @@ import numpy as np
 
 from app.errors import Backlog
 from app.events import Feedback
-from app.fold import Fold, genesis
+from app.fold import Fold
+from app.genesis import genesis
 from app.posting import Posted, post
 from app.store import codec
 from app.store.keys import Keys

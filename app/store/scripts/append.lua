@@ -3,9 +3,10 @@
 -- KEYS: state seq log, then for each event: d:<event> imp:<request> (the state's key if it has none)
 -- ARGV: epoch, limit of the backlog, TTL of the dedupe keys in ms, time in ms,
 --       where the log must end ('': anywhere), '1' if somebody waits, then for each event:
---       digest of the body, record, expected and new accumulation ('' without request)
+--       digest of the body, record, expected and new accumulation ('' without request), SHA-1 of
+--       the impression that it builds on ('': any)
 -- Returns a code for the post and then, for each event, {code, seq}.
--- Post: 0 fine, 1 no such model, 2 backlog, 3 the log ends elsewhere, 4 an accumulation has changed;
+-- Post: 0 fine, 1 no such model, 2 backlog, 3 the log ends elsewhere, 4 the request has changed;
 -- but for 0 nothing was written. Event: 0 appended, 1 repeated, 2 same id but another body,
 -- 3 the impression is not there (any more).
 local model = redis.call('HMGET', KEYS[1], 'epoch', 'seq')
@@ -19,8 +20,8 @@ for i = 1, count do ids[i] = KEYS[2 + 2 * i] end
 local stored = redis.call('MGET', unpack(ids))
 for i = 1, count do
   local seen, request = ids[i], KEYS[3 + 2 * i]
-  local at = 4 * i + 2
-  local digest, expected, new = ARGV[at + 1], ARGV[at + 3], ARGV[at + 4]
+  local at = 5 * i + 1
+  local digest, expected, new, list = ARGV[at + 1], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
   local before = known[seen] or stored[i]
   if before then
     local seq, body = string.match(before, '^(%d+):(.*)$')
@@ -28,6 +29,8 @@ for i = 1, count do
   elseif new ~= '' and redis.call('EXISTS', request) == 0 then
     answer[i + 1] = {3, 0}
   elseif new ~= '' and (so_far[request] or redis.call('HGET', request, 'a') or '') ~= expected then
+    return {4}
+  elseif list ~= '' and redis.sha1hex(redis.call('HGET', request, 'i')) ~= list then
     return {4}
   else
     tail = tail + 1
@@ -43,7 +46,7 @@ if ARGV[5] ~= '' and start ~= tonumber(ARGV[5]) then return {3} end
 
 local waits = ARGV[6] == '1' and {'w', '1'} or {}
 for _, i in ipairs(fresh) do
-  local at, seq = 4 * i + 2, answer[i + 1][2]
+  local at, seq = 5 * i + 1, answer[i + 1][2]
   redis.call('XADD', KEYS[3], seq .. '-0', 'r', ARGV[at + 2], 't', ARGV[4], unpack(waits))
   redis.call('SET', ids[i], known[ids[i]], 'PX', ARGV[3])
   if ARGV[at + 4] ~= '' then redis.call('HSET', KEYS[3 + 2 * i], 'a', ARGV[at + 4]) end
