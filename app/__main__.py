@@ -131,6 +131,7 @@ def _with_store(options: argparse.Namespace, command: Command) -> None:
     async def run(url: str) -> None:
         store = Store.open(url)
         try:
+            await store.refuse_old_server()
             await command(options, store)
         finally:
             await store.close()

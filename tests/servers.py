@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import socketserver
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
@@ -48,12 +50,13 @@ def client(url: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def bare_server(*settings: str) -> Iterator[str]:
+def bare_server(*settings: str, binary: str | None = None) -> Iterator[str]:
     """A server with settings that ours would never have; its URL."""
     with tempfile.TemporaryDirectory(prefix="solar-test-") as directory:
         path = Path(directory) / "s"
         plain = ["--port", "0", "--unixsocket", str(path), "--dir", directory, "--save", ""]
-        process = subprocess.Popen([server_binary(), *plain, *settings], stdout=subprocess.DEVNULL)
+        command = [binary or server_binary(), *plain, *settings]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             with client(f"unix://{path}") as connection:
                 until(lambda: path.exists() and connection.ping())
@@ -61,6 +64,51 @@ def bare_server(*settings: str) -> Iterator[str]:
         finally:
             process.kill()
             process.wait()
+
+
+class _Old(socketserver.StreamRequestHandler):
+    """Answers as Redis 5.0.6 and 6.2.14 were seen to, so far as a client gets."""
+
+    server: "_OldServer"
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():  # *2 $5 HELLO $1 3
+            self.wfile.write(self._answer([self._word() for _ in range(int(line[1:]))]))
+
+    def _word(self) -> bytes:
+        size = int(self.rfile.readline()[1:])
+        return self.rfile.read(size + 2)[:-2]
+
+    def _answer(self, words: list[bytes]) -> bytes:
+        match words[0]:
+            case b"HELLO" if self.server.version >= "6":
+                return b"%1\r\n$5\r\nproto\r\n:3\r\n"
+            case b"HELLO":
+                told = b"".join(b"`%s`, " % word for word in words[1:])
+                return b"-ERR unknown command `HELLO`, with args beginning with: %s\r\n" % told
+            case b"INFO":
+                info = f"# Server\r\nredis_version:{self.server.version}\r\n".encode()
+                return b"$%d\r\n%s\r\n" % (len(info), info)
+        return b"-ERR Unknown subcommand or wrong number of arguments for '%s'.\r\n" % words[1]
+
+
+class _OldServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    version = ""
+
+
+@contextlib.contextmanager
+def old_server(version: str) -> Iterator[str]:
+    """What passes for a server of a version that nobody can install any more; its URL."""
+    with _OldServer(("127.0.0.1", 0), _Old) as listening:
+        listening.version = version
+        thread = threading.Thread(target=listening.serve_forever, args=[0.01])
+        thread.start()
+        try:
+            yield f"redis://127.0.0.1:{listening.server_address[1]}"
+        finally:
+            listening.shutdown()
+            thread.join()
 
 
 def until(true: Callable[[], object]) -> None:

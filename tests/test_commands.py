@@ -23,7 +23,7 @@ from app.posting import Posted, post
 from app.store import codec
 from app.store.keys import Keys
 from app.store.store import Event, Store
-from tests.servers import client, server, url, with_store
+from tests.servers import client, old_server, server, url, with_store
 from tests.test_codec import bits
 from tests.test_learner import QUICK, append, blobs, committed, feedback, first, folded, learning
 
@@ -272,6 +272,14 @@ def test_verify_of_a_live_model_complains_of_nothing(url: str) -> None:
 @pytest.mark.parametrize("command", ["log", "replay", "verify"])
 def test_an_unknown_model_is_one_clear_line(url: str, command: str) -> None:
     assert "model atlas: there is none of this name" in one_line(solar(url, command, "atlas"))
+
+
+@pytest.mark.parametrize("command", ["learn", "verify"])
+def test_an_old_server_is_one_clear_line(command: str) -> None:
+    with old_server("6.2.14") as url:
+        assert "expected Redis 7.0 or newer, or a Valkey, got 6.2.14" in one_line(
+            solar(url, command)
+        )
 
 
 def test_a_store_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:

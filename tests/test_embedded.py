@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import redis
 
-from app.errors import DataDirectoryInUse, NoServerBinary, ServerFailed
+from app.errors import DataDirectoryInUse, NoServerBinary, OldServer, ServerFailed
 from app.store import embedded
 from app.store.embedded import EmbeddedServer, find, server_binary
 
@@ -416,6 +416,38 @@ def test_without_the_wheel_a_server_on_path_serves(
     (tmp_path / "redis-server").symlink_to(server_binary())
     hide_the_wheel(monkeypatch, str(tmp_path))
     assert server_binary() == str(tmp_path / "redis-server")
+    with EmbeddedServer.start(tmp_path / "data") as server:
+        assert server.alive()
+
+
+def on_path(folder: Path, script: str) -> Path:
+    """A redis-server that is a shell script."""
+    binary = folder / "redis-server"
+    binary.write_text(f"#!/bin/sh\n{script}\n")
+    binary.chmod(0o700)
+    return binary
+
+
+@pytest.mark.parametrize("version", ["6.2.14", "5.0.6", "2.8.0"])
+def test_an_old_server_on_path_is_refused_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    says = f"Redis server v={version} sha=40305114:0 malloc=libc bits=64 build=dff95a8e7a99d269"
+    binary = on_path(tmp_path, f'[ "$*" = --version ] && echo "{says}" || echo > {tmp_path}/ran')
+    hide_the_wheel(monkeypatch, str(tmp_path))
+    with pytest.raises(OldServer) as caught:
+        EmbeddedServer.start(tmp_path / "data")
+    expected = "expected Redis 7.0 or newer, or a Valkey, got"
+    assert str(caught.value) == f"{binary}: {expected} {version}"
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_server_on_path_that_names_no_version_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_path(tmp_path, f'[ "$*" = --version ] || exec {server_binary()} "$@"')
+    hide_the_wheel(monkeypatch, str(tmp_path))
     with EmbeddedServer.start(tmp_path / "data") as server:
         assert server.alive()
 

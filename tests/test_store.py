@@ -17,6 +17,7 @@ from app.errors import (
     Full,
     ModelExists,
     NoSuchModel,
+    OldServer,
     StoreError,
     Unavailable,
 )
@@ -34,7 +35,17 @@ from app.store.store import (
     Event,
     Store,
 )
-from tests.servers import PATIENCE, bare_server, client, eventually, opened, server, url, with_store
+from tests.servers import (
+    PATIENCE,
+    bare_server,
+    client,
+    eventually,
+    old_server,
+    opened,
+    server,
+    url,
+    with_store,
+)
 from tests.test_codec import bits
 
 __all__ = ["server", "url"]  # fixtures
@@ -767,7 +778,31 @@ def test_a_badly_set_server_is_told_what_is_wrong() -> None:
     assert len(everysec) == 1
 
 
-def test_a_server_that_will_not_say_is_named_once_and_used(url: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "named"), [("6.2.14", "6.2.14"), ("5.0.6", "5 or older (it knows no HELLO)")]
+)
+def test_an_old_server_is_refused_with_what_it_is_and_what_is_needed(
+    version: str, named: str
+) -> None:
+    with old_server(version) as url:
+        for ask in (Store.refuse_old_server, Store.complaints):
+            with pytest.raises(OldServer) as caught:
+                with_store(url, ask)
+            expected = "the store: expected Redis 7.0 or newer, or a Valkey, got"
+            assert str(caught.value) == f"{expected} {named}"
+
+
+def test_a_server_that_is_new_enough_is_not_refused(url: str) -> None:
+    with_store(url, lambda store: store.refuse_old_server())
+
+
+def test_a_server_that_knows_no_hello_does_not_make_us_show_the_password() -> None:
+    with old_server("5.0.6") as url, pytest.raises(StoreError) as caught:
+        with_store(url.replace("//", "//:hush@"), lambda store: store.models())
+    assert str(caught.value) == "the store refused a command: unknown command `HELLO`"
+
+
+def test_a_server_that_will_not_say_is_named_for_each_question_and_used(url: str) -> None:
     with client(url) as connection:
         connection.execute_command(
             "ACL", "SETUSER", "guest", "on", ">secret", "~*", "&*", "+@all", "-config", "-info"
@@ -779,10 +814,16 @@ def test_a_server_that_will_not_say_is_named_once_and_used(url: str) -> None:
             return await store.complaints(), await store.create("books", first())
 
     complaints, epoch = asyncio.run(act())
-    assert len(complaints) == 1
-    assert complaints[0].startswith("CONFIG GET was refused")
-    assert "secret" not in complaints[0]
+    assert [complaint.split(" ")[0] for complaint in complaints] == ["INFO", "CONFIG"]
+    assert complaints[1].startswith("CONFIG GET was refused")
+    assert "secret" not in str(complaints)
     assert epoch == 1
+
+
+def test_a_server_that_knows_no_config_is_not_quoted_with_what_it_was_asked() -> None:
+    with bare_server("--rename-command", "CONFIG", "") as url:
+        [complaint] = with_store(url, lambda store: store.complaints())
+    assert complaint.startswith("CONFIG GET was refused (unknown command 'CONFIG'): expected")
 
 
 def test_a_denied_command_is_a_store_error(url: str) -> None:

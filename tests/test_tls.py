@@ -1,0 +1,193 @@
+"""`rediss://` on a real server: behind a TLS end of ours, and, where a server has TLS, on its own.
+
+The wheel's server is built without TLS (seen: "Failed finding TLS support").
+"""
+
+import asyncio
+import contextlib
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from app.errors import Unavailable
+from app.store.embedded import server_binary
+from app.store.store import Store
+from tests.servers import PATIENCE, bare_server, with_store
+from tests.test_commands import one_line, solar
+from tests.test_store import first
+
+GUEST = ("--user", "guest", "on", ">hush", "~*", "&*", "+@all")
+FAMILY = socket.AF_INET  # localhost may be two addresses, each with another free port
+
+
+class Certificate(NamedTuple):
+    """One that is signed by itself, and its key."""
+
+    file: Path
+    key: Path
+
+
+class Secured(NamedTuple):
+    """Where a server with TLS is, and what its clients may trust."""
+
+    port: int
+    certificate: Certificate
+    stranger: Certificate
+
+    def url(self, host: str = "localhost", trusting: Path | None = None) -> str:
+        """Its URL; without `trusting`, only the CAs of this machine are known."""
+        options = f"?ssl_ca_certs={trusting}" if trusting else ""
+        return f"rediss://guest:hush@{host}:{self.port}{options}"
+
+
+def certified(folder: Path, name: str) -> Certificate:
+    """A new certificate for localhost, which is its own CA."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    made = Certificate(folder / f"{name}.pem", folder / f"{name}.key")
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost"]
+    usage = ["-addext", "keyUsage=critical,digitalSignature,keyCertSign"]
+    files = ["-out", str(made.file), "-keyout", str(made.key)]
+    command = [openssl, "req", "-x509", "-days", "2", *curve, *names, *usage, *files]
+    subprocess.run(command, check=True, capture_output=True)
+    return made
+
+
+@contextlib.contextmanager
+def tls_end(path: str, certificate: Certificate) -> Iterator[int]:
+    """A TLS end in front of a server on a unix socket, in a thread of its own; its port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.file, certificate.key)
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # a client that hangs up is what we test
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError), contextlib.closing(writer):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+                await writer.drain()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_unix_connection(path)
+        await asyncio.gather(pump(reader, requests), pump(answers, writer))
+
+    async def finish() -> None:
+        listening.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def run(coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(PATIENCE)
+
+    listening = run(asyncio.start_server(accept, "localhost", 0, ssl=context, family=FAMILY))
+    try:
+        yield listening.sockets[0].getsockname()[1]
+    finally:
+        run(finish())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextlib.contextmanager
+def behind_our_end(certificate: Certificate) -> Iterator[int]:
+    with (
+        bare_server(*GUEST) as url,
+        tls_end(url.removeprefix("unix://"), certificate) as port,
+    ):
+        yield port
+
+
+@contextlib.contextmanager
+def on_its_own(certificate: Certificate) -> Iterator[int]:
+    binary = binary_with_tls()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    listens = ["--tls-port", str(port), "--bind", "127.0.0.1", "--tls-auth-clients", "no"]
+    files = {"cert": certificate.file, "key": certificate.key, "ca-cert": certificate.file}
+    named = [word for name, file in files.items() for word in (f"--tls-{name}-file", str(file))]
+    with bare_server(*listens, *named, *GUEST, binary=binary):
+        yield port
+
+
+def binary_with_tls() -> str:
+    """The first server that misses a certificate when it should speak TLS, not the ability."""
+    places = [server_binary(), shutil.which("valkey-server"), shutil.which("redis-server")]
+    for binary in filter(None, places):
+        asked = [binary, "--port", "0", "--tls-port", "1", "--save", ""]
+        said = subprocess.run(asked, capture_output=True, timeout=PATIENCE, check=False).stdout
+        if b"tls-cert-file" in said:
+            return binary
+    pytest.skip("no server here was built with TLS: `apt-get install redis-server`")
+
+
+@pytest.fixture(scope="module", params=[behind_our_end, on_its_own])
+def secured(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, stranger = certified(folder, "ours"), certified(folder, "stranger")
+    with request.param(certificate) as port:
+        yield Secured(port, certificate, stranger)
+
+
+def test_a_store_works_with_the_ca_that_its_url_names(secured: Secured) -> None:
+    async def act(store: Store) -> None:
+        await store.refuse_old_server()
+        await store.create("books", first())
+        assert (await store.load("books")).state.seq == 0
+        assert await store.models() == ["books"]
+        await store.delete("books")
+
+    with_store(secured.url(trusting=secured.certificate.file), act)
+
+
+NOT_TRUSTED = "the store cannot be reached: its certificate is not trusted: "
+
+
+def refusal(url: str) -> str:
+    """What every question is answered with."""
+    said = set()
+    for ask in (Store.models, Store.complaints, Store.refuse_old_server):
+        with pytest.raises(Unavailable) as caught:
+            with_store(url, ask)
+        said.add(str(caught.value))
+    [one] = said
+    return one
+
+
+def test_a_certificate_of_an_unknown_ca_is_refused_and_said_to_be_that(secured: Secured) -> None:
+    for url in (secured.url(), secured.url(trusting=secured.stranger.file)):
+        assert re.fullmatch(f"{NOT_TRUSTED}self.signed certificate", refusal(url))
+
+
+def test_a_certificate_of_another_host_is_refused_and_said_to_be_that(secured: Secured) -> None:
+    said = refusal(secured.url("127.0.0.1", secured.certificate.file))
+    assert said.startswith(f"{NOT_TRUSTED}IP address mismatch")
+
+
+def test_a_ca_file_that_is_none_is_said_to_be_that(secured: Secured) -> None:
+    missing = refusal(secured.url(trusting=secured.certificate.file.with_name("missing")))
+    assert missing == "the store cannot be reached: No such file or directory"
+    key = refusal(secured.url(trusting=secured.certificate.key))
+    assert key.startswith("the store cannot be reached: TLS failed: NO_CERT")
+
+
+def test_a_command_says_so_in_one_line_without_the_password(secured: Secured) -> None:
+    said = one_line(solar(secured.url(), "verify"))
+    assert "its certificate is not trusted" in said
+    assert "hush" not in said
