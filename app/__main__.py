@@ -1,8 +1,7 @@
-"""The front door: `solar evaluate | learn | log | replay | verify`."""
+"""The front door: `solar serve | learn | key | log | replay | verify | evaluate`."""
 
 import argparse
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from app import commands, evaluation, letor, settings, wiring
+from app import commands, evaluation, letor, logs, settings, supervisor, wiring
+from app.api import access
 from app.errors import SolarError
 from app.evaluation import ALGORITHMS, BASELINES, Experiment
 from app.learner import Pace
 from app.letor import JudgedData
 from app.ranking.measures import DISCOUNTS
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA
+from app.settings import Environment
 from app.store.store import Store
 from app.world import World
 
@@ -25,7 +26,7 @@ from app.world import World
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors come in one line, without a stack trace."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logs.configure()
     try:
         options.run(options)
         sys.stdout.flush()
@@ -55,6 +56,8 @@ def _parser() -> argparse.ArgumentParser:
             "deviation over random permutations.",
         )
     )
+    _add_serve(added.add_parser("serve", help="serve over HTTP, and learn"))
+    _add_key(added.add_parser("key", help="make an API key"))
     _add_learn(added.add_parser("learn", help="learn every model of a store, until stopped"))
     _add_log(added.add_parser("log", help="show the records of a model's log"))
     _add_replay(added.add_parser("replay", help="fold a model's log again and compare"))
@@ -82,6 +85,55 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one object a line instead of a table")
 
 
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_serve)
+    for variable, (knob, read, meaning) in settings.VARIABLES.items():
+        flag, help_ = f"--{knob.replace('_', '-')}", f"{meaning} ({variable})"
+        default = getattr(Environment(), knob)
+        if default is True:
+            parser.add_argument(
+                f"--no-{knob}", dest=knob, action="store_false", default=None, help=help_
+            )
+        elif default is False:
+            parser.add_argument(flag, action="store_true", default=None, help=help_)
+        else:
+            parser.add_argument(flag, type=_knob(read), metavar=knob.upper(), help=help_)
+
+
+def _knob(read: Callable[[str], object]) -> Callable[[str], object]:
+    def value(text: str) -> object:
+        try:
+            return read(text)
+        except (ValueError, KeyError):
+            raise argparse.ArgumentTypeError("expected another value") from None
+
+    return value
+
+
+def _serve(options: argparse.Namespace) -> None:
+    given = {name: value for name, value in vars(options).items() if name != "run"}
+    environment = replace(
+        settings.read(), **{name: value for name, value in given.items() if value is not None}
+    )
+    keys = access.read_keys(environment.keys)
+    access.check_exposed(environment.host, keys, insecure=environment.insecure)
+    supervisor.run(environment)
+
+
+def _add_key(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="whose key it is; the source of its feedback")
+    parser.add_argument(
+        "--scopes", default="rank+feedback", help="of rank, feedback, admin, with + between"
+    )
+    parser.set_defaults(run=_key)
+
+
+def _key(options: argparse.Namespace) -> None:
+    secret, entry = access.new_key(options.name, options.scopes)
+    print(f"key (shown once, for the caller): {secret}")
+    print(f"for SOLAR_KEYS of the service:    {entry}")
+
+
 def _add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--redis-url", metavar="URL", help="the store (SOLAR_REDIS_URL)")
     parser.add_argument(
@@ -91,6 +143,10 @@ def _add_store(parser: argparse.ArgumentParser) -> None:
 
 def _add_learn(parser: argparse.ArgumentParser) -> None:
     _add_store(parser)
+    parser.add_argument(
+        "--port", type=_natural, metavar="P", help="serve /healthz, /readyz and /metrics there"
+    )
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="for --port")
     parser.set_defaults(run=lambda options: _with_store(options, _learn))
 
 
@@ -140,8 +196,9 @@ def _with_store(options: argparse.Namespace, command: Command) -> None:
         asyncio.run(run(url))
 
 
-async def _learn(_: argparse.Namespace, store: Store) -> None:
-    await commands.learn(store, Pace(lease=settings.read().lease))
+async def _learn(options: argparse.Namespace, store: Store) -> None:
+    pace = Pace(lease=settings.read().lease)
+    await commands.learn(store, pace, options.host, options.port)
 
 
 async def _log(options: argparse.Namespace, store: Store) -> None:

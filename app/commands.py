@@ -1,25 +1,31 @@
 """What `solar learn`, `log`, `replay` and `verify` do, once there is a store."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import uuid4
 
-from app import audit
+from app import audit, settings
+from app.api.front import Front
+from app.api.ops import Ops
 from app.errors import SolarError
 from app.events import Feedback, Record, Replace, Retune
-from app.learner import Pace, learn_all
+from app.learner import Pace, learn_all, warm_up
+from app.ranker import Ranker
 from app.store import codec
 from app.store.store import Event, Store
+from app.telemetry import Telemetry
+from app.worker import listen, listening
 
 Print = Callable[[str], None]
 
 
-async def learn(store: Store, pace: Pace) -> None:
+async def learn(store: Store, pace: Pace, host: str = "127.0.0.1", port: int | None = None) -> None:
     """Learn every model until SIGTERM or SIGINT; then commit and release."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -27,7 +33,35 @@ async def learn(store: Store, pace: Pace) -> None:
         loop.add_signal_handler(one, stop.set)
     for complaint in await store.complaints():
         logging.getLogger("solar").warning("%s", complaint)
-    await learn_all(store, stop, pace)
+    telemetry, warm = Telemetry(), asyncio.create_task(asyncio.to_thread(warm_up))
+    async with contextlib.AsyncExitStack() as stack:
+        if port is not None:
+            watched = _watched(store, telemetry, host, port, stop, warm.done)
+            await stack.enter_async_context(watched)
+        await warm
+        await learn_all(store, stop, pace, telemetry.learnt)
+
+
+@contextlib.asynccontextmanager
+async def _watched(
+    store: Store,
+    telemetry: Telemetry,
+    host: str,
+    port: int,
+    stop: asyncio.Event,
+    ready: Callable[[], bool],
+) -> AsyncIterator[None]:
+    """Beside the work, answer who asks how it goes."""
+    ranker = Ranker(store, telemetry.served)
+    await ranker.start()
+    front = Front(settings.read(), telemetry, Ops(store, ranker, telemetry, ready))
+    serving = asyncio.create_task(listen(front, listening(host, port), stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await serving
+        await ranker.close()
 
 
 async def show_log(store: Store, model: str, after: int, count: int, show: Print) -> None:
@@ -65,8 +99,8 @@ def _fields(record: Record) -> dict[str, Any]:
             **{name: array.tolist() for name, array in said.items() if array is not None},
         }
     if isinstance(record, Replace):
-        settings = record.model.settings
-        return {"replace": record.reason, "algorithm": settings.algorithm, "n": settings.n}
+        its = record.model.settings
+        return {"replace": record.reason, "algorithm": its.algorithm, "n": its.n}
     if isinstance(record, Retune):
         return {"retune": {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}}
     return {"reset": "measures"}

@@ -13,9 +13,13 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TypeAlias
 
+import numpy as np
+
 from app.errors import BadBlob, Fenced, NoSuchModel, SolarError, StoreError
-from app.events import Committed, State, Stumbled
+from app.events import Committed, Feedback, Settings, State, Stumbled
 from app.fold import Fold, decoded, sound
+from app.genesis import genesis
+from app.store import codec
 from app.store.store import Entry, Position, Store
 
 log = logging.getLogger("solar.learner")
@@ -259,6 +263,20 @@ def fold_for(fold: Fold, entries: Sequence[Entry], seconds: float) -> int:
             if monotonic() >= ends:
                 return fold.seq - first
     return fold.seq - first
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them: what a first record would have to wait for."""
+    rows = np.eye(2, dtype=np.float32)
+    judged = Feedback("warm", "labels", rows, labels=np.array([0.0, 1.0]))
+    for settings in (
+        Settings(("a", "b"), "solar-i"),
+        Settings(("a", "b"), "solar-ii"),
+        Settings(("a", "b"), "solar-ii", "diagonal"),
+    ):
+        fold = Fold(genesis(settings))
+        fold.apply(codec.dump_record(judged))
+        fold.state()
 
 
 async def rebuilt(store: Store, model: str) -> State:

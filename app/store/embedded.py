@@ -25,7 +25,7 @@ import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -261,18 +261,34 @@ def _settings(directory: Path, path: Path, memory: int, fsync: str) -> list[str]
 
 
 def _launch(command: list[str], directory: Path, lock: int) -> subprocess.Popen[bytes]:
-    """Start the server in a session of its own: a Ctrl-C is for its parent, which stops it last."""
-    launcher = [sys.executable, "-I", "-S", LAUNCHER, GUARD, str(os.getpid()), str(lock)]
     with open(directory / LOG, "ab", opener=_private) as log:
-        process = subprocess.Popen(  # noqa: S603 - our own launcher
-            [*launcher, *command],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            pass_fds=[lock],
-            start_new_session=True,
-            umask=0o077,
-        )
+        return tied(command, lock=lock, inherited=(lock,), output=log, umask=0o077)
+
+
+def tied(
+    command: list[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+    inherited: Collection[int] = (),
+    lock: int = -1,
+    output: IO[bytes] | None = None,
+    umask: int = -1,
+) -> subprocess.Popen[bytes]:
+    """Start a process that ends when this one ends, however that happens.
+
+    In a session of its own: a Ctrl-C is for its parent, which stops it when the time has come.
+    """
+    launcher = [sys.executable, "-I", "-S", LAUNCHER, GUARD, str(os.getpid()), str(lock)]
+    process = subprocess.Popen(  # noqa: S603 - our own launcher
+        [*launcher, *command],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        pass_fds=inherited,
+        start_new_session=True,
+        umask=umask,
+    )
     if process.stdin is not None:
         _leashes.add(process.stdin)
     return process

@@ -1,6 +1,8 @@
-"""Becomes the embedded server, after tying it to the process that wants it. Standard library only.
+"""Becomes the embedded server (or another child), after tying it to the process that wants it.
 
-    launcher.py GUARD PARENT LOCK COMMAND …
+    launcher.py GUARD PARENT LOCK COMMAND …     (LOCK is -1 if there is none)
+
+Standard library only.
 
 kernel: the parent-death signal, which survives exec; getppid sees a parent that died before it was
 set. pipe: a forked watcher waits for the end of stdin (the parent is gone: kill) or of a pipe that
@@ -34,7 +36,8 @@ def tie_by_pipe(lock: int) -> None:
         os.set_inheritable(server_lives, True)
         return
     os.close(server_lives)
-    os.close(lock)
+    if lock >= 0:
+        os.close(lock)
     ended, _, _ = select.select([sys.stdin, server_gone], [], [])
     if server_gone not in ended and os.getppid() == server:
         os.kill(server, signal.SIGKILL)

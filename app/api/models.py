@@ -1,0 +1,181 @@
+"""`/models`: create, read, tune, roll back, delete. Every change of a model is a record."""
+
+from time import time
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from msgspec import UNSET, DecodeError
+
+from app.api import schemas
+from app.api.calls import Answer, Call
+from app.api.problems import Problem, undecodable
+from app.api.service import Service, numbered
+from app.errors import ModelExists, NoSuchModel
+from app.events import Record, Replace, Retune, Settings, State
+from app.genesis import check
+from app.ranking import covariance
+from app.store import codec
+from app.store.keys import check_name
+from app.store.store import Event
+
+
+def _decoded(decode: Any, call: Call) -> Any:
+    call.expect_json()
+    try:
+        return decode(call.body)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise undecodable(error) from None
+
+
+def _name(call: Call) -> str:
+    try:
+        return check_name(call.path["name"])
+    except ValueError:
+        raise Problem(404, "model: expected one that exists") from None
+
+
+async def create(service: Service, call: Call) -> Answer:
+    """A new model (201); the same one once more is fine (200), another one is not (409)."""
+    body = _decoded(schemas.decode_new_model, call)
+    name = check_name(call.path["name"])
+    features = numbered(body.features) if isinstance(body.features, int) else tuple(body.features)
+    settings = Settings(
+        features, body.algorithm, body.covariance, body.C, body.gamma, body.clicks,
+        body.normalization,
+    )  # fmt: skip
+    try:
+        await service.create(name, settings)
+    except ModelExists:
+        if (await service.store.load_weights(name)).settings != settings:
+            raise
+        return await _read(service, name, 200)
+    return await _read(service, name, 201)
+
+
+async def read(service: Service, call: Call) -> Answer:
+    """A model with what it learnt."""
+    return await _read(service, _name(call), 200)
+
+
+async def _read(service: Service, name: str, status: int) -> Answer:
+    stored = await service.store.load(name)
+    seq = await service.store.tail(name)
+    return Answer(status, schemas.encode(described(name, stored.state, seq)))
+
+
+def described(name: str, state: State, seq: int) -> dict[str, Any]:
+    """A model in words and numbers: its settings, its weights, how well it ranks."""
+    settings, sums = state.model.settings, state.measures()
+    said: dict[str, Any] = {
+        "name": name,
+        "algorithm": settings.algorithm,
+        "covariance": settings.covariance,
+        "C": settings.C,
+        "gamma": settings.gamma,
+        "normalization": settings.normalization,
+        "clicks": settings.clicks,
+        "version": state.seq,
+        "seq": seq,
+        "features": list(settings.features),
+        "weights": dict(zip(settings.features, state.model.weights.tolist(), strict=True)),
+    }
+    if settings.algorithm == "solar-ii":
+        said["stddev"] = dict(zip(settings.features, _deviations(state).tolist(), strict=True))
+    return {
+        **said,
+        "queries": int(sums["queries"]),
+        "feedback": int(sums["feedback"]),
+        "rejected": int(sums["rejected"]),
+        "pairs": {kind: int(sums[kind]) for kind in ("stepped", "passive", "refused")},
+        **_means(sums, ""),
+        "baseline": _means(sums, "baseline_"),
+    }
+
+
+def _deviations(state: State) -> Any:
+    spread, settings = state.model.spread, state.model.settings
+    if settings.covariance == "full":
+        spread = spread[covariance.diagonal(settings.n)]
+    return np.sqrt(spread)
+
+
+def _means(sums: dict[str, float], prefix: str) -> dict[str, Any]:
+    """The measures over all queries; 0 before the first."""
+    queries = max(1.0, sums["queries"])
+    ndcg = {k: sums[f"{prefix}ndcg@{k}"] / queries for k in ("1", "5", "10")}
+    ndcg["all"] = sums[f"{prefix}ndcg"] / queries
+    return {"ndcg": ndcg, "map": sums[f"{prefix}map"] / queries}
+
+
+async def listed(service: Service, _: Call) -> Answer:
+    """All models, briefly."""
+    models = []
+    for name in await service.store.models():
+        try:
+            found = await service.store.load_weights(name)
+        except NoSuchModel:  # deleted meanwhile
+            continue
+        models.append(
+            {
+                "name": name,
+                "algorithm": found.settings.algorithm,
+                "features": found.settings.n,
+                "version": found.seq,
+                "seq": await service.store.tail(name),
+            }
+        )
+    return Answer(200, schemas.encode({"models": models}))
+
+
+async def delete(service: Service, call: Call) -> Answer:
+    """End a model with all that it learnt."""
+    if not await service.store.delete(_name(call)):
+        raise Problem(404, "model: expected one that exists")
+    service.ranker.forget(_name(call))
+    return Answer(204, b"")
+
+
+async def tune(service: Service, call: Call) -> Answer:
+    """Other hyper-parameters from the next record on."""
+    body = _decoded(schemas.decode_tuning, call)
+    name = _name(call)
+    given = {
+        field: value
+        for field in ("C", "gamma", "clicks")
+        if (value := getattr(body, field)) is not UNSET
+    }
+    if not given:
+        raise Problem(422, "expected C, gamma or clicks")
+    settings = (await service.store.load_weights(name)).settings
+    check(Settings(**{**codec.dump_settings(settings), "features": settings.features, **given}))
+    return await _append(service, name, Retune(**given))
+
+
+async def versions(service: Service, call: Call) -> Answer:
+    """The versions that are kept, oldest first: a rollback can go to each."""
+    name = _name(call)
+    await service.store.position(name)
+    kept = await service.store.versions(name)
+    return Answer(200, schemas.encode({"versions": [{"version": seq} for seq in kept]}))
+
+
+async def rollback(service: Service, call: Call) -> Answer:
+    """Back to a kept version; what came after it stays in the log, the measures go on."""
+    body = _decoded(schemas.decode_rollback, call)
+    name = _name(call)
+    await service.store.position(name)
+    try:
+        model = (await service.store.version(name, body.version)).state.model
+    except NoSuchModel:
+        raise Problem(404, "version: expected one that is kept") from None
+    return await _append(service, name, Replace(model, f"rollback to version {body.version}"))
+
+
+async def _append(service: Service, name: str, record: Record) -> Answer:
+    epoch, *_ = await service.store.position(name)
+    event = Event(f"admin-{uuid4()}", b"", codec.dump_record(record))
+    appended = await service.store.append(
+        name, epoch, [event], limit=service.settings.backlog, time=int(time() * 1000), wait=True
+    )
+    return Answer(202, schemas.encode({"seq": appended[0].seq}))

@@ -1,0 +1,50 @@
+"""`/healthz`, `/readyz` and `/metrics`: without a key, and the same for every process."""
+
+from collections.abc import Callable
+
+from app.api import schemas
+from app.api.calls import Answer
+from app.api.problems import Problem
+from app.errors import SolarError
+from app.ranker import Ranker
+from app.store.store import Store
+from app.telemetry import MEDIA_TYPE, Telemetry
+
+
+class Ops:
+    """What is said of a process."""
+
+    def __init__(
+        self,
+        store: Store,
+        ranker: Ranker,
+        telemetry: Telemetry,
+        ready: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._store, self._ranker, self._telemetry = store, ranker, telemetry
+        self._ready = ready
+
+    async def healthz(self) -> Answer:
+        """The process lives."""
+        return Answer(200, schemas.encode({"status": "alive"}))
+
+    async def readyz(self) -> Answer:
+        """It can do its work: it has seen the store once, and no model is damaged."""
+        if not self._ranker.started:
+            raise Problem(503, "the store has not been reached yet")
+        if not self._ready():
+            raise Problem(503, "the kernels are still being compiled")
+        if self._ranker.damaged:
+            raise Problem(503, f"{len(self._ranker.damaged)} models are damaged")
+        said = {"status": "ready", "degraded": not self._ranker.reachable}
+        return Answer(200, schemas.encode(said))
+
+    async def metrics(self) -> Answer:
+        """For Prometheus; with the store gone, what was last known."""
+        models = list(self._ranker.serving.values())
+        try:
+            tails = await self._store.tails([model.name for model in models])
+        except SolarError:
+            tails = {}
+        page = self._telemetry.page(models, tails, self._ranker.memory_share)
+        return Answer(200, page, MEDIA_TYPE)

@@ -1,0 +1,133 @@
+"""`POST /rank`: a query's documents in the order of the model, remembered for feedback."""
+
+from typing import Any
+
+from msgspec import UNSET, DecodeError, Struct, UnsetType
+
+from app import slates
+from app.api import schemas, wire
+from app.api.calls import JSON, MSGPACK, Answer, Call
+from app.api.problems import Problem, undecodable
+from app.api.schemas import BinaryRankBody, RankBody
+from app.api.service import Service
+from app.impressions import Shown
+from app.ranker import Serving
+from app.slates import Ranking, Slate
+
+#: Above this share of the server's memory nothing is remembered, so that feedback goes on.
+MEMORY_SHARE = 0.8
+
+
+class Placed(Struct):
+    """A document in the answer."""
+
+    id: str
+    rank: int
+    score: float
+    contributions: dict[str, float] | UnsetType = UNSET
+    stddev: float | UnsetType = UNSET
+
+
+class Ranked(Struct):
+    """The answer to /rank."""
+
+    request_id: str
+    query_id: str
+    model: str
+    version: int
+    explored: bool
+    logged: bool
+    degraded: bool
+    documents: list[Placed]
+
+
+async def rank(service: Service, call: Call) -> Answer:
+    """Read, score, remember, answer."""
+    body = _decoded(call)
+    serving = await _serving(service, body)
+    request = _request_id(service, body)
+    slate = wire.slate(body, serving, service.settings)
+    explore = service.random if body.explore else None
+    ranking = slates.rank(slate.documents, serving.weights, body.top_k, explore)
+    placed = _placed(slate, ranking)
+    if body.explain:
+        serving = await _explain(service, serving, slate, ranking, placed)
+    logged = body.log and await _remember(service, serving, request, slate, ranking)
+    if body.log:
+        service.telemetry.impression("remembered" if logged else "dropped")
+    answer = Ranked(
+        request, body.query_id, body.model, serving.version, ranking.explored, logged,
+        not service.ranker.reachable, placed,
+    )  # fmt: skip
+    return Answer(200, schemas.encode(answer))
+
+
+def _decoded(call: Call) -> RankBody | BinaryRankBody:
+    try:
+        if call.media_type == JSON:
+            return schemas.decode_rank(call.body)
+        if call.media_type == MSGPACK:
+            return schemas.decode_binary_rank(call.body)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise undecodable(error) from None
+    raise Problem(415, f"content-type: expected {JSON} or {MSGPACK}")
+
+
+async def _serving(service: Service, body: RankBody | BinaryRankBody) -> Serving:
+    serving = await service.serving(body.model)
+    if body.min_seq is not None and serving.version < body.min_seq:
+        found = await service.ranker.reach(body.model, body.min_seq, service.settings.wait_seconds)
+        if found is None:
+            raise Problem(503, f"min_seq: version {body.min_seq} is not served yet")
+        serving = found
+    return serving
+
+
+def _request_id(service: Service, body: RankBody | BinaryRankBody) -> str:
+    if body.request_id is None:
+        wire.check_texts("query_id", [body.query_id], service.settings)
+        return wire.new_request_id(body.model)
+    wire.check_texts("request_id, query_id", [body.request_id, body.query_id], service.settings)
+    return body.request_id
+
+
+def _placed(slate: Slate, ranking: Ranking) -> list[Placed]:
+    scores = ranking.scores[ranking.shown].tolist()
+    return [
+        Placed(slate.ids[at], place, score)
+        for place, (at, score) in enumerate(
+            zip(ranking.shown.tolist(), scores, strict=True), start=1
+        )
+    ]
+
+
+async def _explain(
+    service: Service, serving: Serving, slate: Slate, ranking: Ranking, placed: list[Placed]
+) -> Serving:
+    """Say what made each score; for SOLAR-II also how sure it is, from the state as committed."""
+    spread: Any = None
+    if serving.settings.algorithm == "solar-ii":
+        spread = await _spread(service, serving)
+    names, rows = serving.settings.features, slate.documents[ranking.shown]
+    for one, row in zip(placed, rows, strict=True):
+        one.contributions = slates.contributions(row, serving.weights, names)
+    if spread is not None:
+        for one, deviation in zip(placed, slates.deviations(rows, spread).tolist(), strict=True):
+            one.stddev = deviation
+    return serving
+
+
+async def _spread(service: Service, serving: Serving) -> Any:
+    stored = await service.store.load(serving.name)
+    return stored.state.model.spread if stored.epoch == serving.epoch else None
+
+
+async def _remember(
+    service: Service, serving: Serving, request: str, slate: Slate, ranking: Ranking
+) -> bool:
+    """Whether what is shown was written down in time."""
+    if not service.ranker.reachable or service.ranker.memory_share > MEMORY_SHARE:
+        return False
+    ids = tuple(slate.ids[at] for at in ranking.shown.tolist())
+    shown = Shown(ids, slate.documents[ranking.shown], ranking.shown)
+    return await service.rememberer.remember(serving.name, serving.epoch, request, shown.dump())

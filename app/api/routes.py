@@ -1,0 +1,111 @@
+"""Every path, who may take it, and what the documentation says of it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from app.api import models
+from app.api.calls import JSON, MSGPACK, Answer, Call
+from app.api.feedback import feedback
+from app.api.rank import rank
+from app.api.service import Service
+
+Handler: TypeAlias = Callable[[Service, Call], Awaitable[Answer]]
+
+_DOCUMENTS = [
+    {"id": "d1", "features": {"bm25": 7.1, "price": 12.5}},
+    {"id": "d7", "features": [9.8, 3.0]},
+]
+_REQUEST = "books.01970000-0000-7000-8000-000000000000"
+_RANKED = {
+    "request_id": _REQUEST,
+    "query_id": "q-123",
+    "model": "books",
+    "version": 812,
+    "explored": False,
+    "logged": True,
+    "degraded": False,
+    "documents": [{"id": "d7", "rank": 1, "score": 1.92}, {"id": "d1", "rank": 2, "score": 0.3}],
+}
+_RECEIVED = {"accepted": 1, "duplicates": 0, "rejected": 0, "seq": 815, "errors": []}
+_MODEL = {
+    "algorithm": "solar-ii",
+    "features": ["bm25", "price"],
+    "gamma": 1e4,
+    "normalization": "query-minmax",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method of a path."""
+
+    method: str
+    path: str
+    scope: str
+    handler: Handler
+    says: str
+    statuses: tuple[int, ...]
+    bodies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # media type → schemas
+    example: Any = None
+    answer: Any = None
+
+
+_COMMON = (401, 403, 503)
+_BODY = (400, 408, 413, 415, 422, *_COMMON)
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST", "/rank", "rank", rank,
+        "Documents in the order of the model. `features` by name or as a list; `ids` and "
+        "`features` as columns; in msgpack as raw little-endian float32 rows.",
+        (200, 404, *_BODY), {JSON: ("RankBody",), MSGPACK: ("BinaryRankBody",)},
+        {"model": "books", "query_id": "q-123", "documents": _DOCUMENTS, "top_k": 10}, _RANKED,
+    ),
+    Route(
+        "POST", "/feedback", "feedback", feedback,
+        "What users did: one event, or many of one model. Repeating an event_id is safe. "
+        "`Prefer: wait=5` answers 200 once it is learnt.",
+        (200, 202, 404, 410, 429, *_BODY),
+        {JSON: ("Clicks", "Triplets", "Labels", "Events")},
+        {"event_id": "e1", "type": "clicks", "request_id": _REQUEST, "clicked": ["d7"]}, _RECEIVED,
+    ),
+    Route("GET", "/models", "admin", models.listed, "All models.", (200, *_COMMON),
+          answer={"models": [{"name": "books", "algorithm": "solar-ii", "features": 2,
+                              "version": 812, "seq": 815}]}),
+    Route(
+        "PUT", "/models/{name}", "admin", models.create,
+        "Create a model. The same settings once more are fine (200).",
+        (200, 201, 409, *_BODY), {JSON: ("NewModel",)}, _MODEL,
+        {"name": "books", "version": 0, "seq": 0, "weights": {"bm25": 0.0, "price": 0.0}},
+    ),
+    Route("GET", "/models/{name}", "admin", models.read, "A model with what it learnt.",
+          (200, 404, *_COMMON)),
+    Route(
+        "PATCH", "/models/{name}", "admin", models.tune, "Other hyper-parameters: a record.",
+        (202, 404, *_BODY), {JSON: ("Tuning",)}, {"gamma": 1e3}, {"seq": 816},
+    ),
+    Route("DELETE", "/models/{name}", "admin", models.delete, "End a model.",
+          (204, 404, *_COMMON)),
+    Route("GET", "/models/{name}/versions", "admin", models.versions, "The versions kept.",
+          (200, 404, *_COMMON), answer={"versions": [{"version": 0}, {"version": 10000}]}),
+    Route(
+        "POST", "/models/{name}/rollback", "admin", models.rollback,
+        "Back to a kept version: a record.", (202, 404, *_BODY), {JSON: ("Rollback",)},
+        {"version": 10000}, {"seq": 817},
+    ),
+)  # fmt: skip
+
+
+def match(path: str) -> tuple[str, Mapping[str, str]]:
+    """The pattern of a path, and what stands in its places.
+
+    >>> match("/models/books/rollback")
+    ('/models/{name}/rollback', {'name': 'books'})
+    >>> match("/rank")
+    ('/rank', {})
+    """
+    parts = path.split("/")
+    if len(parts) in (3, 4) and parts[1] == "models" and parts[2]:
+        return "/".join(["", "models", "{name}", *parts[3:]]), {"name": parts[2]}
+    return path, {}

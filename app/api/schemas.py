@@ -1,0 +1,182 @@
+"""The bodies on the wire, as they are accepted and as they are documented."""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="of a model")]
+Identity = Annotated[str, Meta(min_length=1, description="without control characters")]
+Source = Annotated[str, Meta(max_length=64)]
+Count = Annotated[int, Meta(ge=1)]
+Sequence = Annotated[int, Meta(ge=0)]
+
+Wire = {"forbid_unknown_fields": True, "kw_only": True}
+
+
+class Document(Struct, forbid_unknown_fields=True):
+    """A document: features in the model's order, or by name (absent is 0)."""
+
+    id: Identity
+    features: list[float] | dict[str, float]
+
+
+class Asked(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What all bodies of /rank share."""
+
+    model: Name = "default"
+    query_id: str = ""
+    request_id: Identity | None = None
+    top_k: Count | None = None
+    explore: bool | None = None
+    explain: bool = False
+    log: bool = True
+    min_seq: Sequence | None = None
+
+
+class RankBody(Asked, forbid_unknown_fields=True, kw_only=True):
+    """Documents to rank: as objects, or as columns (`ids` and `features`)."""
+
+    documents: list[Document] | UnsetType = UNSET
+    ids: list[Identity] | UnsetType = UNSET
+    features: list[list[float]] | UnsetType = UNSET
+
+
+class BinaryRankBody(Asked, forbid_unknown_fields=True, kw_only=True):
+    """The same in msgpack: `features` are rows of little-endian float32, one after the other."""
+
+    ids: list[Identity]
+    features: bytes
+
+
+class Event(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What all events share."""
+
+    event_id: Identity
+    model: Name | UnsetType = UNSET
+    query_id: str = ""
+    source: Source | UnsetType = UNSET
+
+
+class Clicks(Event, tag_field="type", tag="clicks", forbid_unknown_fields=True, kw_only=True):
+    """Which documents of an answer were clicked, in that order; none is fine."""
+
+    request_id: Identity
+    clicked: list[Identity]
+
+
+class Triplet(Struct, array_like=True, forbid_unknown_fields=True):
+    """`[preferred, other]` or `[preferred, other, weight]`, by document id."""
+
+    preferred: Identity
+    other: Identity
+    weight: float = 1.0
+
+
+class Triplets(Event, tag_field="type", tag="triplets", forbid_unknown_fields=True, kw_only=True):
+    """Which document is preferred to which, of an answer or of documents sent along."""
+
+    triplets: list[Triplet]
+    request_id: Identity | UnsetType = UNSET
+    documents: list[Document] | UnsetType = UNSET
+
+
+class Labels(Event, tag_field="type", tag="labels", forbid_unknown_fields=True, kw_only=True):
+    """How relevant documents are, 0 to 30; one without a label has 0."""
+
+    labels: dict[str, Annotated[float, Meta(ge=0, le=30)]]
+    request_id: Identity | UnsetType = UNSET
+    documents: list[Document] | UnsetType = UNSET
+
+
+AnyEvent: TypeAlias = Clicks | Triplets | Labels
+
+
+class Envelope(Struct):
+    """Just enough to tell a batch from one event."""
+
+    events: list[Raw] | UnsetType = UNSET
+
+
+class Batch(Struct, forbid_unknown_fields=True):
+    """Many events of one model; each is read, and refused, on its own."""
+
+    events: list[Raw]
+
+
+class Events(Struct, forbid_unknown_fields=True):
+    """Many events of one model, as they are documented."""
+
+    events: list[AnyEvent]
+
+
+class NewModel(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a model is to be; `features` are names, or a count (`f1` … `fn`)."""
+
+    features: (
+        list[Annotated[str, Meta(min_length=1, max_length=128)]]
+        | Annotated[int, Meta(ge=1, le=100_000)]
+    )
+    algorithm: Literal["solar-i", "solar-ii"] = "solar-ii"
+    covariance: Literal["full", "diagonal"] = "full"
+    C: float = 1e-5
+    gamma: float = 1e4
+    normalization: Literal["none", "query-minmax"] = "none"
+    clicks: Literal[
+        "click-skip-above",
+        "last-click-skip-above",
+        "click-skip-previous",
+        "click-no-click-next",
+    ] = "click-skip-above"
+
+
+class Tuning(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Other hyper-parameters; what is left out stays."""
+
+    C: float | UnsetType = UNSET
+    gamma: float | UnsetType = UNSET
+    clicks: (
+        Literal[
+            "click-skip-above",
+            "last-click-skip-above",
+            "click-skip-previous",
+            "click-no-click-next",
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class Rollback(Struct, forbid_unknown_fields=True):
+    """Back to a kept version."""
+
+    version: Sequence
+
+
+decode_rank = msgspec.json.Decoder(RankBody).decode
+decode_binary_rank = msgspec.msgpack.Decoder(BinaryRankBody).decode
+decode_envelope = msgspec.json.Decoder(Envelope).decode
+decode_batch = msgspec.json.Decoder(Batch).decode
+decode_event = msgspec.json.Decoder(AnyEvent).decode
+decode_new_model = msgspec.json.Decoder(NewModel).decode
+decode_tuning = msgspec.json.Decoder(Tuning).decode
+decode_rollback = msgspec.json.Decoder(Rollback).decode
+encode = msgspec.json.Encoder().encode
+
+
+def components() -> tuple[dict[str, Any], dict[str, Any]]:
+    """For OpenAPI: the schema of each documented body by its name, and what they refer to."""
+    bodies = (
+        RankBody,
+        BinaryRankBody,
+        Clicks,
+        Triplets,
+        Labels,
+        Events,
+        NewModel,
+        Tuning,
+        Rollback,
+    )
+    found, parts = msgspec.json.schema_components(
+        bodies, ref_template="#/components/schemas/{name}"
+    )
+    return {body.__name__: schema for body, schema in zip(bodies, found, strict=True)}, parts

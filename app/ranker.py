@@ -1,0 +1,168 @@
+"""The weights in memory: found once, followed from then on, served from while the store is gone.
+
+A model's `Serving` is immutable and replaced as a whole, so an answer comes from one committed,
+checksummed vector (I13).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from app.errors import BadBlob, NoSuchModel, SolarError, StoreError
+from app.events import Floats, Served, Settings
+from app.store.store import Store, Weights
+
+log = logging.getLogger("solar.ranker")
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A model as it is served: `version` is the seq of the last record in these weights."""
+
+    name: str
+    epoch: int
+    version: int
+    settings: Settings
+    weights: Floats
+    sums: Floats
+    trace: float
+
+    @classmethod
+    def of(cls, name: str, found: Weights) -> "Serving":
+        """What the store has."""
+        return cls(
+            name, found.epoch, found.seq, found.settings, found.weights, found.sums,
+            found.aside.trace,
+        )  # fmt: skip
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Feature → column."""
+        return {name: column for column, name in enumerate(self.settings.features)}
+
+
+class Ranker:
+    """Holds what is served, and keeps it fresh."""
+
+    def __init__(
+        self,
+        store: Store,
+        tell: Callable[[Served], None] = lambda _: None,
+        poll: float = 0.25,
+        breath: float = 1.0,
+    ) -> None:
+        self._store, self._tell, self._poll, self._breath = store, tell, poll, breath
+        self.serving: dict[str, Serving] = {}
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._news: dict[str, asyncio.Event] = {}
+        self._breathing: asyncio.Task[None] | None = None
+        self.started = self.reachable = False
+        self.damaged: set[str] = set()
+        self.memory_share = 0.0
+
+    async def start(self) -> None:
+        """Serve every model there is, if the store can be reached; it may come later."""
+        with suppress(SolarError, TimeoutError):
+            async with asyncio.timeout(self._breath):
+                await self._look_around()
+        self._breathing = asyncio.create_task(self._breathe())
+
+    async def close(self) -> None:
+        """Follow no more."""
+        tasks = [*self._following.values(), *([self._breathing] if self._breathing else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def find(self, model: str) -> Serving:
+        """What is served of a model; NoSuchModel, or StoreError if that cannot be known."""
+        return self.serving.get(model) or await self.look(model)
+
+    async def look(self, model: str) -> Serving:
+        """The same as the store has it now; it is followed from here on."""
+        try:
+            serving = self._take(model, await self._store.load_weights(model))
+        except BadBlob:
+            self.damaged.add(model)
+            raise
+        if model not in self._following:
+            self._following[model] = asyncio.create_task(self._follow(model), name=f"{model}")
+        return serving
+
+    async def reach(self, model: str, seq: int, seconds: float) -> Serving | None:
+        """The model once it has learnt record `seq`, None if that takes longer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while (serving := await self.find(model)).version < seq:
+                    await self._news.setdefault(model, asyncio.Event()).wait()
+                return serving
+        return None
+
+    def forget(self, model: str) -> None:
+        """Serve a model no more: it was deleted."""
+        self.serving.pop(model, None)
+
+    def _take(self, model: str, found: Weights) -> Serving:
+        """Serve these weights from now on, unless they are those served already."""
+        before = self.serving.get(model)
+        self.damaged.discard(model)
+        if before and (before.epoch, before.version) == (found.epoch, found.seq):
+            return before
+        serving = self.serving[model] = Serving.of(model, found)
+        backwards = bool(before and before.epoch == found.epoch and before.version > found.seq)
+        if backwards:
+            log.warning("model %s: the store went back to version %d", model, found.seq)
+        self._tell(Served(model, found.aside.time, backwards))
+        self._news.pop(model, asyncio.Event()).set()
+        return serving
+
+    async def _follow(self, model: str) -> None:
+        """Take every version that is committed, until the model is deleted."""
+        try:
+            async for _ in self._store.watch(model, self._poll):
+                try:
+                    await self._refresh(model)
+                except NoSuchModel:
+                    return
+                except BadBlob as error:
+                    self.damaged.add(model)
+                    log.warning("model %s: %s", model, error)
+                except StoreError:
+                    self.reachable = False
+        finally:
+            self.serving.pop(model, None)
+            self.damaged.discard(model)
+            self._following.pop(model, None)
+            self._news.pop(model, asyncio.Event()).set()
+
+    async def _refresh(self, model: str) -> None:
+        epoch, version, _ = await self._store.position(model)
+        served = self.serving.get(model)
+        if served is None or (served.epoch, served.version) != (epoch, version):
+            self._take(model, await self._store.load_weights(model))
+
+    async def _look_around(self) -> None:
+        """How full the store is, and which models there are."""
+        self.memory_share = await self._store.memory_share()
+        for name in await self._store.models():
+            if name not in self._following:
+                with suppress(NoSuchModel, BadBlob):
+                    await self.look(name)
+        if self.started and not self.reachable:
+            log.info("the store can be reached again")
+        self.started = self.reachable = True
+
+    async def _breathe(self) -> None:
+        """Know whether the store is there, and how full it is."""
+        while True:
+            try:
+                async with asyncio.timeout(self._breath):
+                    await self._look_around()
+            except (SolarError, TimeoutError):
+                if self.reachable:
+                    log.warning("the store cannot be reached")
+                self.reachable = False
+            await asyncio.sleep(self._poll)

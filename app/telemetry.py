@@ -1,0 +1,174 @@
+"""Prometheus: the only room that knows it. Others tell small facts; this one counts them.
+
+What a model has learnt and measured lives in its committed state, so those gauges are read from
+there by a collector of their own and are the same whichever process is asked. Latencies and counts
+belong to processes; with several workers prometheus-client adds them up over files
+(`PROMETHEUS_MULTIPROC_DIR`, set before this module is imported).
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from time import time
+from typing import Any
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from app.events import SUMS, Committed, Served, Stumbled
+from app.ranker import Serving
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Telemetry:
+    """What a process counts."""
+
+    def __init__(self) -> None:
+        self._several = "PROMETHEUS_MULTIPROC_DIR" in os.environ
+        self.registry = CollectorRegistry()
+        self._requests = Histogram(
+            "solar_request_seconds", "How long requests took.", ["route", "status"],
+            buckets=SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self._served = Histogram(
+            "solar_freshness_seconds", "From a record's append to its weights being served.",
+            ["model"], buckets=SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self._backwards = Counter(
+            "solar_version_backwards", "How often a model's version went back (a failover).",
+            ["model"], registry=self.registry,
+        )  # fmt: skip
+        self._impressions = Counter(
+            "solar_impressions", "Answers of /rank, by whether they were remembered.",
+            ["outcome"], registry=self.registry,
+        )  # fmt: skip
+        self._events = Counter(
+            "solar_feedback_events", "Events of /feedback, by what became of them.",
+            ["outcome"], registry=self.registry,
+        )  # fmt: skip
+        self._commits = Histogram(
+            "solar_commit_seconds", "How long the learner's commits took.", ["model"],
+            buckets=SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self._records = Counter(
+            "solar_learnt_records", "Records that this process has learnt and committed.",
+            ["model"], registry=self.registry,
+        )  # fmt: skip
+        self._stumbles = Counter(
+            "solar_learner_stumbles", "How often a learner lost its lease or its store.",
+            ["model"], registry=self.registry,
+        )  # fmt: skip
+        self._children: dict[tuple[str, int], Any] = {}
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        child = self._children.get((route, status))
+        if child is None:
+            child = self._requests.labels(route, str(status))
+            self._children[route, status] = child
+        child.observe(seconds)
+
+    def impression(self, outcome: str, count: int = 1) -> None:
+        """Answers were remembered, or not."""
+        self._impressions.labels(outcome).inc(count)
+
+    def events(self, outcome: str, count: int) -> None:
+        """Events were accepted, repeated or refused."""
+        if count:
+            self._events.labels(outcome).inc(count)
+
+    def served(self, fact: Served) -> None:
+        """New weights are served."""
+        if fact.backwards:
+            self._backwards.labels(fact.model).inc()
+        elif fact.appended:
+            self._served.labels(fact.model).observe(max(0.0, time() - fact.appended / 1000))
+
+    def learnt(self, fact: Committed | Stumbled) -> None:
+        """A learner went on, or stumbled."""
+        if isinstance(fact, Committed):
+            self._records.labels(fact.model).inc(fact.records)
+            self._commits.labels(fact.model).observe(fact.seconds)
+        else:
+            self._stumbles.labels(fact.model).inc()
+
+    def page(self, models: Iterable[Serving], tails: Mapping[str, int], server: float) -> bytes:
+        """All metrics as text; `server` is how full the store's memory is."""
+        registry = CollectorRegistry() if self._several else self.registry
+        if self._several:
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        shared = CollectorRegistry()
+        shared.register(_Models(list(models), tails, server))
+        return generate_latest(registry) + generate_latest(shared)
+
+
+class _Models:
+    """The gauges that come from committed states."""
+
+    def __init__(self, models: list[Serving], tails: Mapping[str, int], server: float) -> None:
+        self._models, self._tails, self._server = models, tails, server
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Each gauge with its value for every model."""
+        yield GaugeMetricFamily(
+            "solar_store_memory_share", "Used share of the store's memory limit.", self._server
+        )
+        for side in ("online", "baseline"):
+            yield from self._quality(side)
+        for name, (meaning, value) in _GAUGES.items():
+            family = GaugeMetricFamily(name, meaning, labels=["model"])
+            for model in self._models:
+                family.add_metric([model.name], value(model, _sums(model), self._tails))
+            yield family
+        yield self._updates()
+
+    def _quality(self, side: str) -> Iterator[GaugeMetricFamily]:
+        """NDCG at each k and MAP: the mean over all queries, and the sum for windows."""
+        prefix = "" if side == "online" else "baseline_"
+        ndcg = GaugeMetricFamily(f"solar_{side}_ndcg", "Mean NDCG.", labels=["model", "k"])
+        total = GaugeMetricFamily(f"solar_{side}_ndcg_sum", "Sum of NDCG.", labels=["model", "k"])
+        mean = GaugeMetricFamily(f"solar_{side}_map", "Mean average precision.", labels=["model"])
+        whole = GaugeMetricFamily(f"solar_{side}_map_sum", "Sum of it.", labels=["model"])
+        for model in self._models:
+            sums = _sums(model)
+            queries = max(1.0, sums["queries"])
+            for k in ("1", "5", "10", "all"):
+                value = sums[prefix + ("ndcg" if k == "all" else f"ndcg@{k}")]
+                ndcg.add_metric([model.name, k], value / queries)
+                total.add_metric([model.name, k], value)
+            mean.add_metric([model.name], sums[f"{prefix}map"] / queries)
+            whole.add_metric([model.name], sums[f"{prefix}map"])
+        yield from (ndcg, total, mean, whole)
+
+    def _updates(self) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(
+            "solar_updates", "Pairs learnt from, by what they did.", labels=["model", "kind"]
+        )
+        for model in self._models:
+            sums = _sums(model)
+            for kind in ("stepped", "passive", "refused"):
+                family.add_metric([model.name, kind], sums[kind])
+        return family
+
+
+def _sums(model: Serving) -> dict[str, float]:
+    return dict(zip(SUMS, model.sums.tolist(), strict=True))
+
+
+def _lag(model: Serving, _: Any, tails: Mapping[str, int]) -> float:
+    return float(max(0, tails.get(model.name, model.version) - model.version))
+
+
+_GAUGES: dict[str, tuple[str, Callable[[Serving, dict[str, float], Mapping[str, int]], float]]] = {
+    "solar_version": ("Last record in the weights served.", lambda m, _s, _t: m.version),
+    "solar_lag_records": ("Records that wait to be learnt.", _lag),
+    "solar_queries": ("Queries that count.", lambda _m, s, _t: s["queries"]),
+    "solar_feedback": ("Feedback records learnt.", lambda _m, s, _t: s["feedback"]),
+    "solar_rejected_records": ("Records that did not fit.", lambda _m, s, _t: s["rejected"]),
+    "solar_squared_hinge_loss": ("Sum over all pairs.", lambda _m, s, _t: s["squared_loss"]),
+    "solar_weight_norm": ("‖w‖.", lambda m, _s, _t: float(np.linalg.norm(m.weights))),
+    "solar_covariance_trace": ("Trace of Σ.", lambda m, _s, _t: m.trace),
+}

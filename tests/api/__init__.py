@@ -1,0 +1,1 @@
+"""The service over real HTTP: real processes, real sockets, a real store."""

@@ -1,0 +1,94 @@
+"""A whole service for a test: `solar serve` as a user starts it, and a client for it."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.servers import PATIENCE, until
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Running:
+    """A service that runs: its process, its address, its data, what it has logged."""
+
+    process: "subprocess.Popen[bytes]"
+    url: str
+    data: Path
+    log: Path
+
+    def client(self, **options: Any) -> httpx.Client:
+        """A client for it."""
+        return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, **options)
+
+    def logged(self) -> str:
+        """All that it has logged so far."""
+        return self.log.read_text()
+
+    def stop(self) -> int:
+        """SIGTERM, as an operator would; how it ended."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(3 * PATIENCE)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def serving(
+    *flags: str, data: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Iterator[Running]:
+    """A service on a free port with an embedded store, ready to answer."""
+    with contextlib.ExitStack() as stack:
+        if data is None:
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-")))
+        log = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-log-"))) / "log"
+        command = [sys.executable, "-m", "app", "serve", "--port", "0", *flags]
+        environ = {**_environ(), "SOLAR_DATA_DIR": str(data), **(environ or {})}
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=output, stderr=output)
+        try:
+            running = Running(process, _address(process, log), data, log)
+            with running.client() as client:
+                until(lambda: _ready(client, process, log))
+            yield running
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def _environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("SOLAR_")}
+
+
+def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    def said() -> "re.Match[str] | None":
+        assert process.poll() is None, log.read_text()
+        return re.search(r"serving on (http://[^\"]+)", log.read_text())
+
+    until(said)
+    found = said()
+    assert found is not None
+    return found[1]
+
+
+def _ready(client: httpx.Client, process: "subprocess.Popen[bytes]", log: Path) -> bool:
+    assert process.poll() is None, log.read_text()
+    try:
+        return client.get("/readyz").status_code == 200
+    except httpx.TransportError:
+        return False
