@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from app.letor import JudgedData
 from app.ranking.measures import DISCOUNTS
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA
 from app.settings import Environment
+from app.store import embedded
 from app.store.store import Store
 from app.world import World
 
@@ -177,12 +179,17 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
 Command = Callable[[argparse.Namespace, Store], Awaitable[None]]
 
 
-def _with_store(options: argparse.Namespace, command: Command) -> None:
+def _environment(options: argparse.Namespace) -> Environment:
     environment = settings.read()
     if options.redis_url:
         environment = replace(environment, redis_url=options.redis_url)
     if options.data_dir:
         environment = replace(environment, data_dir=options.data_dir)
+    return environment
+
+
+def _with_store(options: argparse.Namespace, command: Command) -> None:
+    environment = _environment(options)
 
     async def run(url: str) -> None:
         store = Store.open(url)
@@ -197,8 +204,14 @@ def _with_store(options: argparse.Namespace, command: Command) -> None:
 
 
 async def _learn(options: argparse.Namespace, store: Store) -> None:
-    pace = Pace(lease=settings.read().lease)
-    await commands.learn(store, pace, options.host, options.port)
+    environment = _environment(options)
+    lives = None if environment.redis_url else partial(_lives, environment)
+    pace = Pace(lease=environment.lease)
+    await commands.learn(store, pace, options.host, options.port, lives)
+
+
+def _lives(environment: Environment) -> bool:
+    return embedded.find(environment.data_dir) is not None
 
 
 async def _log(options: argparse.Namespace, store: Store) -> None:

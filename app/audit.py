@@ -23,6 +23,7 @@ class Replay:
     committed: State
     folded: State
     skipped: int
+    folding: "Folding"
 
     def differences(self) -> list[str]:
         """Where the two are not the same bits; empty if they are."""
@@ -58,16 +59,28 @@ async def replay(store: Store, model: str, without: str | None = None) -> Replay
 async def _replay(
     store: Store, model: str, start: int, committed: State, without: str | None
 ) -> Replay:
-    fold, skipped = Fold((await store.version(model, start)).state), 0
-    without_source = None if without is None else Without(without)
+    folding = Folding((await store.version(model, start)).state, without)
     until = committed.seq if without is None else await store.tail(model)
-    async for entry in entries(store, model, start, until):
-        record = entry.record if without_source is None else without_source.keep(entry.record)
-        if record is None:
-            skipped += 1
-        else:
-            fold.apply(record)
-    return Replay(start, until, committed, fold.state(), skipped)
+    await folding.go_on(store, model, until)
+    return Replay(start, until, committed, folding.fold.state(), folding.skipped, folding)
+
+
+class Folding:
+    """A replay under way: it can go on when more records have come."""
+
+    def __init__(self, state: State, without: str | None) -> None:
+        self.fold, self.at, self.skipped = Fold(state), state.seq, 0
+        self._without = None if without is None else Without(without)
+
+    async def go_on(self, store: Store, model: str, until: int) -> None:
+        """Fold the records up to and with `until`, less those that are left out."""
+        async for entry in entries(store, model, self.at, until):
+            record = entry.record if self._without is None else self._without.keep(entry.record)
+            if record is None:
+                self.skipped += 1
+            else:
+                self.fold.apply(record)
+            self.at = entry.seq
 
 
 async def entries(store: Store, model: str, after: int, until: int) -> AsyncIterator[Entry]:

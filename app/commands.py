@@ -13,7 +13,8 @@ from uuid import uuid4
 from app import audit, settings
 from app.api.front import Front
 from app.api.ops import Ops
-from app.errors import SolarError
+from app.audit import ROUNDS, Folding
+from app.errors import Fenced, SolarError
 from app.events import Feedback, Record, Replace, Retune
 from app.learner import Pace, learn_all, warm_up
 from app.ranker import Ranker
@@ -23,10 +24,20 @@ from app.telemetry import Telemetry
 from app.worker import listen, listening
 
 Print = Callable[[str], None]
+LOOK = 0.5  # seconds between two looks at an embedded server
 
 
-async def learn(store: Store, pace: Pace, host: str = "127.0.0.1", port: int | None = None) -> None:
-    """Learn every model until SIGTERM or SIGINT; then commit and release."""
+async def learn(
+    store: Store,
+    pace: Pace,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    lives: Callable[[], bool] | None = None,
+) -> None:
+    """Learn every model until SIGTERM or SIGINT; then commit and release.
+
+    With `lives` only while that says that the server does: an embedded one does not come back.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -39,7 +50,21 @@ async def learn(store: Store, pace: Pace, host: str = "127.0.0.1", port: int | N
             watched = _watched(store, telemetry, host, port, stop, warm.done)
             await stack.enter_async_context(watched)
         await warm
+        gone = asyncio.create_task(_gone(lives, stop))
         await learn_all(store, stop, pace, telemetry.learnt)
+        if await gone:
+            raise SolarError("the embedded server is gone, and with it whoever started it")
+
+
+async def _gone(lives: Callable[[], bool] | None, stop: asyncio.Event) -> bool:
+    """Stop once the server is gone; whether it is."""
+    while not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LOOK)
+        if lives is not None and not stop.is_set() and not await asyncio.to_thread(lives):
+            stop.set()
+            return True
+    return False
 
 
 @contextlib.asynccontextmanager
@@ -123,18 +148,26 @@ async def replay(store: Store, model: str, without: str | None, apply: bool, sho
         return
     show(f"{model}: left out {found.skipped} records of source {without}")
     if apply:
-        record = codec.dump_record(Replace(found.folded.model, f"without source {without}"))
-        seq = await _append(store, model, found.end, record)
+        seq = await _put(store, model, found.folding, f"without source {without}")
         show(f"{model}: record {seq} puts the result in place")
 
 
-async def _append(store: Store, model: str, tail: int, record: bytes) -> int:
-    """Enter a record of our own right after `tail`, or Fenced: what came meanwhile is not in it."""
+async def _put(store: Store, model: str, folding: Folding, reason: str) -> int:
+    """Enter the result right after what it was made of; what comes meanwhile is folded too."""
     epoch, *_ = await store.position(model)
-    event = Event(f"replay-{uuid4()}", b"", record)
-    now = int(time.time() * 1000)
-    appended = await store.append(model, epoch, [event], limit=1 << 40, time=now, tail=tail)
-    return appended[0].seq
+    for _ in range(ROUNDS):
+        record = codec.dump_record(Replace(folding.fold.state().model, reason))
+        event = Event(f"replay-{uuid4()}", b"", record)
+        try:
+            appended = await store.append(
+                model, epoch, [event],
+                limit=1 << 40, time=int(time.time() * 1000), tail=folding.at,
+            )  # fmt: skip
+        except Fenced:
+            await folding.go_on(store, model, await store.tail(model))
+        else:
+            return appended[0].seq
+    raise Fenced(f"model {model}: feedback comes faster than it can be folded")
 
 
 async def verify(store: Store, models: list[str], show: Print) -> None:

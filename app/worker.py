@@ -84,6 +84,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Run until SIGTERM or SIGINT, on uvloop where there is one."""
+
     async def run() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):

@@ -1,0 +1,257 @@
+"""Limits that are reached, and stores that are not where they were: it goes on, and stays true."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app import commands
+from app.audit import verify
+from app.errors import Full, Unavailable
+from app.events import Feedback, Settings
+from app.fold import Fold
+from app.genesis import genesis
+from app.impressions import Shown, SoFar, on_request
+from app.learner import Pace, learn_all
+from app.posting import Posted, fingerprint, post
+from app.store import codec
+from app.store.embedded import EmbeddedServer
+from app.store.store import APPENDED, FORGOTTEN, REPEATED, Event, Store
+from tests.faults.invented import MODEL, SHOWN, Invented, new_model
+from tests.faults.scene import play
+from tests.faults.server import Server
+from tests.servers import eventually, opened
+
+QUICK = Pace(lease=1.0, idle=0.05, discover=0.05)
+NO_LIMIT = 1 << 40
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Server]:
+    """A server of 32 MB."""
+    made = Server(tmp_path / "small", memory=32 << 20)
+    yield made
+    made.stop()
+
+
+def test_a_store_that_is_full_makes_room_by_itself(small: Server) -> None:
+    settings = Settings(tuple(f"f{k}" for k in range(136)), covariance="diagonal")
+    documents = np.random.default_rng(0).standard_normal((100, 136)).astype(np.float32)
+
+    def event(at: int) -> Posted:
+        pair = (np.array([0]), np.array([1]))
+        return Posted(Feedback(f"e{at}", "triplets", documents, preferred=pair[0], other=pair[1]))
+
+    async def insist(store: Store, epoch: int, at: int) -> None:
+        while True:
+            try:
+                events = [event(at + k) for k in range(10)]
+                await post(store, MODEL, epoch, events, limit=NO_LIMIT, time=0)
+            except Full:
+                await asyncio.sleep(0.02)
+            else:
+                return
+
+    async def scene() -> None:
+        async with opened(small.url) as store:
+            epoch, stop = await new_model(store, settings=settings), asyncio.Event()
+            learning = asyncio.create_task(learn_all(store, stop, QUICK))
+            async with asyncio.timeout(60):
+                for at in range(0, 1500, 10):  # 80 MB
+                    await insist(store, epoch, at)
+            await eventually(lambda: store.position(MODEL), lambda found: found[1] == 1500)
+            stop.set()
+            await learning
+            assert await verify(store, MODEL) == []
+
+    play(scene())
+
+
+def test_an_idle_learner_notices_that_the_store_went_back(server: Server) -> None:
+    async def scene() -> None:
+        async with opened(server.url) as store:
+            epoch, invented, stop = await new_model(store), Invented(1), asyncio.Event()
+            learning = asyncio.create_task(learn_all(store, stop, QUICK))
+
+            async def learn(count: int, until_seq: int) -> None:
+                events = [invented.labels() for _ in range(count)]
+                await post(store, MODEL, epoch, events, limit=NO_LIMIT, time=0)
+                await eventually(lambda: store.position(MODEL), lambda at: at[1] == until_seq)
+
+            await learn(90, 90)
+            files = server.socket.parent / "appendonlydir"
+            shutil.copytree(files, files.with_name("old"))
+            await learn(20, 110)
+            server.kill()
+            shutil.rmtree(files)
+            files.with_name("old").rename(files)
+            server.start()
+            assert await store.tail(MODEL) == 90
+            await learn(5, 95)
+            stop.set()
+            await learning
+            assert await verify(store, MODEL) == []
+
+    play(scene())
+
+
+@pytest.mark.parametrize("strategy", ["click-skip-above", "last-click-skip-above"])
+def test_thousands_of_clicks_on_one_list_do_not_stall_its_model(strategy: str) -> None:
+    rng = np.random.default_rng(0)
+    documents, submitted = rng.random((100, 4)).astype(np.float32), np.arange(100)
+    so_far = SoFar.load(b"")
+    for at in range(2000):
+        clicks = np.array([rng.integers(50)])
+        event = Feedback(f"e{at}", "clicks", documents, submitted, clicks=clicks, query="r")
+        record, so_far = on_request(event, so_far)
+    fold = Fold(genesis(Settings(tuple("abcd"), clicks=strategy)))
+    fold.apply(codec.dump_record(Feedback("w", "labels", documents, labels=np.arange(100.0) % 3)))
+    started = time.process_time()
+    assert fold.apply(codec.dump_record(record))
+    assert time.process_time() - started < 1.0  # 2.2 s when every round was read anew
+
+
+def test_hundreds_of_posts_at_once_are_all_answered(server: Server) -> None:
+    async def scene() -> None:
+        async with opened(server.url) as store:
+            epoch, invented = await new_model(store), Invented(2)
+            posts = [
+                post(store, MODEL, epoch, [invented.labels()], limit=NO_LIMIT, time=0)
+                for _ in range(300)
+            ]
+            answers = await asyncio.gather(*posts)
+            assert sorted(answer[0].seq for answer in answers) == list(range(1, 301))
+
+    play(scene())
+
+
+def test_a_click_on_a_list_that_was_shown_anew_is_not_learnt_on_the_new_one(
+    server: Server,
+) -> None:
+    async def scene() -> None:
+        async with opened(server.url) as store:
+            epoch, invented = await new_model(store), Invented(3)
+            (request,) = await invented.show(store, epoch, 1)
+            old = invented.lists[request]
+            click = Posted(
+                Feedback(
+                    "e", "clicks", old.documents, old.submitted,
+                    clicks=np.array([SHOWN - 1]), query=request,
+                ),
+                on_request=True, shown=fingerprint(old.dump()),
+            )  # fmt: skip
+            shorter = Shown(old.ids[:3], old.documents[:3], np.arange(3))
+            await store.remember(MODEL, epoch, {request: shorter.dump()}, ttl=60)
+            with pytest.raises(Unavailable, match="shown anew"):
+                await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
+            assert await store.tail(MODEL) == 0
+
+    play(scene())
+
+
+def test_an_event_on_a_forgotten_request_hinders_no_other_one(server: Server) -> None:
+    async def scene() -> None:
+        async with opened(server.url) as store:
+            epoch, invented = await new_model(store), Invented(4)
+            gone, there = await invented.show(store, epoch, 2)
+            await store._client.delete(f"solar:{{{MODEL}}}:imp:{epoch}:{gone}")
+            lost, click = invented.click(gone), invented.click(there)
+            same_id = Posted(
+                Feedback(
+                    lost.feedback.event, "clicks", invented.lists[there].documents,
+                    invented.lists[there].submitted, clicks=np.array([2]), query=there,
+                ),
+                on_request=True,
+            )  # fmt: skip
+            answers = await post(
+                store, MODEL, epoch, [lost, same_id, click], limit=NO_LIMIT, time=0
+            )
+            assert [one.outcome for one in answers] == [FORGOTTEN, APPENDED, APPENDED]
+            again = await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
+            assert again == [(REPEATED, answers[2].seq)]
+            assert await post(store, MODEL, epoch, [], limit=NO_LIMIT, time=0) == []
+
+    play(scene())
+
+
+def test_a_replay_is_put_in_place_beside_those_who_post(server: Server) -> None:
+    async def scene() -> None:
+        async with opened(server.url) as store, opened(server.url) as other:
+            epoch, invented, stop = await new_model(store), Invented(5), asyncio.Event()
+            learning = asyncio.create_task(learn_all(store, stop, QUICK))
+            first = [invented.labels() for _ in range(200)]
+            await post(store, MODEL, epoch, first, limit=NO_LIMIT, time=0)
+
+            async def poster() -> None:
+                while not stop.is_set():
+                    event = [invented.labels()]
+                    await post(other, MODEL, epoch, event, limit=NO_LIMIT, time=0)
+                    await asyncio.sleep(0.002)
+
+            posting, said = asyncio.create_task(poster()), list[str]()
+            await commands.replay(store, MODEL, "nobody", apply=True, show=said.append)
+            assert "puts the result in place" in said[-1]
+            stop.set()
+            await asyncio.gather(posting, learning)
+            assert await verify(store, MODEL) == []
+
+    play(scene())
+
+
+def test_a_model_is_never_created_without_being_known_by_name(server: Server) -> None:
+    """Cut short between the script and the name: feedback would be taken and never learnt."""
+
+    async def scene() -> None:
+        async with opened(server.url) as store:
+            create, asked = store._scripts["create"], asyncio.Event()
+
+            async def cut_short(*arguments: object) -> object:
+                await create(*arguments)
+                asked.set()
+                return await asyncio.Event().wait()
+
+            store._scripts["create"] = cut_short
+            creating = asyncio.create_task(new_model(store))
+            await asked.wait()
+            creating.cancel()
+            await asyncio.gather(creating, return_exceptions=True)
+            assert await store.models() == [MODEL]
+
+    play(scene())
+
+
+def test_a_learner_whose_embedded_server_is_gone_says_so_and_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "app", "learn", "--data-dir", str(tmp_path / "data")]
+    with EmbeddedServer.start(tmp_path / "data") as server:
+        learner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        asyncio.run(_learns(server.url))
+    _, said = learner.communicate(timeout=60)
+    assert learner.returncode == 2
+    assert "solar: the embedded server is gone" in said
+
+
+async def _learns(url: str) -> None:
+    """One record through a learner that is somewhere else."""
+    async with opened(url) as store:
+        epoch = await new_model(store)
+        record = codec.dump_record(Invented(6).labels().feedback)
+        await store.append(MODEL, epoch, [Event("e", b"", record)], limit=NO_LIMIT, time=0)
+        await eventually(lambda: store.position(MODEL), lambda found: found[1] == 1)
+
+
+def test_a_server_that_is_busy_or_restarted_says_try_again(server: Server) -> None:
+    async def scene() -> None:
+        async with opened(server.url) as store:
+            epoch = await new_model(store)
+            await store._client.config_set("min-replicas-to-write", 1)
+            with pytest.raises(Unavailable):
+                await post(store, MODEL, epoch, [Invented(7).labels()], limit=NO_LIMIT, time=0)
+            await store._client.config_set("min-replicas-to-write", 0)
+
+    play(scene())
