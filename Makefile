@@ -12,9 +12,8 @@ help: ## show these lines
 
 setup: $(VENV)/.dev ## make the environment in .venv, with the tools for tests and checks
 
-run: $(VENV)/.run ## run what there is so far: the evaluation of a built-in world
-	@echo "There is no service to start yet: here is the evaluation of a built-in world instead."
-	$(BIN)/solar evaluate --world --compare
+run: $(VENV)/.run ## serve on 127.0.0.1:8000, with a store of its own in ./data
+	$(BIN)/solar serve
 
 test: $(VENV)/.dev ## the tests
 	$(BIN)/python -m pytest

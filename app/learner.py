@@ -43,7 +43,7 @@ class Pace:
     version: int = 10_000  # records between two versions,
     versions: int = 10  # of which so many are kept,
     log_bytes: int = 1 << 30  # unless the log is larger than this
-    discover: float = 1.0
+    discover: float = 0.25
 
 
 Tell: TypeAlias = Callable[[Committed | Stumbled], None]

@@ -2,20 +2,27 @@
 
 import argparse
 import doctest
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from app import settings
 from app.__main__ import _parser
+from app.api.routes import ROUTES
+from tests.api.services import serving
+from tests.servers import until
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+SERVICE = (ROOT / "docs" / "service.md").read_text()
 STORE = (ROOT / "docs" / "store.md").read_text()
 EVALUATION = (ROOT / "docs" / "evaluation.md").read_text()
 
@@ -39,7 +46,7 @@ def test_the_python_of_the_readme_does_what_it_says() -> None:
 
 
 def test_the_shell_lines_of_the_readme_run(tmp_path: Path) -> None:
-    ours = [line for line in shell_lines() if not line.startswith("make ")]
+    ours = [line for line in shell_lines() if not line.startswith(("make ", "curl "))]
     assert len(ours) >= 3
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     solar = tmp_path / ".venv" / "bin" / "solar"
@@ -58,6 +65,72 @@ def test_the_shell_lines_of_the_readme_run(tmp_path: Path) -> None:
         assert ran.stdout or ">" in line
 
 
+def has_curl() -> bool:
+    """Whether there is a curl that knows --json (7.82)."""
+    try:
+        said = subprocess.run(["curl", "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    major, minor = said.stdout.split()[1].split(".")[:2]
+    return (int(major), int(minor)) >= (7, 82)
+
+
+CURL = has_curl()
+
+
+def curl(words: list[str]) -> Any:
+    ran = subprocess.run(
+        [*words, "-sS", "--fail-with-body"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, (words, ran.stdout, ran.stderr)
+    return json.loads(ran.stdout)
+
+
+def as_curl_would(words: list[str]) -> Any:
+    """The same line on a machine without curl."""
+    parser = argparse.ArgumentParser()
+    for flag in ("-X", "--json", "-H"):
+        parser.add_argument(flag)
+    parser.add_argument("url")
+    given = parser.parse_args(words[1:])
+    headers = {"content-type": "application/json"}
+    if given.H:
+        name, value = given.H.split(": ")
+        headers[name] = value
+    answer = httpx.request(
+        given.X or "POST", given.url, content=given.json, headers=headers, timeout=30
+    )
+    return answer.raise_for_status().json()
+
+
+def test_the_curl_lines_of_the_readme_lead_to_a_ranking_that_improves() -> None:
+    lines = [line for line in shell_lines() if line.startswith("curl ")]
+    assert len(lines) == 4
+    answers = []
+    with serving() as service:
+        for line in lines:
+            words = shlex.split(line.replace("localhost:8000", service.url))
+            answers.append(curl(words) if CURL else as_curl_would(words))
+    _, before, learnt, after = answers
+    assert [one["id"] for one in before["documents"]] == ["a", "b"]
+    assert learnt["version"] == learnt["seq"] == 1
+    assert [one["id"] for one in after["documents"]] == ["b", "a"]
+
+
+def test_every_path_and_metric_is_documented() -> None:
+    for route in ROUTES:
+        path = route.path.replace("{name}", "NAME")
+        assert f"{route.method} {path}" in SERVICE, path
+    with serving() as service, service.client() as client:
+        made = client.put("/models/default", json={"features": 2})
+        assert made.status_code == 201
+        until(lambda: "solar_version{" in client.get("/metrics").text)
+        names = set(re.findall(r"^# TYPE (\w+)", client.get("/metrics").text, re.MULTILINE))
+    assert len(names) > 15
+    for name in names:
+        assert re.search(rf"`{name}(_total)?[`{{]", SERVICE), name
+
+
 def test_every_make_verb_of_the_documents_exists_and_is_explained() -> None:
     text = README + (ROOT / "CONTRIBUTING.md").read_text()
     named = set(re.findall(r"(?:`|^)make ([a-z]+)", text, re.MULTILINE))
@@ -68,9 +141,10 @@ def test_every_option_is_documented() -> None:
     commands = next(
         action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)
     )
-    assert set(commands.choices) == {"evaluate", "learn", "log", "replay", "verify"}
+    pages = {"evaluate": EVALUATION, "serve": SERVICE, "key": SERVICE}
+    assert set(commands.choices) == {*pages, "learn", "log", "replay", "verify"}
     for command, parser in commands.choices.items():
-        text = EVALUATION if command == "evaluate" else STORE
+        text = pages.get(command, STORE)
         assert f"`solar {command}" in text
         for action in parser._actions:
             if not isinstance(action, argparse._HelpAction):
@@ -82,7 +156,7 @@ def test_every_option_is_documented() -> None:
 
 def test_every_variable_is_documented() -> None:
     for name in settings.VARIABLES:
-        assert f"| `{name}` |" in STORE, name
+        assert f"| `{name}` |" in SERVICE, name
 
 
 def test_the_map_shows_every_room() -> None:

@@ -92,11 +92,12 @@ class Disconnected(Exception):
     """The caller is gone; there is nobody to answer."""
 
 
-async def respond(send: Send, answer: Answer) -> None:
-    """Send an answer whole."""
+async def respond(send: Send, answer: Answer, identity: str) -> None:
+    """Send an answer whole; by its identity the log knows it."""
     headers = [
         (b"content-type", answer.media_type.encode()),
         (b"content-length", b"%d" % len(answer.body)),
+        (b"x-request-id", identity.encode()),
         *((name.encode(), value.encode()) for name, value in answer.headers.items()),
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from secrets import token_hex
 from time import perf_counter
 from typing import Any
 
@@ -59,7 +60,7 @@ class Front:
         """Answer one request, whatever it is."""
         if scope["type"] != "http":
             raise RuntimeError(f"expected http, got {scope['type']}")
-        started = perf_counter()
+        started, identity = perf_counter(), token_hex(8)
         pattern, places = match(scope["path"])
         headers = headers_of(scope)
         try:
@@ -67,10 +68,11 @@ class Front:
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets an answer
-            answer = self._refused(error, pattern)
-        await respond(send, self._with_origin(answer, headers))
+            answer = self._refused(error, pattern, identity)
+        await respond(send, self._with_origin(answer, headers), identity)
         known = pattern in self._routes or pattern in self._open
-        self._note(pattern if known else "other", scope["method"], answer, perf_counter() - started)
+        seconds = perf_counter() - started
+        self._note(pattern if known else "other", scope["method"], answer, seconds, identity)
 
     async def _answer(
         self,
@@ -115,11 +117,11 @@ class Front:
             raise Problem(403, f"expected a key with the scope {scope}")
         return found
 
-    def _refused(self, error: Exception, pattern: str) -> Answer:
+    def _refused(self, error: Exception, pattern: str, identity: str) -> Answer:
         answer = problem(error)
         if answer.status == 503 and not isinstance(error, Problem):
-            place = _place(error)
-            log.warning("%s: %s at %s", pattern[:40], type(error).__name__, place)
+            what = f"{type(error).__name__} at {_place(error)}"
+            log.warning("%s", what, extra={"route": pattern[:40], "request_id": identity})
         return refusal(answer)
 
     def _with_origin(self, answer: Answer, headers: Mapping[bytes, bytes]) -> Answer:
@@ -134,14 +136,14 @@ class Front:
         }
         return Answer(answer.status, answer.body, answer.media_type, {**answer.headers, **allowed})
 
-    def _note(self, route: str, method: str, answer: Answer, seconds: float) -> None:
+    def _note(self, route: str, method: str, answer: Answer, seconds: float, identity: str) -> None:
         self._telemetry.request(route, answer.status, seconds)
         if self._settings.access_log or answer.status in (401, 403, 429, 503):
             log.info(
                 "request",
                 extra={
                     "route": route, "method": method, "status": answer.status,
-                    "ms": round(seconds * 1e3, 2),
+                    "ms": round(seconds * 1e3, 2), "request_id": identity,
                 },
             )  # fmt: skip
 
