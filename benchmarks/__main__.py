@@ -7,9 +7,15 @@ noisy, and this is a report, not a test.
 import argparse
 import time
 
-from benchmarks import kernels, peers, report, start, store
+from benchmarks import kernels, peers, report, service, start, store
 
-SECTIONS = {"kernels": kernels.run, "peers": peers.run, "start": start.run, "store": store.run}
+SECTIONS = {
+    "kernels": kernels.run,
+    "peers": peers.run,
+    "start": start.run,
+    "store": store.run,
+    "service": service.run,
+}
 
 
 def main() -> None:
