@@ -10,6 +10,7 @@ from app.api.calls import JSON, MSGPACK, Answer, Call
 from app.api.problems import Problem, undecodable
 from app.api.schemas import BinaryRankBody, RankBody
 from app.api.service import Service
+from app.errors import StoreError
 from app.impressions import Shown
 from app.ranker import Serving
 from app.slates import Ranking, Slate
@@ -51,7 +52,7 @@ async def rank(service: Service, call: Call) -> Answer:
     ranking = slates.rank(slate.documents, serving.weights, body.top_k, explore)
     placed = _placed(slate, ranking)
     if body.explain:
-        serving = await _explain(service, serving, slate, ranking, placed)
+        await _explain(service, serving, slate, ranking, placed)
     logged = body.log and await _remember(service, serving, request, slate, ranking)
     if body.log:
         service.telemetry.impression("remembered" if logged else "dropped")
@@ -103,7 +104,7 @@ def _placed(slate: Slate, ranking: Ranking) -> list[Placed]:
 
 async def _explain(
     service: Service, serving: Serving, slate: Slate, ranking: Ranking, placed: list[Placed]
-) -> Serving:
+) -> None:
     """Say what made each score; for SOLAR-II also how sure it is, from the state as committed."""
     spread: Any = None
     if serving.settings.algorithm == "solar-ii":
@@ -114,11 +115,13 @@ async def _explain(
     if spread is not None:
         for one, deviation in zip(placed, slates.deviations(rows, spread).tolist(), strict=True):
             one.stddev = deviation
-    return serving
 
 
 async def _spread(service: Service, serving: Serving) -> Any:
-    stored = await service.store.load(serving.name)
+    try:
+        stored = await service.store.load(serving.name)
+    except StoreError:  # the contributions do without
+        return None
     return stored.state.model.spread if stored.epoch == serving.epoch else None
 
 

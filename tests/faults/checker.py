@@ -134,14 +134,16 @@ async def check(
 
 
 async def learnt(url: str, model: str = MODEL, seconds: float = 60.0) -> None:
-    """Wait until all of the log is committed."""
-    store = Store.open(url)
+    """Wait until all of the log is committed; a learner may take its time, but not stand still."""
+    store, committed = Store.open(url), -1
 
-    async def caught_up() -> bool:
-        return (await store.position(model))[1] == await store.tail(model)
+    async def further() -> bool:
+        return (await store.position(model))[1] > committed
 
     try:
-        await until(caught_up, "all records are learnt", seconds)
+        while committed < await store.tail(model):
+            await until(further, f"more than {committed} records are learnt", seconds)
+            committed = (await store.position(model))[1]
     finally:
         await store.close()
 
