@@ -21,6 +21,7 @@ from app.fold import Fold, decoded, sound
 from app.genesis import genesis
 from app.store import codec
 from app.store.store import Entry, Position, Store
+from app.tasks import end
 
 log = logging.getLogger("solar.learner")
 
@@ -84,6 +85,7 @@ class Learner:
     async def _lead(self, fence: int, stop: asyncio.Event) -> None:
         """Learn while the lease is ours; it is kept in the background, whatever a fold takes."""
         keeping = asyncio.create_task(self._keep_lease(fence))
+        term = None
         try:
             term = await Term.begin(self._store, self.model, fence, self._pace, self._tell)
             while not stop.is_set():
@@ -91,9 +93,9 @@ class Learner:
                     keeping.result()  # raises what ended it
                 await term.round()
             await term.commit()
+            await term.arrived()
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            await end([keeping, *(term.on_its_way() if term else ())])
             await _quietly(self._store.release(self.model, fence))
 
     async def _keep_lease(self, fence: int) -> None:
@@ -123,6 +125,7 @@ class Term:
         self._bytes = 0  # read since the last version
         self._record_bytes = READ_BYTES  # of late, on average; the first reading is a small one
         self._time = 0  # when the last record was appended
+        self._commit: asyncio.Task[None] | None = None  # on its way
         self._took = 0.0
         self._committed = float("-inf")  # the first batch is committed at once
 
@@ -144,11 +147,14 @@ class Term:
 
     async def round(self) -> None:
         """Read what has come, fold some of it, commit when it is time."""
+        if self._commit is not None and self._commit.done():
+            await self.arrived()
         if not self._queue:
             self._queue = await self._store.read(
                 self._model, self._fold.seq, self._read_count(), self._patience()
             )
         if not self._queue:
+            await self.arrived()
             await self._check_place()
         waited_for = await self._fold_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
@@ -193,23 +199,46 @@ class Term:
         return chunk[: ends[0]] if ends else chunk
 
     async def commit(self, *, version: bool = False, again: bool = False) -> None:
-        """Commit what was folded (with `again` even if that is nothing new), maybe as a version."""
+        """Commit what was folded (with `again` even if that is nothing new), maybe as a version.
+
+        A plain commit is on its way when this returns, and folding goes on meanwhile; the next one
+        waits for it, as each builds on the one before.
+        """
+        await self.arrived()
         if not self._pending() and not again:
             return
-        started, state = monotonic(), self._fold.state()
+        state = self._fold.state()
         complaints = sound(state)
         if complaints:
             raise StoreError(f"at record {state.seq}: {'; '.join(complaints)}")
         drop, trim = await self._retention() if version else ([], 0)
-        await self._store.commit(
+        sending = self._store.commit(
             self._model, self._base, self._fence, state,
             version=version, drop=drop, trim=trim, again=again, time=self._time,
         )  # fmt: skip
-        self._bytes = 0 if version else self._bytes
+        self._commit = asyncio.create_task(self._send(sending, self._pending()))
+        self._committed = monotonic()
+        self._base = (self._base[0], state.seq, state.chain)
+        if version or again:
+            self._bytes = 0 if version else self._bytes
+            await self.arrived()
+
+    async def _send(self, sending: Awaitable[None], records: int) -> None:
+        started = monotonic()
+        await sending
         self._committed = monotonic()
         self._took = self._committed - started
-        self._tell(Committed(self._model, self._pending(), self._took))
-        self._base = (self._base[0], state.seq, state.chain)
+        self._tell(Committed(self._model, records, self._took))
+
+    async def arrived(self) -> None:
+        """Wait for the commit that is on its way; raises what became of it."""
+        if self._commit is not None:
+            sent, self._commit = self._commit, None
+            await sent
+
+    def on_its_way(self) -> list[asyncio.Task[None]]:
+        """The commit that nobody will wait for any more."""
+        return [] if self._commit is None else [self._commit]
 
     async def _retention(self) -> tuple[list[int], int]:
         """Which versions go when one more is kept, and how far the log may be trimmed."""

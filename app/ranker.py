@@ -14,6 +14,7 @@ from functools import cached_property
 from app.errors import BadBlob, NoSuchModel, SolarError, StoreError
 from app.events import Floats, Served, Settings
 from app.store.store import Store, Weights
+from app.tasks import end
 
 log = logging.getLogger("solar.ranker")
 
@@ -72,10 +73,7 @@ class Ranker:
 
     async def close(self) -> None:
         """Follow no more."""
-        tasks = [*self._following.values(), *([self._breathing] if self._breathing else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end([*self._following.values(), *([self._breathing] if self._breathing else [])])
 
     async def find(self, model: str) -> Serving:
         """What is served of a model; NoSuchModel, or StoreError if that cannot be known."""

@@ -1,0 +1,18 @@
+"""Ending tasks for good."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+
+async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks until they have ended.
+
+    Once is not always enough: `asyncio.wait_for`, which redis-py sends with, forgets a cancellation
+    that comes in the same moment as its result (Python below 3.12), and a task in a loop goes on.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.1)
