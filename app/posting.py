@@ -14,6 +14,8 @@ from app.store.store import Appended, Event, Impression, Store
 NEVER = b"never"
 #: So many rounds of other posts on the same request may come in between.
 ROUNDS = 100
+#: Bytes that the records of one post may take: each carries its documents and the clicks before.
+MOST_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,10 @@ def _build(
     Events that are `known` to be in the log will be answered as repeated: nothing builds on them.
     """
     so_far = {request: found.accumulated for request, found in recalled.items()}
-    built, known = [], set(known)
+    built, known, size = [], set(known), 0
     for event in events:
+        if size > MOST_BYTES:
+            raise ValueError("events: expected fewer at once, their records are too large")
         feedback, digest = event.feedback, event.digest()
         if not event.on_request:
             built.append(Event(feedback.event, digest, codec.dump_record(feedback)))
@@ -107,14 +111,14 @@ def _build(
             continue
         expected = so_far[feedback.query]
         record, after = on_request(feedback, SoFar.load(expected))
-        new = after.dump()
+        new, dumped = after.dump(), codec.dump_record(record)
+        size += len(new) + len(dumped)
         if feedback.event not in known:
             so_far[feedback.query] = new
             known.add(feedback.event)
         built.append(
             Event(
-                feedback.event, digest, codec.dump_record(record),
-                feedback.query, expected, new, event.shown,
+                feedback.event, digest, dumped, feedback.query, expected, new, event.shown,
             )
         )  # fmt: skip
     return built

@@ -77,7 +77,7 @@ class Environment:
     events: int = _knob(1000, _whole(1, 2000), "events in one post, at most")
     id_length: int = _knob(128, _whole(1, 1024), "characters of an id, at most")
     feature_bound: float = _knob(
-        1e4, _number(0.0), "the largest feature, up or down, of a model without normalization"
+        1e4, _number(0.0, 1e38), "the largest feature, up or down, of a model without normalization"
     )
     backlog: int = _knob(100_000, _whole(1), "records that may wait to be learnt, at most")
     source_share: float = _knob(1.0, _number(0.0, 1.0), "a source's share of a minute's feedback")

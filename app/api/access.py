@@ -39,7 +39,8 @@ def _read_key(text: str) -> Key:
         key = Key(name, frozenset(scopes.split("+")), bytes.fromhex(digest))
     except ValueError:
         raise SolarError("SOLAR_KEYS: expected name:scope+scope:hash for each key") from None
-    if not 1 <= len(name) <= 64 or not key.scopes <= set(SCOPES) or len(key.digest) != 32:
+    fit = 1 <= len(name) <= 64 and name.isprintable()
+    if not fit or not key.scopes <= set(SCOPES) or len(key.digest) != 32:
         raise SolarError(f"SOLAR_KEYS: expected a name, scopes of {', '.join(SCOPES)}, a SHA-256")
     return key
 

@@ -46,9 +46,9 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def refusal(problem: Problem) -> Answer:
-    """The answer that a problem is."""
-    return Answer(problem.status, problem.body(), MEDIA_TYPE, problem.headers)
+def refusal(problem: Problem, more: Mapping[str, Any] | None = None) -> Answer:
+    """The answer that a problem is, with more members (RFC 9457) if there are any."""
+    return Answer(problem.status, problem.body(more or {}), MEDIA_TYPE, problem.headers)
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
@@ -94,9 +94,12 @@ class Disconnected(Exception):
 
 async def respond(send: Send, answer: Answer, identity: str) -> None:
     """Send an answer whole; by its identity the log knows it."""
-    headers = [
+    about = [
         (b"content-type", answer.media_type.encode()),
         (b"content-length", b"%d" % len(answer.body)),
+    ]
+    headers = [
+        *(about if answer.status != 204 else ()),
         (b"x-request-id", identity.encode()),
         *((name.encode(), value.encode()) for name, value in answer.headers.items()),
     ]

@@ -126,14 +126,15 @@ class Front:
 
     def _with_origin(self, answer: Answer, headers: Mapping[bytes, bytes]) -> Answer:
         """Let browsers of the origins that are set read the answer; by default of none."""
-        origin = headers.get(b"origin", b"").decode("latin-1") if self._origins else ""
-        if origin not in self._origins:
+        if not self._origins:
             return answer
-        allowed = {
-            "access-control-allow-origin": origin,
-            "access-control-allow-headers": "authorization, content-type, prefer",
-            "vary": "origin",
-        }
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        allowed = {"vary": "origin"}
+        if origin in self._origins:
+            allowed |= {
+                "access-control-allow-origin": origin,
+                "access-control-allow-headers": "authorization, content-type, prefer",
+            }
         return Answer(answer.status, answer.body, answer.media_type, {**answer.headers, **allowed})
 
     def _note(self, route: str, method: str, answer: Answer, seconds: float, identity: str) -> None:

@@ -7,7 +7,7 @@ from uuid import uuid4
 import numpy as np
 from msgspec import UNSET, DecodeError
 
-from app.api import schemas
+from app.api import schemas, wire
 from app.api.calls import Answer, Call
 from app.api.problems import Problem, undecodable
 from app.api.service import Service, numbered
@@ -40,6 +40,7 @@ async def create(service: Service, call: Call) -> Answer:
     body = _decoded(schemas.decode_new_model, call)
     name = check_name(call.path["name"])
     features = numbered(body.features) if isinstance(body.features, int) else tuple(body.features)
+    wire.check_texts("features", features, service.settings)
     settings = Settings(
         features, body.algorithm, body.covariance, body.C, body.gamma, body.clicks,
         body.normalization,

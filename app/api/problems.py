@@ -1,6 +1,7 @@
 """What is said when something cannot be done: `application/problem+json`, small, no echo."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -45,11 +46,17 @@ class Problem(Exception):
         if status in (429, 503):
             self.headers.setdefault("retry-after", "1")
 
-    def body(self) -> bytes:
+    def body(self, more: Mapping[str, Any]) -> bytes:
         """As it is sent."""
         title = TITLES.get(self.status, "It cannot be done")
         return msgspec.json.encode(
-            {"type": "about:blank", "title": title, "status": self.status, "detail": self.detail}
+            {
+                "type": "about:blank",
+                "title": title,
+                "status": self.status,
+                "detail": self.detail,
+                **more,
+            }
         )
 
 
@@ -83,6 +90,6 @@ def undecodable(error: Exception) -> Problem:
     if "unknown field" in said:  # it would name it
         place = said.rpartition(" - at `")[2].rstrip("`") if " - at `" in said else "$"
         return Problem(422, f"{place}: expected only fields that there are")
-    if said.startswith("Invalid value"):
+    if said.startswith("Invalid"):  # value, enum value: it would repeat it
         said = "Expected one of the allowed values" + said[said.find(" - at ") :]
     return Problem(422, said)

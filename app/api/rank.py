@@ -48,6 +48,7 @@ async def rank(service: Service, call: Call) -> Answer:
     serving = await _serving(service, body)
     request = _request_id(service, body)
     slate = wire.slate(body, serving, service.settings)
+    serving = await service.made(serving)
     explore = service.random if body.explore else None
     ranking = slates.rank(slate.documents, serving.weights, body.top_k, explore)
     placed = _placed(slate, ranking)
@@ -79,7 +80,7 @@ async def _serving(service: Service, body: RankBody | BinaryRankBody) -> Serving
     if body.min_seq is not None and serving.version < body.min_seq:
         found = await service.ranker.reach(body.model, body.min_seq, service.settings.wait_seconds)
         if found is None:
-            raise Problem(503, f"min_seq: version {body.min_seq} is not served yet")
+            raise Problem(503, "min_seq: this version is not served yet")
         serving = found
     return serving
 

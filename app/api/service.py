@@ -65,7 +65,7 @@ class Service:
     random: np.random.Generator = field(default_factory=np.random.default_rng)
 
     async def serving(self, model: str) -> Serving:
-        """What is served of a model; `default` is made at its first use, if it may."""
+        """What is served of a model; of a `default` that is still to be made: epoch 0, no more."""
         found = self.ranker.serving.get(model)
         if found is not None:
             return found
@@ -74,8 +74,15 @@ class Service:
         except NoSuchModel:
             if model != DEFAULT or not self.settings.default_features:
                 raise
+        weights = np.zeros(len(features := default_features(self.settings)))
+        return Serving(DEFAULT, 0, 0, check(Settings(features)), weights, weights, 0.0)
+
+    async def made(self, serving: Serving) -> Serving:
+        """The same, once it is needed: `default` is made at its first use that is not refused."""
+        if serving.epoch:
+            return serving
         await self._create_default()
-        return await self.ranker.look(model)
+        return await self.ranker.look(serving.name)
 
     async def _create_default(self) -> None:
         try:

@@ -86,7 +86,8 @@ def _raw_rows(features: bytes, count: int, serving: Serving) -> Floats:
             f"features: expected {4 * n * count} bytes, {count} rows of {n} float32, "
             f"got {len(features)}"
         )
-    return np.frombuffer(features, "<f4").reshape(count, n).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is refused, not warned of
+        return np.frombuffer(features, "<f4").reshape(count, n).astype(np.float64)
 
 
 def _named(at: int, row: list[float], names: Sequence[str]) -> dict[str, float]:

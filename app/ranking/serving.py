@@ -45,7 +45,7 @@ def sampled(scores: Floats, rng: np.random.Generator) -> Floats:
     """
     scores = _finite(scores)
     spread = scores.std()
-    if not spread > 0.0:
+    if not spread > 0.0 or scores.min() == scores.max():  # std of equal numbers may be 1e-17
         return scores
     noisy: Floats = scores / spread + rng.gumbel(size=len(scores))
     return noisy

@@ -54,7 +54,11 @@ def serving(
     """A service on a free port with an embedded store, ready to answer."""
     with contextlib.ExitStack() as stack:
         if data is None:
-            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-")))
+            data = Path(
+                stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="solar-test-", ignore_cleanup_errors=True)
+                )
+            )
         log = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-log-"))) / "log"
         command = [sys.executable, "-m", "app", "serve", "--port", "0", *flags]
         environ = {**_environ(), "SOLAR_DATA_DIR": str(data), **(environ or {})}

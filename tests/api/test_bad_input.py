@@ -1,0 +1,1214 @@
+"""Every line of "bad input → answer", over real HTTP: refused, briefly, at once, and not kept."""
+
+import gzip
+import json
+import os
+import random
+import re
+import select
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import count, pairwise
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import redis
+
+from app.store import embedded
+from tests.api.services import Running, serving
+from tests.servers import PATIENCE, until
+
+JSON, MSGPACK = "application/json", "application/msgpack"
+PROBLEM = "application/problem+json"
+#: Stands in every request: in its address, in a header, in its body. No answer, no log has it.
+MARKER = "qzMARKERzq"
+LARGEST_ANSWER = 2000  # bytes
+AT_ONCE = 0.05  # seconds
+TRIES = 10  # the machine is busy: one of so many has to be that fast
+BODY_BYTES, PAIRS = 2_000_000, 20_000  # limits of the services under test
+HURRY = 2.5  # seconds within which the hurried service, which waits 0.3 s, gives up on a body
+HUGE, LONG = "9" * 5000, "x" * 129
+
+
+in_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+
+
+# ---- a bare connection ----
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Wire:
+    """A connection that sends whatever it is told, and reads answers."""
+
+    def __init__(self, url: str) -> None:
+        host, port = url.removeprefix("http://").split(":")
+        self._socket = socket.create_connection((host, int(port)), PATIENCE)
+        self._unread = b""
+
+    def __enter__(self) -> "Wire":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # an answer may come sooner
+            self._socket.sendall(data)
+
+    def readable(self, seconds: float) -> bool:
+        """Whether something came within so many seconds."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def cut(self) -> None:
+        """Nothing more comes from here."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def closed(self) -> bool:
+        """Wait until the other side has closed, without a further word."""
+        return not self._unread and not self._receive()
+
+    def reply(self) -> Reply:
+        head = self._until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in head[1:])
+        body = self._exactly(int(headers.get("content-length", 0)))
+        return Reply(int(head[0].split()[1]), headers, body)
+
+    def _until(self, end: bytes) -> bytes:
+        while end not in self._unread:
+            self._more()
+        found, _, self._unread = self._unread.partition(end)
+        return found
+
+    def _exactly(self, count: int) -> bytes:
+        while len(self._unread) < count:
+            self._more()
+        found, self._unread = self._unread[:count], self._unread[count:]
+        return found
+
+    def _more(self) -> None:
+        received = self._receive()
+        assert received, "the connection was closed before there was an answer"
+        self._unread += received
+
+    def _receive(self) -> bytes:
+        try:
+            return self._socket.recv(1 << 16)
+        except ConnectionResetError:  # it closed while we were still sending
+            return b""
+
+
+def head(method: str, path: str, *lines: str) -> bytes:
+    told = (f"{method} {path}?m={MARKER} HTTP/1.1", "Host: solar", f"X-Marker: {MARKER}", *lines)
+    return "\r\n".join([*told, "", ""]).encode()
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request, and the status that it deserves."""
+
+    says: str
+    status: int
+    body: bytes | str | dict[str, Any]
+    path: str = "/rank"
+    media_type: str = JSON
+    method: str = "POST"
+    headers: tuple[str, ...] = ()
+
+    def encoded(self) -> bytes:
+        match self.body:
+            case bytes():
+                return self.body
+            case str():
+                return self.body.encode()
+            case _:
+                return json.dumps(self.body).encode()
+
+    def sent(self) -> bytes:
+        body = self.encoded()
+        kind = [f"Content-Type: {self.media_type}"] if self.media_type else []
+        lines = (*kind, f"Content-Length: {len(body)}", *self.headers)
+        return head(self.method, self.path, *lines) + body
+
+
+# ---- the service, and what must not happen in it ----
+
+
+def worker(running: Running) -> int:
+    """The process that serves."""
+    parent = running.process.pid
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    commands = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    return next(int(child) for child, command in commands.items() if b"app.worker" in command)
+
+
+def resident(process: int) -> int:
+    """Bytes of memory that a process has."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak(process: int) -> int:
+    """Bytes of memory that a process has ever had."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+@dataclass
+class World:
+    """A service with a model `books` of two features, and a look behind its back."""
+
+    running: Running
+    store: Any
+
+    def ask(self, ask: Ask) -> Reply:
+        with Wire(self.running.url) as wire:
+            wire.send(ask.sent())
+            return wire.reply()
+
+    def post(self, path: str, body: Any, *headers: str) -> Reply:
+        return self.ask(Ask("", 0, body, path, headers=headers))
+
+    def model(self, name: str = "books") -> Any:
+        return self.ask(Ask("", 200, b"", f"/models/{name}", method="GET")).json()
+
+    def ranked(self, count: int = 4, model: str = "books") -> tuple[str, list[str]]:
+        """An answer that is remembered: its id, and its documents in the order shown."""
+        documents = [{"id": f"d{at}", "features": [0, at % 5]} for at in range(count)]
+        answer = self.post("/rank", {"model": model, "documents": documents}).json()
+        assert answer["logged"]
+        return answer["request_id"], [one["id"] for one in answer["documents"]]
+
+    def kept(self) -> dict[str, bytes]:
+        """All that is stored, but for the learner's lease."""
+        names = [name.decode() for name in self.store.keys("*")]
+        names = sorted(name for name in names if not name.endswith((":lease", ":fence")))
+        return {name: self.store.dump(name) for name in names}
+
+    def tail(self, model: str = "books") -> int:
+        return int(self.store.get(f"solar:{{{model}}}:seq"))
+
+    def settled(self) -> bool:
+        """Whether all that was posted is learnt."""
+        return all(
+            int(self.store.hget(name.replace(b":seq", b":state"), "seq"))
+            == int(self.store.get(name))
+            for name in self.store.keys("*:seq")
+        )
+
+    def spent(self) -> float:
+        """Seconds that the worker was at work, as the machine may be busy with others."""
+        try:
+            own = Path(f"/proc/{worker(self.running)}/schedstat").read_text()
+        except FileNotFoundError:
+            return time.perf_counter()
+        return int(own.split()[0]) / 1e9
+
+    def refuses(self, ask: Ask) -> Reply:
+        """Refused as it should be: see the title of this file."""
+        until(self.settled)
+        before, seconds = self.kept(), []
+        for _ in range(TRIES):
+            with Wire(self.running.url) as wire:
+                start = self.spent()
+                wire.send(ask.sent())
+                reply = wire.reply()
+                seconds.append(self.spent() - start)
+            check_refusal(reply, ask.status)
+            if min(seconds) <= AT_ONCE:
+                break
+        assert MARKER not in self.running.logged()
+        assert self.kept() == before
+        assert min(seconds) <= AT_ONCE
+        return reply
+
+
+def check_refusal(reply: Reply, status: int) -> None:
+    assert (reply.status, reply.headers["content-type"]) == (status, PROBLEM), reply
+    assert len(reply.body) <= LARGEST_ANSWER
+    assert MARKER not in str(reply.headers) + reply.body.decode()
+    said = reply.json()
+    assert said["status"] == status
+    assert said["title"]
+    assert said["detail"]
+
+
+BOOKS = {"features": ["bm25", "price"], "gamma": 1000.0}
+
+
+def _world(environ: Mapping[str, str]) -> Iterator[World]:
+    with serving(environ=environ) as running:
+        url = embedded.find(running.data)
+        assert url is not None
+        with redis.Redis.from_url(url) as store:
+            world = World(running, store)
+            for name in ("books", "films"):
+                made = world.ask(Ask("", 201, BOOKS, f"/models/{name}", method="PUT"))
+                assert made.status == 201
+            until(world.settled)
+            yield world
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    yield from _world(
+        {
+            "SOLAR_BODY_BYTES": str(BODY_BYTES),
+            "SOLAR_PAIRS": str(PAIRS),
+            "SOLAR_WAIT_SECONDS": "0.03",
+            "SOLAR_DEFAULT_FEATURES": "2",
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def hurried() -> Iterator[World]:
+    """A service that soon loses its patience."""
+    yield from _world(
+        {
+            "SOLAR_BODY_SECONDS": "0.3",
+            "SOLAR_IMPRESSION_SECONDS": "5",
+            "SOLAR_SOURCE_SHARE": "0.5",
+        }
+    )
+
+
+# ---- bodies ----
+
+
+def rank(features: str = "[1, 2]", more: str = "") -> str:
+    """The text of a body for /rank, fine as it is."""
+    return (
+        f'{{"model": "books", "query_id": "{MARKER}", '
+        f'"documents": [{{"id": "{MARKER}", "features": {features}}}]{more}}}'
+    )
+
+
+def documents(*ids: str, **more: Any) -> dict[str, Any]:
+    listed = [{"id": name, "features": [1, 2]} for name in ids]
+    return {"model": "books", "query_id": MARKER, "documents": listed, **more}
+
+
+def columns(ids: Sequence[str], features: Any, **more: Any) -> dict[str, Any]:
+    return {"model": "books", "query_id": MARKER, "ids": ids, "features": features, **more}
+
+
+def binary(ids: Sequence[str], features: Any, **more: Any) -> bytes:
+    return msgspec.msgpack.encode(columns(ids, features, **more))
+
+
+def float32(*values: float) -> bytes:
+    return np.array(values, "<f4").tobytes()
+
+
+numbers = count()
+
+
+def new_event() -> str:
+    """An id of its own for each event: one that slips through must not hide the next."""
+    return f"{MARKER}{next(numbers)}"
+
+
+def event(**fields: Any) -> dict[str, Any]:
+    """An event with two documents of its own, fine as it is."""
+    fine = {
+        "event_id": new_event(),
+        "model": "books",
+        "type": "triplets",
+        "documents": [{"id": MARKER, "features": [1, 2]}, {"id": "b", "features": {"price": 3}}],
+        "triplets": [[MARKER, "b"]],
+    }
+    return {name: value for name, value in {**fine, **fields}.items() if value is not ...}
+
+
+def labels(**labels: Any) -> dict[str, Any]:
+    return event(type="labels", triplets=..., labels=labels)
+
+
+def clicks(request_id: str, *clicked: str, **more: Any) -> dict[str, Any]:
+    shared = {"event_id": new_event(), "type": "clicks"}
+    return {**shared, "request_id": request_id, "clicked": clicked, **more}
+
+
+def request_id(model: str, seconds: float) -> str:
+    """As we would have made it then."""
+    moment = f"{int(seconds * 1000):012x}"
+    return f"{model}.{moment[:8]}-{moment[8:]}-7000-8000-000000000000"
+
+
+# ---- what each deserves ----
+
+FINE = rank()
+DEEP = 100_000
+NUMBERS = {
+    "text": f'"{MARKER}"',
+    "a number as text": '"1"',
+    "true": "true",
+    "null": "null",
+    "a list": "[1]",
+    "an object": f'{{"{MARKER}": 1}}',
+    "1e400": "1e400",
+    "-1e400": "-1e400",
+    "an integer of 5000 digits": HUGE,
+    "an integer of 400 digits": HUGE[:400],
+}
+
+
+def unreadable(fine: str) -> dict[str, bytes]:
+    """Ways in which a body with the marker in it cannot be read."""
+    text, marker = fine.encode(), MARKER.encode()
+    return {
+        "empty": b"",
+        "blank": b"  \n",
+        "truncated": text[:-1],
+        "truncated in a word": text[: text.index(marker) + 4],
+        "followed by something": text + marker,
+        "followed by another": text + text,
+        "bad UTF-8": text.replace(marker, marker + b"\xff"),
+        "a surrogate in UTF-8": text.replace(marker, marker + b"\xed\xa0\x80"),
+        "with a BOM": b"\xef\xbb\xbf" + text,
+        "UTF-16": fine.encode("utf-16"),
+        "UTF-16 without a BOM": fine.encode("utf-16-le"),
+        "UTF-32": fine.encode("utf-32"),
+        "a lone high surrogate": text.replace(marker, marker + b"\\ud800"),
+        "a lone low surrogate": text.replace(marker, marker + b"\\udc00"),
+        "a surrogate and a letter": text.replace(marker, marker + b"\\ud800\\u0041"),
+        "a raw control character": text.replace(marker, marker + b"\n"),
+        "single quotes": text.replace(b'"', b"'"),
+        "a comma at the end": text[:-1] + b",}",
+        "NaN": b"NaN",
+        "YAML": b"model: " + marker,
+    }
+
+
+TRANSPORT = [
+    *(Ask(f"a body that is {how}", 400, body) for how, body in unreadable(FINE).items()),
+    *(Ask(f"an event that is {how}", 400, body, "/feedback")
+      for how, body in unreadable(json.dumps(event())).items()),
+    *(Ask(f"a model that is {how}", 400, body, "/models/new", method="PUT")
+      for how, body in unreadable(f'{{"features": ["{MARKER}"]}}').items()),
+    *(Ask(f"a body with {number}", 400, rank(f"[1, {number}]"))
+      for number in ("NaN", "Infinity", "-Infinity", "01", "1.", ".5", "+1", "0x1", "1_0")),
+    Ask("bad UTF-8 in a name", 400, b'{"\xff' + MARKER.encode() + b'": 1}'),
+    Ask("a surrogate in a name", 400, rank(f'{{"{MARKER}\\ud800": 1}}')),
+    Ask("msgpack as JSON", 400, binary([MARKER], float32(1, 2))),
+    Ask("gzip", 415, gzip.compress(FINE.encode()), headers=("Content-Encoding: gzip",)),
+    Ask("a gzip bomb", 415, gzip.compress(bytes(10**8)), headers=("Content-Encoding: gzip",)),
+    Ask("brotli", 415, FINE, headers=("Content-Encoding: br",)),
+    Ask("a body over the limit", 413, FINE + " " * BODY_BYTES),
+    Ask("no content type", 415, FINE, media_type=""),
+    Ask("plain text", 415, FINE, media_type="text/plain"),
+    Ask("a form", 415, FINE, media_type="application/x-www-form-urlencoded"),
+    Ask("an unknown content type", 415, FINE, media_type=f"application/{MARKER}"),
+    Ask("msgpack as feedback", 415, msgspec.msgpack.encode(event()), "/feedback", MSGPACK),
+    Ask("a form as feedback", 415, event(), "/feedback", "multipart/form-data"),
+    Ask("text as a model", 415, BOOKS, "/models/new", "text/plain", "PUT"),
+    Ask("text as a rollback", 415, {"version": 0}, "/models/books/rollback", "text/plain"),
+    Ask("an unknown path", 404, FINE, f"/{MARKER}"),
+    Ask("a path below one", 404, FINE, f"/rank/{MARKER}"),
+    Ask("a path with a slash too many", 404, FINE, "/rank/"),
+    Ask("a path of two models", 404, FINE, f"/models/books/versions/{MARKER}"),
+    Ask("a path of other letters", 404, FINE, f"/%ff%00%0a{MARKER}"),
+    Ask("GET of /rank", 405, b"", method="GET"),
+    Ask("PUT of /feedback", 405, event(), "/feedback", method="PUT"),
+    Ask("POST of a model", 405, BOOKS, "/models/books", method="POST"),
+    Ask("POST of /metrics", 405, b"", "/metrics"),
+    Ask("TRACE", 405, b"", method="TRACE"),
+]  # fmt: skip
+
+SHAPES = [
+    *(Ask(f"{what} as a feature", 422, rank(f"[1, {number}]")) for what, number in NUMBERS.items()),
+    *(Ask(f"{what} as a named feature", 422, rank(f'{{"price": {number}}}'))
+      for what, number in NUMBERS.items()),
+    *(Ask(f"{what} as top_k", 422, rank(more=f', "top_k": {number}'))
+      for what, number in NUMBERS.items() if what not in {"null", "an integer of 400 digits"}),
+    *(Ask(f"{what} as min_seq", 422, rank(more=f', "min_seq": {number}'))
+      for what, number in NUMBERS.items() if what not in {"null", "an integer of 400 digits"}),
+    *(Ask(f"{what} as a label", 422, json.dumps(labels(b=77)).replace("77", number), "/feedback")
+      for what, number in NUMBERS.items()),
+    *(Ask(f"{what} as a weight", 422, json.dumps(event(triplets=[[MARKER, "b", 77]]))
+          .replace("77", number), "/feedback") for what, number in NUMBERS.items()),
+    *(Ask(f"{what} as gamma", 422, json.dumps({**BOOKS, "gamma": 77}).replace("77", number),
+          "/models/new", method="PUT") for what, number in NUMBERS.items()),
+    *(Ask(f"{what} as a new gamma", 422, f'{{"gamma": {number}}}', "/models/books",
+          method="PATCH") for what, number in NUMBERS.items()),
+    *(Ask(f"{what} as a version", 422, f'{{"version": {number}}}', "/models/books/rollback")
+      for what, number in NUMBERS.items() if what != "an integer of 400 digits"),
+    *(Ask(f"{what} as a body for {path}", 422, body, path, method=method)
+      for what, body in {"an array": f'["{MARKER}"]', "a text": f'"{MARKER}"', "null": "null",
+                         "a number": "1", "true": "true"}.items()
+      for method, path in (("POST", "/rank"), ("POST", "/feedback"), ("PUT", "/models/new"),
+                           ("PATCH", "/models/books"), ("POST", "/models/books/rollback"))),
+    Ask("nothing to rank", 422, {"model": "books"}),
+    *(Ask(f"an empty object for {path}", 422, {}, path, method=method)
+      for method, path in (("POST", "/feedback"), ("PUT", "/models/new"),
+                           ("PATCH", "/models/books"), ("POST", "/models/books/rollback"))),
+    Ask("an unknown field of /rank", 422, documents("a", **{MARKER: 1})),
+    Ask("an unknown field of a document", 422, rank().replace('"features"', f'"{MARKER}"')),
+    Ask("an unknown field more of a document", 422, rank(f'[1, 2], "{MARKER}": 1')),
+    Ask("an unknown field of an event", 422, event(**{MARKER: 1}), "/feedback"),
+    Ask("an unknown field beside events", 422, {"events": [event()], MARKER: 1}, "/feedback"),
+    Ask("an unknown field of a model", 422, {**BOOKS, MARKER: 1}, "/models/new", method="PUT"),
+    Ask("an unknown field of a tuning", 422, {"gamma": 1, MARKER: 1}, "/models/books",
+        method="PATCH"),
+    Ask("an unknown field of a rollback", 422, {"version": 0, MARKER: 1},
+        "/models/books/rollback"),
+    Ask("null for a text", 422, documents("a", query_id=None)),
+    Ask("null for the model", 422, documents("a", model=None)),
+    Ask("1 for true", 422, documents("a", log=1)),
+    Ask("text for true", 422, documents("a", explain="true")),
+    Ask("1.0 for a whole number", 422, documents("a", top_k=1.0)),
+    Ask("top_k of 0", 422, documents("a", top_k=0)),
+    Ask("min_seq below 0", 422, documents("a", min_seq=-1)),
+    Ask("20,000 wrong documents", 422,
+        documents() | {"documents": [{"id": 1}] * 20_000}),
+    Ask("20,000 wrong features", 422, documents() | {
+        "documents": [{"id": MARKER, "features": ["1"] * 20_000}]}),
+    Ask("arrays in arrays", 422, "[" * DEEP),
+    Ask("objects in objects", 422, f'{{"{MARKER}":' * DEEP),
+    Ask("arrays in arrays as a feature", 422, rank("[" * DEEP + "]" * DEEP)),
+    Ask("arrays in arrays as an unknown field", 422, rank(more=f', "{MARKER}": ' + "[" * DEEP)),
+    Ask("arrays in arrays as feedback", 422, "[" * DEEP, "/feedback"),
+    Ask("objects in objects as feedback", 400, f'{{"{MARKER}":' * DEEP, "/feedback"),
+    Ask("events in events", 400, '{"events":[' * (DEEP // 2), "/feedback"),
+    Ask("arrays in arrays as events", 400, f'{{"events":[{"[" * DEEP}{"]" * DEEP}]}}', "/feedback"),
+    Ask("arrays in arrays as a model", 422, "[" * DEEP, "/models/new", method="PUT"),
+    Ask("arrays in arrays as names", 422, f'{{"features": {"[" * DEEP}', "/models/new",
+        method="PUT"),
+]  # fmt: skip
+
+MANY = [f"d{at}" for at in range(1001)]
+IDS = {
+    "empty": "",
+    "too long": LONG,
+    "with a NUL": f"{MARKER}\0",
+    "with a new line": f"{MARKER}\n",
+    "with a DEL": f"{MARKER}\x7f",
+    "with a C1 control character": f"{MARKER}\x85",
+}
+RANK = [
+    Ask("too few features", 422, rank("[1]")),
+    Ask("too many features", 422, rank("[1, 2, 3]")),
+    Ask("no features", 422, rank("[]")),
+    Ask("ragged rows", 422, columns(["a", MARKER], [[1, 2], [1]])),
+    Ask("ragged rows of the right sum", 422, columns(["a", MARKER], [[1, 2, 3], [1]])),
+    Ask("more ids than rows", 422, columns(["a", MARKER], [[1, 2]])),
+    Ask("more rows than ids", 422, columns([MARKER], [[1, 2], [1, 2]])),
+    Ask("ids alone", 422, {"model": "books", "ids": [MARKER]}),
+    Ask("features alone", 422, {"model": "books", "features": [[1, 2]]}),
+    Ask("documents and columns", 422, documents("a", ids=[MARKER], features=[[1, 2]])),
+    Ask("a list too short among objects", 422, {
+        "model": "books", "documents": [{"id": MARKER, "features": {"price": 1}},
+                                        {"id": "b", "features": [1]}]}),
+    Ask("no documents", 422, documents()),
+    Ask("no columns", 422, columns([], [])),
+    Ask("1001 documents", 422, documents(*MANY)),
+    Ask("1001 rows", 422, columns(MANY, [[1, 2]] * 1001)),
+    Ask("an id twice", 422, documents(MARKER, "b", MARKER)),
+    Ask("an id twice in columns", 422, columns([MARKER, MARKER], [[1, 2]] * 2)),
+    *(Ask(f"a document's id that is {how}", 422, documents("a", name))
+      for how, name in IDS.items()),
+    *(Ask(f"a column's id that is {how}", 422, columns([name], [[1, 2]]))
+      for how, name in IDS.items()),
+    *(Ask(f"a request_id that is {how}", 422, documents("a", request_id=name))
+      for how, name in IDS.items()),
+    *(Ask(f"a query_id that is {how}", 422, documents("a", query_id=name))
+      for how, name in IDS.items() if name),
+    Ask("a feature over the bound", 422, rank("[1, 10001]")),
+    Ask("a feature below the bound", 422, rank("[-10001, 1]")),
+    Ask("a feature over the bound that rounding would save", 422, rank("[1, 10000.0001]")),
+    Ask("a named feature over the bound", 422, rank('{"price": 1e30}')),
+    Ask("a feature that the model does not know", 422, rank(f'{{"{MARKER}": 1}}')),
+    Ask("an unknown model", 404, documents("a", model=MARKER)),
+    Ask("an unknown model and nothing to rank", 404, documents(model=MARKER)),
+    *(Ask(f"a model called {name!r}", 422, documents("a", model=name))
+      for name in ("", "a.b", "{a}", f"{MARKER} b", "a" * 65, "ä")),
+    Ask("no msgpack", 400, b"", media_type=MSGPACK),
+    Ask("msgpack cut off", 400, binary([MARKER], float32(1, 2))[:-1], media_type=MSGPACK),
+    Ask("msgpack and more", 400, binary([MARKER], float32(1, 2)) + b"1", media_type=MSGPACK),
+    Ask("JSON as msgpack", 422, FINE, media_type=MSGPACK),
+    Ask("msgpack with bad UTF-8", 400, binary([MARKER], b"").replace(b"qz", b"\xff\xff"),
+        media_type=MSGPACK),
+    Ask("msgpack with a number for a name", 422, b"\x81\x01\x01", media_type=MSGPACK),
+    Ask("msgpack in msgpack", 422, b"\x91" * DEEP, media_type=MSGPACK),
+    Ask("msgpack maps in maps", 422, b"\x81\xa1a" * DEEP, media_type=MSGPACK),
+    Ask("an array of four billion", 422, b"\xdd\xff\xff\xff\xff", media_type=MSGPACK),
+    Ask("ids of four billion", 400, b"\x82\xa3ids\xdd\xff\xff\xff\xff", media_type=MSGPACK),
+    Ask("rows in msgpack", 422, binary([MARKER], [[1.0, 2.0]]), media_type=MSGPACK),
+    Ask("no rows in msgpack", 422, binary([MARKER], b""), media_type=MSGPACK),
+    Ask("a row too short", 422, binary([MARKER], float32(1)), media_type=MSGPACK),
+    Ask("a row too many", 422, binary([MARKER], float32(1, 2, 3, 4)), media_type=MSGPACK),
+    Ask("seven bytes", 422, binary([MARKER], bytes(7)), media_type=MSGPACK),
+    Ask("doubles", 422, binary([MARKER], np.ones(2).tobytes()), media_type=MSGPACK),
+    Ask("no documents in msgpack", 422, binary([], b""), media_type=MSGPACK),
+    Ask("1001 documents in msgpack", 422, binary(MANY, bytes(8008)), media_type=MSGPACK),
+    Ask("an id twice in msgpack", 422, binary([MARKER] * 2, bytes(16)), media_type=MSGPACK),
+    Ask("a control character in msgpack", 422, binary([f"{MARKER}\0"], bytes(8)),
+        media_type=MSGPACK),
+    *(Ask(f"{value} in float32", 422, binary([MARKER], float32(1, value)), media_type=MSGPACK)
+      for value in (np.nan, np.inf, -np.inf, 1e5, -1e38)),
+    Ask("a signalling NaN in float32", 422, binary([MARKER], b"\x01\x00\x80\x7f" * 2),
+        media_type=MSGPACK),
+]  # fmt: skip
+
+OURS = request_id("books", time.time())
+LONG_AGO = request_id("books", time.time() - 1e6)
+FEEDBACK = [
+    Ask("an unknown request", 404, clicks(MARKER, model="books"), "/feedback"),
+    Ask("a request that nobody made", 404, clicks(OURS), "/feedback"),
+    Ask("a request of long ago", 410, clicks(LONG_AGO), "/feedback"),
+    Ask("labels for an unknown request", 404,
+        event(type="labels", request_id=MARKER, documents=..., triplets=..., labels={}),
+        "/feedback"),
+    Ask("an unknown model's event", 404, event(model=MARKER), "/feedback"),
+    Ask("an unknown model's request", 404, clicks(request_id(MARKER, time.time())), "/feedback"),
+    Ask("a request of another model", 422, clicks(OURS, model="films"), "/feedback"),
+    Ask("events of two models", 422, {"events": [event(), event(event_id="f", model="films")]},
+        "/feedback"),
+    Ask("events of two models by their requests", 422,
+        {"events": [clicks(OURS), clicks(OURS.replace("books", "films"), event_id="f")]},
+        "/feedback"),
+    Ask("an unknown type", 422, event(type=MARKER), "/feedback"),
+    Ask("no type", 422, event(type=...), "/feedback"),
+    Ask("a number as a type", 422, event(type=1), "/feedback"),
+    Ask("no event_id", 422, event(event_id=...), "/feedback"),
+    *(Ask(f"an event_id that is {how}", 422, event(event_id=name), "/feedback")
+      for how, name in IDS.items()),
+    *(Ask(f"a source that is {how}", 422, event(source=name), "/feedback")
+      for how, name in IDS.items() if name),
+    *(Ask(f"an event's query_id that is {how}", 422, event(query_id=name), "/feedback")
+      for how, name in IDS.items() if name),
+    *(Ask(f"an event's document that is {how}", 422,
+          event(documents=[{"id": name, "features": [1, 2]}], triplets=[]), "/feedback")
+      for how, name in IDS.items()),
+    Ask("neither a request nor documents", 422, event(documents=...), "/feedback"),
+    Ask("a request and documents", 422, event(request_id=OURS), "/feedback"),
+    Ask("no documents in an event", 422, event(documents=[], triplets=[]), "/feedback"),
+    Ask("an event's document over the bound", 422,
+        event(documents=[{"id": MARKER, "features": [1, 1e5]}]), "/feedback"),
+    Ask("an event's document with too few features", 422,
+        event(documents=[{"id": MARKER, "features": [1]}]), "/feedback"),
+    Ask("a triplet of one", 422, event(triplets=[[MARKER]]), "/feedback"),
+    Ask("a triplet of four", 422, event(triplets=[[MARKER, "b", 1, 1]]), "/feedback"),
+    Ask("a triplet with itself", 422, event(triplets=[[MARKER, MARKER]]), "/feedback"),
+    Ask("a triplet with a stranger", 422, event(triplets=[[MARKER, "c"]]), "/feedback"),
+    *(Ask(f"a weight of {weight}", 422, event(triplets=[[MARKER, "b", weight]]), "/feedback")
+      for weight in (0, -1, 1e-13, 1e13)),
+    *(Ask(f"a label of {label}", 422, labels(b=label), "/feedback")
+      for label in (-0.1, 30.1, 1e300)),
+    Ask("a label for a stranger", 422, labels(c=1), "/feedback"),
+    Ask("too many triplets", 422, event(triplets=[["b", "c"]] * (PAIRS + 1)), "/feedback"),
+    Ask("too many pairs by labels", 422,
+        event(type="labels", triplets=..., labels={f"d{at}": at % 30 for at in range(1000)},
+              documents=[{"id": f"d{at}", "features": {}} for at in range(1000)]), "/feedback"),
+    Ask("no events", 422, {"events": []}, "/feedback"),
+    Ask("1001 events", 422, {"events": [event()] * 1001}, "/feedback"),
+    Ask("events that are none", 422, {"events": {MARKER: 1}}, "/feedback"),
+    Ask("1000 bad events", 422, {"events": [{MARKER: 1}] * 1000}, "/feedback"),
+    Ask("1000 numbers as events", 422, {"events": [1] * 1000}, "/feedback"),
+    Ask("events on unknown requests", 422,
+        {"events": [clicks(OURS, event_id=f"{MARKER}{at}") for at in range(1000)]}, "/feedback"),
+]  # fmt: skip
+
+
+def put(says: str, status: int, *, at: str = "new", **fields: Any) -> Ask:
+    return Ask(says, status, {**BOOKS, **fields}, f"/models/{at}", method="PUT")
+
+
+ADMIN = [
+    put("no features", 422, features=[]),
+    put("a feature without a name", 422, features=[""]),
+    put("a feature with a long name", 422, features=[LONG]),
+    put("a feature with a control character", 422, features=[f"{MARKER}\0"]),
+    put("a feature twice", 422, features=[MARKER, MARKER]),
+    put("a text as features", 422, features=MARKER),
+    put("numbers as features", 422, features=[1, 2]),
+    put("no count of features", 422, features=0),
+    put("2001 features with full covariance", 422, features=2001),
+    put("100,001 features", 422, features=100_001, algorithm="solar-i"),
+    put("an endless count of features", 422, features=10**30, algorithm="solar-i"),
+    put("true as a count", 422, features=True),
+    put("an unknown algorithm", 422, algorithm=MARKER),
+    put("an unknown covariance", 422, covariance=MARKER),
+    put("an unknown normalization", 422, normalization=MARKER),
+    put("an unknown reading of clicks", 422, clicks=MARKER),
+    *(put(f"{name} of {value}", 422, **dict[str, Any]({name: value}))
+      for name in ("C", "gamma") for value in (0, -1, 1e-13, 1e13)),
+    put("a model that is there with other features", 409, at="books", features=3),
+    put("a name with a dot", 422, at=f"{MARKER}.b"),
+    put("a name with a brace", 422, at=f"%7B{MARKER}%7D"),
+    put("a name with a NUL", 422, at=f"{MARKER}%00"),
+    put("a name with a new line", 422, at=f"{MARKER}%0a"),
+    put("a name that is no UTF-8", 422, at=f"{MARKER}%ff"),
+    put("a name too long", 422, at="a" * 65),
+    put("a name with a slash", 404, at=f"a%2f{MARKER}"),
+    put("no name", 404, at=""),
+    Ask("nothing to tune", 422, {}, "/models/books", method="PATCH"),
+    Ask("an unknown reading of clicks for a model", 422, {"clicks": MARKER}, "/models/books",
+        method="PATCH"),
+    Ask("a gamma that cannot be", 422, {"gamma": 1e13}, "/models/books", method="PATCH"),
+    Ask("tuning an unknown model", 404, {"gamma": 1}, f"/models/{MARKER}", method="PATCH"),
+    Ask("reading an unknown model", 404, b"", f"/models/{MARKER}", method="GET"),
+    Ask("reading a model that cannot be", 404, b"", f"/models/{MARKER}%0a", method="GET"),
+    Ask("deleting an unknown model", 404, b"", f"/models/{MARKER}", method="DELETE"),
+    Ask("deleting a model that cannot be", 404, b"", f"/models/%7B{MARKER}%7D", method="DELETE"),
+    Ask("versions of an unknown model", 404, b"", f"/models/{MARKER}/versions", method="GET"),
+    Ask("rolling back an unknown model", 404, {"version": 0}, f"/models/{MARKER}/rollback"),
+    Ask("rolling back to what is not kept", 404, {"version": 77}, "/models/books/rollback"),
+    Ask("rolling back to a large version", 404, {"version": 10**300}, "/models/books/rollback"),
+    Ask("rolling back below 0", 422, {"version": -1}, "/models/books/rollback"),
+    Ask("a model's body over the limit", 413, b" " * (BODY_BYTES + 1), "/models/new", method="PUT"),
+    Ask("feedback over the limit", 413, b" " * (BODY_BYTES + 1), "/feedback"),
+]  # fmt: skip
+
+
+def each(asks: list[Ask]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("ask", asks, ids=[ask.says for ask in asks])
+
+
+@each(TRANSPORT)
+def test_what_cannot_be_read_is_refused(world: World, ask: Ask) -> None:
+    world.refuses(ask)
+
+
+@each(SHAPES)
+def test_what_has_another_shape_is_refused(world: World, ask: Ask) -> None:
+    world.refuses(ask)
+
+
+@each(RANK)
+def test_what_cannot_be_ranked_is_refused(world: World, ask: Ask) -> None:
+    world.refuses(ask)
+
+
+@each(FEEDBACK)
+def test_what_cannot_be_learnt_is_refused(world: World, ask: Ask) -> None:
+    world.refuses(ask)
+
+
+@each(ADMIN)
+def test_what_no_model_can_be_is_refused(world: World, ask: Ask) -> None:
+    world.refuses(ask)
+
+
+# ---- transport: what a polite client cannot send ----
+
+
+def test_a_chunked_body_over_the_limit_is_refused_before_it_ends(world: World) -> None:
+    before, chunk = world.kept(), b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    with Wire(world.running.url) as wire:
+        wire.send(head("POST", "/rank", f"Content-Type: {JSON}", "Transfer-Encoding: chunked"))
+        for _ in range(BODY_BYTES // 0x10000 + 1):
+            wire.send(chunk)
+        check_refusal(wire.reply(), 413)
+        assert wire.closed()
+    assert world.kept() == before
+
+
+def test_a_body_that_only_says_it_is_too_large_is_not_waited_for(world: World) -> None:
+    with Wire(world.running.url) as wire:
+        length = f"Content-Length: {BODY_BYTES + 1}"
+        wire.send(head("POST", "/rank", f"Content-Type: {JSON}", length))
+        check_refusal(wire.reply(), 413)
+        assert wire.closed()
+
+
+def test_a_body_in_chunks_within_the_limit_is_read(world: World) -> None:
+    with Wire(world.running.url) as wire:
+        wire.send(head("POST", "/rank", f"Content-Type: {JSON}", "Transfer-Encoding: chunked"))
+        for byte in FINE.encode():
+            wire.send(b"1\r\n%c\r\n" % byte)
+        wire.send(b"0\r\n\r\n")
+        assert wire.reply().status == 200
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 1000", "Transfer-Encoding: chunked"])
+def test_a_body_that_does_not_come_is_not_waited_for(hurried: World, framing: str) -> None:
+    before, start = hurried.kept(), time.monotonic()
+    with Wire(hurried.running.url) as wire:
+        wire.send(head("POST", "/rank", f"Content-Type: {JSON}", framing))
+        wire.send(b"1\r\n{\r\n" if "chunked" in framing else b"{")
+        check_refusal(wire.reply(), 408)
+        assert wire.closed()
+    assert hurried.kept() == before
+    assert time.monotonic() - start < HURRY
+
+
+def test_a_body_that_trickles_in_is_not_waited_for(hurried: World) -> None:
+    with Wire(hurried.running.url) as wire:
+        wire.send(head("POST", "/rank", f"Content-Type: {JSON}", "Content-Length: 100000"))
+        start, answered = time.monotonic(), False
+        while not answered and time.monotonic() - start < HURRY:
+            wire.send(b" ")
+            answered = wire.readable(0.02)
+        assert answered
+        check_refusal(wire.reply(), 408)
+
+
+def test_a_connection_that_breaks_within_a_body_leaves_nothing(world: World) -> None:
+    before = world.kept()
+    with Wire(world.running.url) as wire:
+        wire.send(Ask("", 0, FINE).sent()[:-1])
+        wire.cut()
+        assert wire.closed()
+    assert world.kept() == before
+    assert world.post("/rank", FINE).status == 200
+
+
+NO_HTTP = {
+    "a word": f"{MARKER}\r\n\r\n".encode(),
+    "two lengths": head("POST", "/rank", "Content-Length: 1", "Content-Length: 2"),
+    "a length and chunks": head("POST", "/rank", "Content-Length: 1", "Transfer-Encoding: chunked"),
+    "a length below 0": head("POST", "/rank", "Content-Length: -1"),
+    "an endless length": head("POST", "/rank", f"Content-Length: {HUGE}"),
+    "a chunk without a size": head("POST", "/rank", "Transfer-Encoding: chunked") + b"zz\r\n",
+    "bytes in the path": b"GET /\xff\xfe HTTP/1.1\r\nHost: solar\r\n\r\n",
+    "a NUL in a header": head("GET", "/healthz", "X: a\0b"),
+}
+
+
+@pytest.mark.parametrize("sent", NO_HTTP.values(), ids=NO_HTTP)
+def test_what_is_no_http_is_refused(world: World, sent: bytes) -> None:
+    with Wire(world.running.url) as wire:
+        wire.send(sent)
+        reply = wire.reply()
+    assert reply.status == 400
+    assert len(reply.body) <= LARGEST_ANSWER
+    assert MARKER not in reply.body.decode() + world.running.logged()
+
+
+def test_after_a_refusal_the_connection_goes_on(world: World) -> None:
+    bad = [Ask("", 404, FINE, "/nowhere"), Ask("", 405, FINE, method="PUT"), Ask("", 422, "[]"),
+           Ask("", 415, FINE, headers=("Content-Encoding: gzip",)), Ask("", 400, "{")]  # fmt: skip
+    with Wire(world.running.url) as wire:
+        for ask in bad:
+            wire.send(ask.sent() + Ask("", 200, FINE).sent())
+            assert (wire.reply().status, wire.reply().status) == (ask.status, 200)
+
+
+# ---- what is fine, though it looks odd ----
+
+
+def test_of_a_key_that_comes_twice_the_last_one_counts(world: World) -> None:
+    twice = rank(more=f', "top_k": "{MARKER}"')[:-1] + ', "top_k": 1, "query_id": "last"}'
+    world.refuses(Ask("the first one is wrong", 422, twice))
+    fine = rank(more=', "top_k": 5')[:-1] + ', "top_k": 1, "query_id": "last"}'
+    assert world.post("/rank", fine).json()["query_id"] == "last"
+    feature = rank('{"price": 1, "price": 7}', ', "explain": true')
+    assert world.post("/rank", feature).status == 200
+
+
+def test_a_feature_at_the_bound_is_fine(world: World) -> None:
+    assert world.post("/rank", rank("[10000, -10000.0]")).status == 200
+
+
+@pytest.mark.parametrize("number", ["0." + HUGE, "1e-" + HUGE[:500], "-0.0", "1E+2", "5e-324"])
+def test_odd_numbers_are_numbers(world: World, number: str) -> None:
+    assert world.post("/rank", rank(f"[{number}, 1]")).status == 200
+
+
+def test_a_surrogate_pair_is_a_letter(world: World) -> None:
+    reply = world.post("/rank", rank().replace(MARKER, "\\ud83d\\ude00"))
+    assert reply.json()["documents"][0]["id"] == "\U0001f600"
+
+
+# ---- rank ----
+
+
+def test_a_refused_request_does_not_make_the_default_model(world: World) -> None:
+    world.refuses(Ask("too few features", 422, {"documents": [{"id": "a", "features": [1]}]}))
+    world.refuses(Ask("an unknown request", 404, clicks(MARKER), "/feedback"))
+
+
+@pytest.mark.parametrize("seq", [77, 10**30])
+def test_a_version_that_does_not_come_is_not_waited_for(world: World, seq: int) -> None:
+    before = world.kept()
+    reply = world.post("/rank", documents("a", min_seq=seq))
+    check_refusal(reply, 503)
+    assert reply.headers["retry-after"] == "1"
+    assert str(seq) not in reply.body.decode()
+    assert world.kept() == before
+
+
+@pytest.fixture(scope="module", params=[46, 136])
+def learnt(world: World, request: pytest.FixtureRequest) -> tuple[str, int]:
+    """A model whose weights are none of them round."""
+    n, rng = request.param, np.random.default_rng(3)
+    name = f"n{n}"
+    made = Ask("", 201, {"features": n}, f"/models/{name}", method="PUT")
+    assert world.ask(made).status == 201
+    rows = [{"id": f"d{at}", "features": rng.normal(size=n).tolist()} for at in range(9)]
+    told = event(model=name, documents=rows, triplets=[["d1", "d2"], ["d3", "d4"], ["d5", "d6"]])
+    assert world.post("/feedback", told, "Prefer: wait=20").status == 200
+    weights = world.model(name)["weights"].values()
+    assert 0.0 not in weights
+    assert len(set(weights)) == n
+    return name, n
+
+
+def shown(world: World, model: str, rows: Any, **more: Any) -> list[int]:
+    """The places from which documents were taken, best first."""
+    ids, packed = [str(at) for at in range(len(rows))], rows.astype("<f4").tobytes()
+    body = binary(ids, packed, **{"model": model, "log": False, **more})
+    reply = world.ask(Ask("", 200, body, media_type=MSGPACK))
+    return [int(one["id"]) for one in reply.json()["documents"]]
+
+
+SIZES = (2, 3, 5, 8, 17, 64, 599, 601, 1000)
+
+
+def test_equal_documents_keep_the_order_as_submitted(world: World, learnt: tuple[str, int]) -> None:
+    model, n = learnt
+    rng = np.random.default_rng(5)
+    for size in SIZES:
+        rows = np.tile(rng.normal(size=n), (size, 1))
+        assert shown(world, model, rows) == list(range(size))
+        assert shown(world, model, rows, top_k=2) == [0, 1]
+        assert shown(world, model, rows, explore=True) == list(range(size))
+
+
+def test_equal_documents_stay_together_wherever_they_stand(
+    world: World, learnt: tuple[str, int]
+) -> None:
+    model, n = learnt
+    rng = np.random.default_rng(7)
+    for size in SIZES:
+        kinds = rng.integers(0, 3, size=size)
+        rows = rng.normal(size=(3, n))[kinds]
+        order = shown(world, model, rows)
+        groups = [kinds[at] for at in order]
+        assert sum(a != b for a, b in pairwise(groups)) == len(set(kinds)) - 1
+        for kind in range(3):
+            together = [at for at in order if kinds[at] == kind]
+            assert together == sorted(together)
+
+
+def test_a_model_that_has_learnt_nothing_keeps_the_order_as_submitted(world: World) -> None:
+    rows = np.random.default_rng(9).normal(size=(1000, 2))
+    assert shown(world, "films", rows) == list(range(1000))
+    assert shown(world, "films", rows, top_k=7, explore=True) == list(range(7))
+
+
+# ---- feedback ----
+
+
+def accepted(seq: int) -> dict[str, Any]:
+    return {"accepted": 1, "duplicates": 0, "rejected": 0, "seq": seq, "errors": []}
+
+
+def repeated(seq: int) -> dict[str, Any]:
+    return {"accepted": 0, "duplicates": 1, "rejected": 0, "seq": seq, "errors": []}
+
+
+def told(reply: Reply) -> tuple[int, Any]:
+    return reply.status, reply.json()
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"type": "clicks", "clicked": ["d1", MARKER]},
+        {"type": "labels", "labels": {"d1": 1, MARKER: 1}},
+        {"type": "triplets", "triplets": [["d1", MARKER]]},
+        {"type": "triplets", "triplets": [[MARKER, "d1"]]},
+    ],
+)
+def test_a_document_that_was_not_shown_is_refused(world: World, what: dict[str, Any]) -> None:
+    answer, _ = world.ranked()
+    body = {"event_id": new_event(), "request_id": answer, **what}
+    world.refuses(Ask("", 422, body, "/feedback"))
+
+
+def test_more_clicks_than_documents_are_refused(world: World) -> None:
+    answer, _ = world.ranked()
+    world.refuses(Ask("", 422, clicks(answer, *["d1"] * 5), "/feedback"))
+
+
+def test_a_repeated_event_gets_the_same_answer(world: World) -> None:
+    answer, _ = world.ranked()
+    body, seq = clicks(answer, "d1", event_id="repeated"), world.tail() + 1
+    assert told(world.post("/feedback", body)) == (202, accepted(seq))
+    kept = world.store.xlen("solar:{books}:log")
+    for _ in range(3):
+        assert told(world.post("/feedback", body)) == (202, repeated(seq))
+    twice = world.post("/feedback", {"events": [body, body]})
+    assert twice.json() == {**repeated(seq), "duplicates": 2}
+    assert world.store.xlen("solar:{books}:log") == kept
+
+
+def test_an_event_twice_in_one_post_is_one_record(world: World) -> None:
+    body, seq = event(event_id="in one post"), world.tail() + 1
+    reply = world.post("/feedback", {"events": [body, body]})
+    assert told(reply) == (202, {**accepted(seq), "duplicates": 1})
+    assert world.tail() == seq
+
+
+def test_another_body_under_the_same_id_is_refused(world: World) -> None:
+    answer, _ = world.ranked()
+    assert world.post("/feedback", clicks(answer, "d1", event_id="mine")).status == 202
+    for other in (
+        clicks(answer, "d2", event_id="mine"),
+        clicks(answer, event_id="mine"),
+        clicks(answer, "d1", event_id="mine", source=MARKER),
+        event(event_id="mine"),
+    ):
+        world.refuses(Ask("", 422, other, "/feedback"))
+
+
+def test_an_event_sent_many_times_at_once_is_one_record(world: World) -> None:
+    answer, _ = world.ranked()
+    before, clients = world.tail(), 8
+    barrier = Barrier(clients)
+
+    def post(_: int) -> Any:
+        barrier.wait()
+        return world.post("/feedback", clicks(answer, "d2", event_id="at once")).json()
+
+    with ThreadPoolExecutor(clients) as pool:
+        answers = list(pool.map(post, range(clients)))
+    assert sum(one["accepted"] for one in answers) == 1
+    assert sum(one["duplicates"] for one in answers) == clients - 1
+    assert {one["seq"] for one in answers} == {before + 1}
+    assert world.tail() == before + 1
+
+
+def learn(world: World, body: Any) -> Any:
+    reply = world.post("/feedback", body, "Prefer: wait=20")
+    assert reply.status == 200
+    assert reply.json()["version"] >= reply.json()["seq"]
+    return world.model()
+
+
+def test_nothing_clicked_counts_but_gives_no_pairs(world: World) -> None:
+    answer, _ = world.ranked()
+    before = world.model()
+    after = learn(world, clicks(answer, event_id="nothing"))
+    assert after["feedback"] == before["feedback"] + 1
+    assert after["queries"] == before["queries"] + 1
+    assert after["pairs"] == before["pairs"]
+    assert after["weights"] == before["weights"]
+
+
+def test_more_clicks_later_add_their_pairs_and_count_once(world: World) -> None:
+    answer, ids = world.ranked()
+    before = world.model()
+    first = learn(world, clicks(answer, ids[1], event_id="first"))
+    assert sum(first["pairs"].values()) - sum(before["pairs"].values()) == 1
+    second = learn(world, clicks(answer, ids[3], event_id="second"))
+    assert sum(second["pairs"].values()) - sum(first["pairs"].values()) == 2
+    assert second["queries"] == before["queries"] + 1
+    assert second["feedback"] == before["feedback"] + 2
+
+
+def test_too_many_pairs_are_refused(world: World) -> None:
+    answer, ids = world.ranked(1000)
+    world.refuses(Ask("", 422, clicks(answer, *ids[500:]), "/feedback"))
+    about: dict[str, Any] = {"event_id": new_event(), "request_id": answer}
+    judged = {**about, "type": "labels", "labels": {name: int(name[1:]) % 30 for name in ids}}
+    world.refuses(Ask("", 422, judged, "/feedback"))
+    triplets = [[ids[0], name] for name in ids[1:]] * 21
+    preferred = {**about, "type": "triplets", "triplets": triplets}
+    world.refuses(Ask("", 422, preferred, "/feedback"))
+
+
+def test_many_events_with_too_many_pairs_are_refused_at_once(world: World) -> None:
+    answer, ids = world.ranked(1000)
+    many = [clicks(answer, *ids[500:], event_id=f"{MARKER}{at}") for at in range(20)]
+    world.refuses(Ask("", 422, {"events": many}, "/feedback"))
+
+
+def test_many_clicks_that_give_few_pairs_are_fine(world: World) -> None:
+    answer, ids = world.ranked(1000)
+    assert world.post("/feedback", clicks(answer, *ids, event_id="all of them")).status == 202
+
+
+def test_of_a_batch_only_the_good_events_are_stored(world: World) -> None:
+    answer, _ = world.ranked()
+    seq = world.tail()
+    batch = [
+        event(event_id="good 1"),
+        {MARKER: 1},
+        clicks(answer, MARKER, event_id="not shown"),
+        clicks(OURS, event_id="unknown"),
+        clicks(LONG_AGO, event_id="expired"),
+        clicks(answer, "d1", event_id="good 2"),
+        event(event_id="good 1", query_id="other"),
+        7,
+    ]
+    reply = world.post("/feedback", {"events": batch})
+    said = reply.json()
+    assert (reply.status, reply.headers["content-type"]) == (202, JSON)
+    assert (said["accepted"], said["duplicates"], said["rejected"]) == (2, 0, 6)
+    assert said["seq"] == seq + 2 == world.tail()
+    assert [(one["index"], one["status"]) for one in said["errors"]] == [
+        (1, 422), (2, 422), (3, 404), (4, 410), (6, 422), (7, 422),
+    ]  # fmt: skip
+    assert all(one["title"] for one in said["errors"])
+    assert MARKER not in reply.body.decode() + world.running.logged()
+    again = world.post("/feedback", {"events": batch}).json()
+    assert again == {**said, "accepted": 0, "duplicates": 2}
+
+
+def test_a_batch_without_one_good_event_says_what_is_wrong_with_each(world: World) -> None:
+    batch = [{}, clicks(OURS), clicks(LONG_AGO, event_id="f")]
+    reply = world.refuses(Ask("", 422, {"events": batch}, "/feedback"))
+    errors = [(one["index"], one["status"]) for one in reply.json()["errors"]]
+    assert errors == [(0, 422), (1, 404), (2, 410)]
+
+
+def test_an_answer_is_forgotten_after_its_time(hurried: World) -> None:
+    answer, _ = hurried.ranked()
+    assert hurried.post("/feedback", clicks(answer, "d1", event_id="in time")).status == 202
+    until(lambda: not hurried.store.keys(f"*:imp:*:{answer}"))
+    hurried.refuses(Ask("", 410, clicks(answer, "d2", event_id="late"), "/feedback"))
+    again = hurried.post("/feedback", clicks(answer, "d1", event_id="in time")).json()
+    assert (again["accepted"], again["duplicates"]) == (0, 1)
+
+
+def test_a_source_over_its_share_has_to_wait_while_others_go_on(hurried: World) -> None:
+    events = [event(event_id=f"e{at}", source=MARKER) for at in range(90)]
+    assert hurried.post("/feedback", {"events": events}).json()["accepted"] == 90
+    for at in range(90, 101):
+        over = event(event_id=f"e{at}", source=MARKER)
+        status = hurried.post("/feedback", over).status
+        if status != 202:
+            break
+    assert status == 429
+    reply = hurried.refuses(Ask("", 429, over, "/feedback"))
+    assert int(reply.headers["retry-after"]) > 0
+    others = event(event_id="other", source="others")
+    both = hurried.post("/feedback", {"events": [over, others]}).json()
+    assert (both["accepted"], both["rejected"]) == (1, 1)
+    assert [(one["index"], one["status"]) for one in both["errors"]] == [(0, 429)]
+
+
+@in_proc
+def test_a_small_post_does_not_become_a_large_one(world: World) -> None:
+    """Each record of a request carries the clicks before it: 200 times 1000 would be 160 MB."""
+    answer, ids = world.ranked(1000, "films")
+    process = worker(world.running)
+    before = peak(process)
+    events = [clicks(answer, *ids, event_id=f"many {at}") for at in range(200)]
+    start = time.monotonic()
+    reply = world.post("/feedback", {"events": events})
+    assert reply.status in {202, 422}
+    assert time.monotonic() - start < 5.0
+    assert peak(process) - before < 100_000_000
+    assert (world.store.memory_usage("solar:{films}:log") or 0) < 50_000_000
+
+
+# ---- anything else ----
+
+BODIES = 100_000
+WARM = 20_000
+GROWTH = 8_000_000  # bytes
+POOL, GROUP = 4, 50  # connections, and requests that go out on each before the first answer
+
+TARGETS = {
+    "/rank": [FINE, json.dumps(columns(["a", "b"], [[1, 2], [3.5, -4e-2]], top_k=1, explore=True)),
+              json.dumps(documents("a", "b", "c", explain=True, log=False, request_id="r"))],
+    "/feedback": [json.dumps(clicks(OURS, "a", "b")), json.dumps(event(source="s", query_id="q")),
+                  json.dumps(event(type="labels", triplets=..., labels={"b": 2.5, MARKER: 0})),
+                  json.dumps({"events": [clicks(OURS, event_id="g"), event()]})],
+    "/models/books": [json.dumps(BOOKS), json.dumps({"features": 3, "algorithm": "solar-i"})],
+    "/models/films": [json.dumps({"gamma": 1e3, "C": 1e-3, "clicks": "click-skip-previous"})],
+    "/models/books/rollback": ['{"version": 77}'],
+}  # fmt: skip
+METHODS = {"/models/books": "PUT", "/models/films": "PATCH"}
+TOKENS = [
+    b"NaN", b"-Infinity", b"1e400", b"null", b"true", b'"1"', b"[]", b"{}", b"[[", b"{" * 50,
+    b"\xff", b"\x00", b"\xef\xbb\xbf", b"\\ud800", b"\\u0000", b"9" * 400, b"-", b",", b":", b'"',
+    b"\xed\xa0\x80", b'"type": "clicks",', b'"events": [1],', b'"model": "nobody",', b"1e-400",
+]  # fmt: skip
+
+
+def mutated(rng: random.Random, body: bytes, other: bytes) -> bytes:
+    at, end = sorted((rng.randrange(len(body) + 1), rng.randrange(len(body) + 1)))
+    match rng.randrange(6):
+        case 0:
+            return body[:at]
+        case 1:
+            return body[:at] + rng.choice(TOKENS) + body[at:]
+        case 2:
+            return body[:at] + rng.choice(TOKENS) + body[end:]
+        case 3:
+            return body[:at] + rng.randbytes(rng.randrange(8)) + body[at + 1 :]
+        case 4:
+            return body[:at] + other[rng.randrange(len(other)) :]
+        case _:
+            return rng.randbytes(rng.randrange(60))
+
+
+def bad_requests(seed: int) -> Iterator[bytes]:
+    rng = random.Random(seed)  # noqa: S311  # the same ones every time
+    texts = {path: [body.encode() for body in bodies] for path, bodies in TARGETS.items()}
+    packed = [binary(["a", MARKER], float32(1, 2, 3, 4)), binary([MARKER], bytes(8), top_k=1)]
+    weighted = ["/rank"] * 4 + ["/feedback"] * 4 + list(texts)
+    everything = [body for bodies in texts.values() for body in bodies] + packed
+    while True:
+        path = rng.choice(weighted)
+        is_packed = path == "/rank" and rng.random() < 0.3
+        body = mutated(
+            rng, rng.choice(packed if is_packed else texts[path]), rng.choice(everything)
+        )
+        media_type = f"Content-Type: {MSGPACK if is_packed else JSON}"
+        length = f"Content-Length: {len(body)}"
+        yield head(METHODS.get(path, "POST"), path, media_type, length) + body
+
+
+def brief(reply: Reply) -> int:
+    """The status of an answer that says little."""
+    if reply.status >= 400:
+        assert len(reply.body) <= LARGEST_ANSWER
+        assert MARKER.encode() not in reply.body
+    return reply.status
+
+
+@in_proc
+def test_a_hundred_thousand_bad_bodies_are_all_answered_and_none_is_kept_in_memory(
+    world: World,
+) -> None:
+    process, requests, warm = worker(world.running), bad_requests(11), 0
+    counts: Counter[int] = Counter()
+    start = time.monotonic()
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(world.running.url)) for _ in range(POOL)]
+        for done in range(0, BODIES, POOL * GROUP):
+            warm = resident(process) if done == WARM else warm
+            for wire in wires:
+                wire.send(b"".join(next(requests) for _ in range(GROUP)))
+            counts.update(brief(wire.reply()) for wire in wires for _ in range(GROUP))
+    grown = resident(process) - warm
+    assert sum(counts.values()) == BODIES
+    assert set(counts) <= {200, 202, 400, 404, 409, 410, 422}
+    assert {400, 404, 409, 422} <= set(counts)
+    assert sum(count for status, count in counts.items() if status >= 400) > 0.9 * BODIES
+    assert grown < GROWTH
+    assert time.monotonic() - start < 60
+    assert worker(world.running) == process
+    assert MARKER not in world.running.logged()
+    assert "Traceback" not in world.running.logged()
+
+
+def test_the_log_has_nothing_but_its_own_lines(world: World) -> None:
+    for line in world.running.logged().splitlines():
+        assert json.loads(line)["message"]
