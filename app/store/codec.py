@@ -24,6 +24,7 @@ CHECKSUM = 4  # bytes; against damage, not against forgers: the chain is for tho
 _TYPES = {name: np.dtype(f"<{name}") for name in ("f4", "f8", "i8", "i4")}
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 _DECODER = msgspec.json.Decoder()
+_WORDS_ONLY = ("feedback", "shown", "so-far")  # kinds without numbers in their fields
 
 
 class Blob(NamedTuple):
@@ -38,10 +39,19 @@ def dump(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> bytes:
     """Fields and arrays (None is left out) as one blob."""
     parts = {name: np.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
     described = [[name, _NAMES[a.dtype], list(a.shape)] for name, a in parts.items()]
-    header = json.dumps([kind, fields, described], separators=(",", ":")).encode()
+    header = _dump_header(kind, [kind, fields, described])
     head = MAGIC + bytes([VERSION]) + len(header).to_bytes(4, "little")
     body = b"".join([head, header, *(a.tobytes() for a in parts.values())])
     return body + _checksum(body)
+
+
+def _dump_header(kind: str, header: list[Any]) -> bytes:
+    """JSON without spaces; numbers as Python writes them, which no other writer does to the bit."""
+    if kind in _WORDS_ONLY:
+        quick = msgspec.json.encode(header)  # a tenth of the time
+        if quick.isascii():  # others are escaped
+            return quick
+    return json.dumps(header, separators=(",", ":")).encode()
 
 
 def load(blob: bytes, *kinds: str) -> Blob:

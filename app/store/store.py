@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 
 from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel
 from app.events import Model, Settings, State
-from app.ranking.covariance import diagonal
+from app.ranking.covariance import diagonal, triangle_size
 from app.store import codec
 from app.store.keys import MODELS, Keys, check_name
 from app.store.version import refuse_old
@@ -471,8 +471,8 @@ def _dump_state(state: State, time: int = 0) -> list[bytes]:
 
 
 def _trace(model: Model) -> float:
-    full = model.settings.algorithm == "solar-ii" and model.settings.covariance == "full"
-    at = diagonal(model.settings.n) if full else slice(None)
+    n = model.settings.n
+    at = diagonal(n) if model.spread.size == triangle_size(n) else slice(None)
     return float(model.spread[at].sum())
 
 
