@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha1
+from time import time_ns
 
-from app.errors import Changed, Unavailable
+from app.errors import Changed, SolarError, Unavailable
 from app.events import Feedback
+from app.grouping import Grouped
 from app.impressions import SoFar, on_request
 from app.store import codec
 from app.store.store import Appended, Event, Impression, Store
@@ -14,6 +16,8 @@ from app.store.store import Appended, Event, Impression, Store
 NEVER = b"never"
 #: So many rounds of other posts on the same request may come in between.
 ROUNDS = 100
+#: Events that share one append, at most.
+MOST_EVENTS = 2000
 #: Bytes that the records of one post may take: each carries its documents and the clicks before.
 MOST_BYTES = 32 << 20
 
@@ -122,3 +126,73 @@ def _build(
             )
         )  # fmt: skip
     return built
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Events that are posted together, and the impressions that were recalled for them."""
+
+    events: Sequence[Posted]
+    recalled: Mapping[str, Impression]
+    wait: bool = False
+
+
+class Poster:
+    """Posts and recalls of one moment share one call each; a post still has an answer of its own.
+
+    If posts of a group get in each other's way (two on one request), each is made alone.
+    """
+
+    def __init__(self, store: Store, limit: int, remembered: float) -> None:
+        self._store, self._limit, self._remembered = store, limit, remembered
+        self.post = Grouped(self._post)
+        self.recall = Grouped(self._recall)
+
+    async def _recall(
+        self, model: tuple[str, int], asked: list[Sequence[str]]
+    ) -> list[dict[str, Impression] | Exception]:
+        requests = sorted({request for some in asked for request in some})
+        found = dict(zip(requests, await self._store.recall(*model, requests), strict=True))
+        return [{one: seen for one in some if (seen := found[one])} for some in asked]
+
+    async def _post(
+        self, model: tuple[str, int], posts: list[Post]
+    ) -> list[list[Appended] | Exception]:
+        if len(posts) == 1 or sum(len(one.events) for one in posts) > MOST_EVENTS:
+            return [await self._alone(model, one) for one in posts]
+        built: list[list[Event] | Exception] = [_built(one) for one in posts]
+        together = [event for events in built if isinstance(events, list) for event in events]
+        try:
+            became = iter(
+                await self._store.append(
+                    *model, together, limit=self._limit, time=now(),
+                    dedupe=2 * self._remembered, wait=any(one.wait for one in posts),
+                )
+            )  # fmt: skip
+        except Changed:
+            return [await self._alone(model, one) for one in posts]
+        return [
+            [next(became) for _ in events] if isinstance(events, list) else events
+            for events in built
+        ]
+
+    async def _alone(self, model: tuple[str, int], one: Post) -> list[Appended] | Exception:
+        try:
+            return await post(
+                self._store, *model, one.events, limit=self._limit, time=now(),
+                remembered=self._remembered, wait=one.wait, recalled=one.recalled,
+            )  # fmt: skip
+        except (SolarError, ValueError) as error:
+            return error
+
+
+def _built(one: Post) -> list[Event] | Exception:
+    try:
+        return _build(one.events, one.recalled, set())
+    except ValueError as error:
+        return error
+
+
+def now() -> int:
+    """Milliseconds since 1970."""
+    return time_ns() // 1_000_000

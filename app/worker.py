@@ -18,6 +18,7 @@ from app.api.front import Front
 from app.api.ops import Ops
 from app.api.service import Service, Shares
 from app.errors import SolarError
+from app.posting import Poster
 from app.ranker import Ranker
 from app.remembering import Rememberer
 from app.settings import Environment
@@ -33,8 +34,9 @@ async def serve(environment: Environment, socket_: socket.socket, stop: asyncio.
     store, telemetry = Store.open(environment.redis_url), Telemetry()
     ranker = Ranker(store, telemetry.served)
     rememberer = Rememberer(store, environment.impression_seconds)
+    poster = Poster(store, environment.backlog, environment.impression_seconds)
     service = Service(
-        store, ranker, rememberer, environment, Shares(environment.source_share), telemetry
+        store, ranker, rememberer, environment, Shares(environment.source_share), telemetry, poster
     )
     front = Front(environment, telemetry, Ops(store, ranker, telemetry), service)
     await ranker.start()

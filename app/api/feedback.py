@@ -17,7 +17,7 @@ from app.api.service import DEFAULT, Service
 from app.errors import NoSuchModel
 from app.events import Documents, Feedback, Positions
 from app.impressions import Shown
-from app.posting import Posted, fingerprint, post
+from app.posting import Post, Posted, fingerprint
 from app.ranker import Serving
 from app.ranking.clicks import STRATEGIES
 from app.ranking.limits import LEAST, MOST
@@ -135,12 +135,9 @@ async def _store(
         going = [item for item in going if item.refused is None]
         if going:
             serving = await service.made(serving)
-    became = await post(
-        service.store, model, serving.epoch,
-        [item.posted for item in going if item.posted is not None],
-        limit=service.settings.backlog, time=int(time() * 1000),
-        remembered=service.settings.impression_seconds, wait=waits, recalled=recalled,
-    )  # fmt: skip
+    posted = [item.posted for item in going if item.posted is not None]
+    post = Post(posted, recalled, waits)
+    became = await service.poster.post((model, serving.epoch), post) if posted else []
     for item, appended in zip(going, became, strict=True):
         item.became = appended
         item.refused = builder.refusal(item)
@@ -158,8 +155,7 @@ async def _recall(
     )
     if not requests:
         return {}
-    found = await service.store.recall(serving.name, serving.epoch, requests)
-    return {request: one for request, one in zip(requests, found, strict=True) if one}
+    return await service.poster.recall((serving.name, serving.epoch), requests)
 
 
 def _check_shares(service: Service, items: Sequence[Item]) -> None:

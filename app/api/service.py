@@ -12,6 +12,7 @@ from app.api.problems import Problem
 from app.errors import ModelExists, NoSuchModel
 from app.events import Settings
 from app.genesis import check, genesis
+from app.posting import Poster
 from app.ranker import Ranker, Serving
 from app.ranking.limits import MOST_FEATURES_SERVED
 from app.remembering import Rememberer
@@ -62,6 +63,7 @@ class Service:
     settings: Environment
     shares: Shares
     telemetry: Telemetry
+    poster: Poster
     random: np.random.Generator = field(default_factory=np.random.default_rng)
 
     async def serving(self, model: str) -> Serving:

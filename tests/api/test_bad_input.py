@@ -189,6 +189,8 @@ class World:
         return self.ask(Ask("", 0, body, path, headers=headers))
 
     def model(self, name: str = "books") -> Any:
+        """A model that has learnt all that was posted."""
+        until(self.settled)
         return self.ask(Ask("", 200, b"", f"/models/{name}", method="GET")).json()
 
     def ranked(self, count: int = 4, model: str = "books") -> tuple[str, list[str]]:

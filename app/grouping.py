@@ -1,0 +1,47 @@
+"""Calls of one moment share one round trip: one is on its way while the next ones gather."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Grouped(Generic[K, T, R]):
+    """Gathers items by key; `call` answers for all of a group, a value or an error for each."""
+
+    def __init__(self, call: Callable[[K, list[T]], Awaitable[list[R | Exception]]]) -> None:
+        self._call = call
+        self._waiting: dict[K, list[tuple[T, asyncio.Future[R]]]] = {}
+        self._running: dict[K, asyncio.Task[None]] = {}
+
+    async def __call__(self, key: K, item: T) -> R:
+        """The answer for an item, once its group has been called."""
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, []).append((item, answer))
+        if key not in self._running:
+            self._running[key] = asyncio.create_task(self._run(key))
+        return await answer
+
+    async def _run(self, key: K) -> None:
+        try:
+            while group := self._waiting.pop(key, None):
+                for (_, answer), became in zip(group, await self._answers(key, group), strict=True):
+                    if answer.done():  # nobody waits any more
+                        continue
+                    if isinstance(became, Exception):
+                        answer.set_exception(became)
+                    else:
+                        answer.set_result(became)
+        finally:
+            del self._running[key]
+
+    async def _answers(
+        self, key: K, group: list[tuple[T, asyncio.Future[R]]]
+    ) -> list[R | Exception]:
+        try:
+            return await self._call(key, [item for item, _ in group])
+        except Exception as error:  # noqa: BLE001  # it is theirs who wait
+            return [error for _ in group]
