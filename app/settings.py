@@ -69,6 +69,9 @@ class Environment:
     impression_seconds: float = _knob(
         1800.0, _number(5.0, 2 * DAY), "how long an answer can get feedback, in seconds"
     )
+    remember_seconds: float = _knob(
+        0.05, _number(0.001, 60.0), "how long `/rank` waits for its answer to be remembered, in s"
+    )
     wait_seconds: float = _knob(1.0, _number(0.0, 60.0), "how long `min_seq` may wait, in seconds")
     body_bytes: int = _knob(10_000_000, _whole(1), "the largest body, in bytes")
     body_seconds: float = _knob(10.0, _number(0.01), "how long a body may take to come, in seconds")

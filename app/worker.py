@@ -33,7 +33,7 @@ async def serve(environment: Environment, socket_: socket.socket, stop: asyncio.
     """Serve on a socket until told to stop; then drain."""
     store, telemetry = Store.open(environment.redis_url), Telemetry()
     ranker = Ranker(store, telemetry.served)
-    rememberer = Rememberer(store, environment.impression_seconds)
+    rememberer = Rememberer(store, environment.impression_seconds, environment.remember_seconds)
     poster = Poster(store, environment.backlog, environment.impression_seconds)
     service = Service(
         store, ranker, rememberer, environment, Shares(environment.source_share), telemetry, poster

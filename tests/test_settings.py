@@ -32,6 +32,7 @@ def test_every_variable_is_read() -> None:
         "SOLAR_LEASE": ("2.5", 2.5),
         "SOLAR_DEFAULT_FEATURES": ("bm25,price", "bm25,price"),
         "SOLAR_IMPRESSION_SECONDS": ("60", 60.0),
+        "SOLAR_REMEMBER_SECONDS": ("0.1", 0.1),
         "SOLAR_WAIT_SECONDS": ("0.5", 0.5),
         "SOLAR_BODY_BYTES": ("1000", 1000),
         "SOLAR_BODY_SECONDS": ("3", 3.0),
