@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from app import commands, evaluation, letor, logs, settings, supervisor, wiring
+from app import commands, evaluation, genesis, letor, logs, settings, supervisor, wiring
 from app.api import access
+from app.api.service import default_features
 from app.errors import SolarError
 from app.evaluation import ALGORITHMS, BASELINES, Experiment
+from app.events import Settings
 from app.learner import Pace
 from app.letor import JudgedData
 from app.ranking.measures import DISCOUNTS
@@ -119,6 +121,8 @@ def _serve(options: argparse.Namespace) -> None:
     )
     keys = access.read_keys(environment.keys)
     access.check_exposed(environment.host, keys, insecure=environment.insecure)
+    if environment.default_features:
+        genesis.check(Settings(default_features(environment)))
     supervisor.run(environment)
 
 
@@ -194,7 +198,8 @@ def _with_store(options: argparse.Namespace, command: Command) -> None:
     async def run(url: str) -> None:
         store = Store.open(url)
         try:
-            await store.refuse_old_server()
+            if command is not _learn:  # which waits for the store, and then asks
+                await store.refuse_old_server()
             await command(options, store)
         finally:
             await store.close()

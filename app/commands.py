@@ -14,7 +14,7 @@ from app import audit, settings
 from app.api.front import Front
 from app.api.ops import Ops
 from app.audit import ROUNDS, Folding
-from app.errors import Fenced, SolarError
+from app.errors import Fenced, SolarError, Unavailable
 from app.events import Feedback, Record, Replace, Retune
 from app.learner import Pace, learn_all, warm_up
 from app.ranker import Ranker
@@ -24,6 +24,7 @@ from app.telemetry import Telemetry
 from app.worker import listen, listening
 
 Print = Callable[[str], None]
+log = logging.getLogger("solar")
 LOOK = 0.5  # seconds between two looks at an embedded server
 
 
@@ -42,8 +43,8 @@ async def learn(
     loop = asyncio.get_running_loop()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stop.set)
-    for complaint in await store.complaints():
-        logging.getLogger("solar").warning("%s", complaint)
+    for complaint in await _complaints(store, stop):
+        log.warning("%s", complaint)
     telemetry, warm = Telemetry(), asyncio.create_task(asyncio.to_thread(warm_up))
     async with contextlib.AsyncExitStack() as stack:
         if port is not None:
@@ -54,6 +55,18 @@ async def learn(
         await learn_all(store, stop, pace, telemetry.learnt)
         if await gone:
             raise SolarError("the embedded server is gone, and with it whoever started it")
+
+
+async def _complaints(store: Store, stop: asyncio.Event) -> list[str]:
+    """What is wrong with the server, once it is there."""
+    while not stop.is_set():
+        try:
+            return await store.complaints()
+        except Unavailable as error:
+            log.warning("%s", error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), LOOK)
+    return []
 
 
 async def _gone(lives: Callable[[], bool] | None, stop: asyncio.Event) -> bool:

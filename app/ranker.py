@@ -141,11 +141,14 @@ class Ranker:
         served = self.serving.get(model)
         if served is None or (served.epoch, served.version) != (epoch, version):
             self._take(model, await self._store.load_weights(model))
+        self.damaged.discard(model)
 
     async def _look_around(self) -> None:
         """How full the store is, and which models there are."""
         self.memory_share = await self._store.memory_share()
-        for name in await self._store.models():
+        names = await self._store.models()
+        self.damaged.intersection_update(names)
+        for name in names:
             if name not in self._following:
                 with suppress(NoSuchModel, BadBlob):
                     await self.look(name)

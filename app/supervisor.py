@@ -71,6 +71,7 @@ class Child:
         if self._process is not None:
             self._quick = self._quick + 1 if monotonic() - self._started < QUICK else 0
             log.warning("%s ended with %s", self.name, self._process.returncode)
+            self._let_go()
             if self._quick >= PATIENCE:
                 raise SolarError(f"{self.name}: it ended {PATIENCE} times right after its start")
         self._started = monotonic()
@@ -91,6 +92,12 @@ class Child:
             log.warning("%s did not end in time", self.name)
             self._process.kill()
             self._process.wait()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the leash of a process that has ended."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
 
 
 def run(environment: Environment) -> None:

@@ -4,6 +4,7 @@ It imports no kernels: it scores with numpy, and learning happens elsewhere.
 """
 
 import asyncio
+import gc
 import signal
 import socket
 import sys
@@ -40,6 +41,8 @@ async def serve(environment: Environment, socket_: socket.socket, stop: asyncio.
     )
     front = Front(environment, telemetry, Ops(store, ranker, telemetry), service)
     await ranker.start()
+    gc.collect()
+    gc.freeze()  # what there is now stays: no collection needs to look at it again
     try:
         await listen(front, socket_, stop)
     finally:

@@ -1,5 +1,6 @@
 """`POST /feedback`: what users did → records in the log, each event once, each refused alone."""
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from app.store.store import APPENDED, FORGOTTEN, OTHER_BODY, Appended, Impressio
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,4})", re.IGNORECASE)
 #: `Prefer: wait` waits at most so many seconds.
 LONGEST_WAIT = 60.0
+#: How long the store may take for a post; posting it again is safe.
+STORE_SECONDS = 5.0
 #: Bytes of what has come of a request: some thousand clicks. Each record carries them all.
 MOST_SO_FAR = 64_000
 
@@ -65,16 +68,26 @@ async def feedback(service: Service, call: Call) -> Answer:
     items, single = _read(call, service.settings.events)
     model = _model(items)
     if model is not None:
-        source = call.key.name if call.key.digest else ""
+        if not service.ranker.reachable:
+            raise Problem(503, "the store cannot be reached")
         try:
-            await _store(service, model, items, source, waits=_wait(call) > 0)
-        except NoSuchModel:  # deleted, perhaps created again, since we looked
-            await service.ranker.look(model)
-            await _store(service, model, items, source, waits=_wait(call) > 0)
+            async with asyncio.timeout(STORE_SECONDS):
+                await _store_once_or_twice(service, model, items, call)
+        except TimeoutError:
+            raise Problem(503, "the store takes too long; post it again") from None
     if single and items[0].refused:
         service.telemetry.events("rejected", 1)
         return refusal(items[0].refused)
     return await _answer(service, model, items, _wait(call))
+
+
+async def _store_once_or_twice(service: Service, model: str, items: list[Item], call: Call) -> None:
+    source, waits = call.key.name if call.key.digest else "", _wait(call) > 0
+    try:
+        await _store(service, model, items, source, waits=waits)
+    except NoSuchModel:  # deleted, perhaps created again, since we looked
+        await service.ranker.look(model)
+        await _store(service, model, items, source, waits=waits)
 
 
 def _read(call: Call, most: int) -> tuple[list[Item], bool]:

@@ -1,6 +1,8 @@
 """`/healthz`, `/readyz` and `/metrics`: without a key, and the same for every process."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from app.api import schemas
 from app.api.calls import Answer
@@ -9,6 +11,9 @@ from app.errors import SolarError
 from app.ranker import Ranker
 from app.store.store import Store
 from app.telemetry import MEDIA_TYPE, Telemetry
+
+#: How long the store may take to say where the logs end.
+STORE_SECONDS = 1.0
 
 
 class Ops:
@@ -41,10 +46,10 @@ class Ops:
 
     async def metrics(self) -> Answer:
         """For Prometheus; with the store gone, what was last known."""
-        models = list(self._ranker.serving.values())
-        try:
-            tails = await self._store.tails([model.name for model in models])
-        except SolarError:
-            tails = {}
+        models, tails = list(self._ranker.serving.values()), dict[str, int]()
+        if self._ranker.reachable:
+            with suppress(SolarError, TimeoutError):
+                async with asyncio.timeout(STORE_SECONDS):
+                    tails = await self._store.tails([model.name for model in models])
         page = self._telemetry.page(models, tails, self._ranker.memory_share)
         return Answer(200, page, MEDIA_TYPE)

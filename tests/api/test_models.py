@@ -1,0 +1,545 @@
+"""`/models` over HTTP, and what else a request may ask for: versions, waiting, explanations."""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+
+from app.events import Feedback, Record, Replace, Retune, State
+from app.store import codec, embedded
+from app.store.store import Store, Stored
+from tests.api.services import Running, serving
+from tests.servers import PATIENCE, until, with_store
+
+LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+NEW = {
+    "name": "m",
+    "algorithm": "solar-ii",
+    "covariance": "full",
+    "C": 1e-5,
+    "gamma": 1e4,
+    "normalization": "none",
+    "clicks": "click-skip-above",
+    "version": 0,
+    "seq": 0,
+    "features": ["bm25", "price"],
+    "weights": {"bm25": 0.0, "price": 0.0},
+    "stddev": {"bm25": 1.0, "price": 1.0},
+    "queries": 0,
+    "feedback": 0,
+    "rejected": 0,
+    "pairs": {"stepped": 0, "passive": 0, "refused": 0},
+    "ndcg": {"1": 0.0, "5": 0.0, "10": 0.0, "all": 0.0},
+    "map": 0.0,
+    "baseline": {"ndcg": {"1": 0.0, "5": 0.0, "10": 0.0, "all": 0.0}, "map": 0.0},
+}
+EVENTS = count()
+NAMES = count()
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Running]:
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(service: Running) -> Iterator[httpx.Client]:
+    with service.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def ready(http: httpx.Client) -> list[str]:
+    """Models that the learner has found already: nobody waits a second for each."""
+    names = [f"ready-{at}" for at in range(16)]
+    for name in names:
+        settings = {"features": ["bm25", "price"], "gamma": 10.0}
+        assert http.put(f"/models/{name}", json=settings).status_code == 201
+    for name in names:
+        learn(http, name)
+    return names
+
+
+@pytest.fixture
+def model(ready: list[str]) -> str:
+    """A model of two features that has learnt one query."""
+    return ready.pop()
+
+
+def learn(http: httpx.Client, model: str, best: str = "a", **settings: Any) -> dict[str, Any]:
+    """Post one judged query with its documents; what was answered, once it is learnt."""
+    documents = [{"id": "a", "features": [1.0, 0.25]}, {"id": "b", "features": [0.5, 1.0]}]
+    event = {
+        "event_id": f"e{next(EVENTS)}",
+        "type": "labels",
+        "model": model,
+        "documents": documents,
+        "labels": {best: 1},
+        **settings,
+    }
+    answered = http.post("/feedback", json=event, headers=LEARNT)
+    assert answered.status_code == 200, answered.text
+    found: dict[str, Any] = answered.json()
+    return found
+
+
+def rank(http: httpx.Client, model: str, **asked: Any) -> dict[str, Any]:
+    answered = ask(http, model, **asked)
+    assert answered.status_code == 200, answered.text
+    found: dict[str, Any] = answered.json()
+    return found
+
+
+def ask(http: httpx.Client, model: str, **asked: Any) -> httpx.Response:
+    columns = {"ids": ["a", "b", "c"], "features": [[1.0, 0.25], [0.5, 1.0], [-2.0, 0.5]]}
+    return http.post("/rank", json={"model": model, **columns, **asked})
+
+
+def stored(service: Running, model: str) -> Stored:
+    return with_store(url(service), lambda store: store.load(model))
+
+
+def url(service: Running) -> str:
+    found = embedded.find(service.data)
+    assert found is not None
+    return found
+
+
+def records(service: Running, model: str) -> list[Record]:
+    async def read(store: Store) -> list[Record]:
+        return [codec.load_record(one.record) for one in await store.read(model, 0, 1000)]
+
+    return with_store(url(service), read)
+
+
+# ---- create, read, list, delete ----
+
+
+def test_a_model_is_created_once_and_the_same_settings_again_are_fine(http: httpx.Client) -> None:
+    settings = {"features": ["bm25", "price"]}
+    created = http.put("/models/m", json=settings)
+    assert (created.status_code, created.json()) == (201, NEW)
+    again = http.put("/models/m", json={**settings, "gamma": 10000, "covariance": "full"})
+    assert (again.status_code, again.json()) == (200, NEW)
+    assert http.get("/models/m").json() == NEW
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"features": ["price", "bm25"]},
+        {"features": ["bm25"]},
+        {"features": 2},
+        {"gamma": 9.0},
+        {"algorithm": "solar-i"},
+        {"covariance": "diagonal"},
+        {"normalization": "query-minmax"},
+        {"clicks": "click-skip-previous"},
+    ],
+)
+def test_other_settings_for_a_name_that_exists_are_refused(
+    http: httpx.Client, other: dict[str, Any]
+) -> None:
+    settings = {"features": ["bm25", "price"]}
+    http.put("/models/taken", json=settings)
+    refused = http.put("/models/taken", json={**settings, **other})
+    assert refused.status_code == 409
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert http.get("/models/taken").json()["gamma"] == 1e4
+
+
+def test_a_count_of_features_names_them(http: httpx.Client) -> None:
+    created = http.put("/models/counted", json={"features": 3, "algorithm": "solar-i"}).json()
+    assert created["features"] == ["f1", "f2", "f3"]
+    assert created["weights"] == {"f1": 0.0, "f2": 0.0, "f3": 0.0}
+    assert "stddev" not in created
+
+
+def test_the_list_of_models_tells_each_in_brief(http: httpx.Client, model: str) -> None:
+    listed = {one["name"]: one for one in http.get("/models").json()["models"]}
+    assert listed[model] == {
+        "name": model, "algorithm": "solar-ii", "features": 2, "version": 1, "seq": 1,
+    }  # fmt: skip
+    assert list(listed) == sorted(listed)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"features": 2_001},
+        {"features": [f"n{k}" for k in range(2_001)]},
+        {"features": 100_001, "covariance": "diagonal"},
+        {"features": 100_001, "algorithm": "solar-i"},
+        {"features": [f"n{k}" for k in range(100_001)], "covariance": "diagonal"},
+        {"features": 0},
+        {"features": []},
+        {"features": ["a", "a"]},
+        {"features": [""]},
+        {"features": 2, "gamma": 0.0},
+        {"features": 2, "C": -1.0},
+        {"features": 2, "algorithm": "solar-iii"},
+        {"features": 2, "clicks": "all"},
+        {"features": 2, "gama": 1.0},
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_and_not_made(
+    http: httpx.Client, settings: dict[str, Any]
+) -> None:
+    refused = http.put("/models/impossible", json=settings)
+    assert refused.status_code == 422
+    assert len(refused.content) <= 2_000
+    assert http.get("/models/impossible").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"covariance": "diagonal"}, {"algorithm": "solar-i"}],
+    ids=["diagonal", "solar-i"],
+)
+def test_a_hundred_thousand_features_are_fine_without_a_full_covariance(
+    http: httpx.Client, settings: dict[str, Any]
+) -> None:
+    name = f"wide-{next(NAMES)}"
+    assert http.put(f"/models/{name}", json={"features": 100_000, **settings}).status_code == 201
+    rows = np.zeros((2, 100_000), "<f4")
+    rows[1, -1] = 1.0
+    body = {"model": name, "ids": ["a", "b"], "features": rows.tobytes()}
+    packed, kind = msgspec.msgpack.encode(body), {"content-type": "application/msgpack"}
+    answered = http.post("/rank", content=packed, headers=kind).json()
+    event = {
+        "event_id": "e", "type": "labels", "request_id": answered["request_id"],
+        "labels": {"b": 1},
+    }  # fmt: skip
+    assert http.post("/feedback", json=event, headers=LEARNT).status_code == 200
+    answered = http.post("/rank", content=packed, headers=kind).json()
+    assert [one["id"] for one in answered["documents"]] == ["b", "a"]
+    assert http.delete(f"/models/{name}").status_code == 204
+
+
+def test_two_thousand_features_with_a_full_covariance_are_fine(http: httpx.Client) -> None:
+    assert http.put("/models/full", json={"features": 2_000}).status_code == 201
+    assert len(http.get("/models/full").json()["stddev"]) == 2_000
+    assert http.delete("/models/full").status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", ""),
+        ("DELETE", ""),
+        ("PATCH", ""),
+        ("GET", "/versions"),
+        ("POST", "/rollback"),
+    ],
+)
+def test_a_model_that_does_not_exist_is_not_found_and_not_made(
+    http: httpx.Client, method: str, path: str
+) -> None:
+    body = {"PATCH": {"gamma": 1.0}, "POST": {"version": 0}}.get(method)
+    missing = http.request(method, f"/models/nobody{path}", json=body)
+    assert missing.status_code == 404
+    assert ask(http, "nobody").status_code == 404
+    assert "nobody" not in [one["name"] for one in http.get("/models").json()["models"]]
+
+
+def test_a_model_created_anew_begins_anew_and_knows_no_earlier_request(
+    service: Running, http: httpx.Client, model: str
+) -> None:
+    request = rank(http, model)["request_id"]
+    before = stored(service, model)
+    settings = {"features": ["bm25", "price"], "gamma": 10.0}
+    assert http.delete(f"/models/{model}").status_code == 204
+    assert http.get(f"/models/{model}").status_code == 404
+    assert ask(http, model).status_code == 404
+    event = {"event_id": "gone", "type": "clicks", "request_id": request, "clicked": ["a"]}
+    assert http.post("/feedback", json=event).status_code == 404
+    assert http.delete(f"/models/{model}").status_code == 404
+    assert http.put(f"/models/{model}", json=settings).status_code == 201
+    after = stored(service, model)
+    assert after.epoch > before.epoch
+    assert after.state.chain != before.state.chain
+    assert rank(http, model)["version"] == 0
+    assert http.post("/feedback", json=event).status_code == 404
+    assert learn(http, model)["seq"] == 1
+    assert http.get(f"/models/{model}").json()["queries"] == 1
+
+
+def test_a_model_created_anew_may_have_other_features(http: httpx.Client, model: str) -> None:
+    assert rank(http, model)["version"] == 1
+    assert http.delete(f"/models/{model}").status_code == 204
+    assert http.put(f"/models/{model}", json={"features": 1}).status_code == 201
+    assert ask(http, model).status_code == 422
+    assert rank(http, model, features=[[1.0], [2.0], [3.0]])["version"] == 0
+
+
+# ---- every change is a record ----
+
+
+def test_other_hyper_parameters_are_a_record_and_count_from_there_on(
+    service: Running, http: httpx.Client, model: str
+) -> None:
+    tuned = http.patch(f"/models/{model}", json={"gamma": 500, "clicks": "click-skip-previous"})
+    assert (tuned.status_code, tuned.json()) == (202, {"seq": 2})
+    assert rank(http, model, min_seq=2)["version"] == 2
+    told = http.get(f"/models/{model}").json()
+    assert (told["gamma"], told["clicks"], told["C"]) == (500.0, "click-skip-previous", 1e-5)
+    assert (told["queries"], told["feedback"]) == (1, 1)
+    first, second = records(service, model)
+    assert isinstance(first, Feedback)
+    assert second == Retune(gamma=500.0, clicks="click-skip-previous")
+    before = stored(service, model).state
+    learn(http, model)
+    check_step(before, stored(service, model).state, gamma=500.0)
+
+
+def check_step(before: State, after: State, gamma: float) -> None:
+    """One step of SOLAR-II on the pair of `learn`, by the formula."""
+    x = np.array([0.5, -0.75])
+    w = before.model.weights
+    sigma = np.zeros((2, 2))
+    sigma[0, 0], sigma[1, 0], sigma[1, 1] = before.model.spread
+    sigma[0, 1] = sigma[1, 0]
+    s = sigma @ x
+    expected = w + max(0.0, 1.0 - w @ x) / (x @ s + gamma) * s
+    assert after.model.weights == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"gamma": 0.0}, {"gamma": -1}, {"C": 1e13}, {"clicks": "x"}, {"features": 3}]
+)
+def test_hyper_parameters_that_cannot_be_are_refused_and_leave_no_record(
+    http: httpx.Client, ready: list[str], change: dict[str, Any]
+) -> None:
+    model = ready[0]
+    before = http.get(f"/models/{model}").json()
+    assert http.patch(f"/models/{model}", json=change).status_code == 422
+    assert http.get(f"/models/{model}").json() == before
+
+
+def test_a_rollback_is_a_record_and_the_measures_go_on(
+    service: Running, http: httpx.Client, model: str
+) -> None:
+    kept = http.get(f"/models/{model}/versions").json()
+    assert kept == {"versions": [{"version": 0}]}
+    learn(http, model, best="b")
+    before = http.get(f"/models/{model}").json()
+    back = http.post(f"/models/{model}/rollback", json={"version": 0})
+    assert (back.status_code, back.json()) == (202, {"seq": 3})
+    assert rank(http, model, min_seq=3)["version"] == 3
+    told = http.get(f"/models/{model}").json()
+    assert told["weights"] == {"bm25": 0.0, "price": 0.0}
+    assert told["stddev"] == {"bm25": 1.0, "price": 1.0}
+    for measure in ("queries", "feedback", "ndcg", "map", "baseline", "pairs"):
+        assert told[measure] == before[measure]
+    assert isinstance(records(service, model)[-1], Replace)
+    learn(http, model)
+    assert http.get(f"/models/{model}").json()["queries"] == 3
+
+
+def test_what_a_rollback_replaced_can_be_had_again(http: httpx.Client, model: str) -> None:
+    before = http.get(f"/models/{model}").json()
+    assert http.post(f"/models/{model}/rollback", json={"version": 0}).json() == {"seq": 2}
+    assert rank(http, model, min_seq=2)["documents"][0]["score"] == 0.0
+    kept = [one["version"] for one in http.get(f"/models/{model}/versions").json()["versions"]]
+    assert kept == [0, 1]
+    assert http.post(f"/models/{model}/rollback", json={"version": 1}).json() == {"seq": 3}
+    rank(http, model, min_seq=3)
+    after = http.get(f"/models/{model}").json()
+    assert (after["weights"], after["stddev"]) == (before["weights"], before["stddev"])
+
+
+def test_a_rollback_to_a_version_that_is_not_kept_is_not_found(
+    http: httpx.Client, model: str
+) -> None:
+    refused = http.post(f"/models/{model}/rollback", json={"version": 1})
+    assert (refused.status_code, refused.json()["detail"]) == (
+        404,
+        "version: expected one that is kept",
+    )
+    assert http.post(f"/models/{model}/rollback", json={"version": -1}).status_code == 422
+    assert http.get(f"/models/{model}").json()["seq"] == 1
+
+
+# ---- what a request may ask for ----
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"gamma": 2.0},
+        {"gamma": 2.0, "covariance": "diagonal"},
+        {"gamma": 2.0, "normalization": "query-minmax"},
+        {"algorithm": "solar-i", "C": 0.5},
+    ],
+    ids=["full", "diagonal", "query-minmax", "solar-i"],
+)
+def test_an_explanation_sums_to_the_score_and_tells_its_standard_deviation(
+    service: Running, http: httpx.Client, settings: dict[str, Any]
+) -> None:
+    name = f"explained-{next(NAMES)}"
+    http.put(f"/models/{name}", json={"features": ["bm25", "price"], **settings})
+    learn(http, name)
+    learn(http, name, best="b")
+    answered = rank(http, name, explain=True, top_k=2)["documents"]
+    rows = {"a": [1.0, 0.25], "b": [0.5, 1.0], "c": [-2.0, 0.5]}
+    if "normalization" in settings:
+        rows = {"a": [1.0, 0.0], "b": [2.5 / 3, 1.0], "c": [0.0, 0.25 / 0.75]}
+    model = stored(service, name).state.model
+    assert len(answered) == 2
+    for one in answered:
+        assert sum(one["contributions"].values()) == pytest.approx(one["score"], abs=1e-12)
+        phi = np.array(rows[one["id"]], np.float32).astype(np.float64)
+        parts = dict(zip(["bm25", "price"], (model.weights * phi).tolist(), strict=True))
+        assert one["contributions"] == pytest.approx(
+            {name: part for name, part in parts.items() if part}, abs=1e-12
+        )
+        if "algorithm" in settings:
+            assert "stddev" not in one
+        else:
+            assert one["stddev"] == pytest.approx(deviation(phi, model.spread), abs=1e-12)
+
+
+def deviation(phi: Any, spread: Any) -> float:
+    sigma = np.diag(spread) if len(spread) == 2 else None
+    if sigma is None:
+        a, b, c = spread
+        sigma = np.array([[a, b], [b, c]])
+    return float(np.sqrt(phi @ sigma @ phi))
+
+
+def test_without_being_asked_nothing_is_explained(http: httpx.Client, model: str) -> None:
+    assert set(rank(http, model)["documents"][0]) == {"id", "rank", "score"}
+
+
+def test_whoever_waits_is_told_the_version_and_others_are_not(
+    http: httpx.Client, model: str
+) -> None:
+    event = {
+        "event_id": "w", "type": "triplets", "model": model, "triplets": [["a", "b"]],
+        "documents": [{"id": "a", "features": [1, 0]}, {"id": "b", "features": [0, 1]}],
+    }  # fmt: skip
+    quick = http.post("/feedback", json=event)
+    assert (quick.status_code, quick.json()) == (
+        202,
+        {"accepted": 1, "duplicates": 0, "rejected": 0, "seq": 2, "errors": []},
+    )
+    patient = http.post("/feedback", json=event, headers=LEARNT)
+    assert (patient.status_code, patient.json()) == (
+        200,
+        {"accepted": 0, "duplicates": 1, "rejected": 0, "seq": 2, "errors": [], "version": 2},
+    )
+    assert patient.headers["preference-applied"] == "wait"
+
+
+def test_a_version_that_does_not_come_in_time_is_answered_with_503_and_when_to_try_again(
+    http: httpx.Client, model: str
+) -> None:
+    late = ask(http, model, min_seq=1000)
+    assert late.status_code == 503
+    assert int(late.headers["retry-after"]) >= 1
+    assert rank(http, model, min_seq=1)["version"] >= 1
+    assert rank(http, model, min_seq=0)["version"] >= 1
+
+
+def test_exploring_shuffles_the_order_but_not_the_scores(http: httpx.Client, model: str) -> None:
+    plain = rank(http, model, explore=False)
+    assert not plain["explored"]
+    scores = {one["id"]: one["score"] for one in plain["documents"]}
+    assert len(set(scores.values())) == 3
+    orders = set()
+
+    def varied() -> bool:
+        answered = rank(http, model, explore=True, log=False)
+        assert answered["explored"]
+        assert {one["id"]: one["score"] for one in answered["documents"]} == scores
+        orders.add(tuple(one["id"] for one in answered["documents"]))
+        return len(orders) > 2
+
+    until(varied)
+    for _ in range(5):
+        again = rank(http, model, explore=False)
+        assert again["documents"] == plain["documents"]
+
+
+def test_a_model_that_knows_nothing_serves_the_order_as_submitted_even_exploring(
+    http: httpx.Client,
+) -> None:
+    http.put("/models/blank", json={"features": 2})
+    for explore in (True, False):
+        answered = rank(http, "blank", explore=explore)
+        assert [one["id"] for one in answered["documents"]] == ["a", "b", "c"]
+        assert not answered["explored"]
+
+
+def test_top_k_shows_only_the_best_and_feedback_knows_only_those(
+    http: httpx.Client, model: str
+) -> None:
+    whole = [one["id"] for one in rank(http, model)["documents"]]
+    answered = rank(http, model, top_k=2)
+    assert [one["id"] for one in answered["documents"]] == whole[:2]
+    assert [one["rank"] for one in answered["documents"]] == [1, 2]
+    event = {"type": "clicks", "request_id": answered["request_id"]}
+    unseen = http.post("/feedback", json={**event, "event_id": "u", "clicked": [whole[2]]})
+    assert unseen.status_code == 422
+    seen = http.post("/feedback", json={**event, "event_id": "s", "clicked": [whole[1]]})
+    assert seen.status_code == 202
+    assert len(rank(http, model, top_k=99)["documents"]) == 3
+    assert ask(http, model, top_k=0).status_code == 422
+
+
+def test_what_is_not_logged_gets_no_feedback(http: httpx.Client, model: str) -> None:
+    answered = rank(http, model, log=False)
+    assert not answered["logged"]
+    event = {
+        "event_id": "l", "type": "clicks", "request_id": answered["request_id"],
+        "clicked": ["a"],
+    }  # fmt: skip
+    assert http.post("/feedback", json=event).status_code == 404
+    assert http.get(f"/models/{model}").json()["seq"] == 1
+
+
+def test_a_callers_own_request_id_and_query_id_come_back(http: httpx.Client, model: str) -> None:
+    answered = rank(http, model, request_id="my own", query_id="q-1")
+    assert (answered["request_id"], answered["query_id"]) == ("my own", "q-1")
+    assert answered["model"] == model
+    event = {"event_id": "o", "type": "clicks", "request_id": "my own", "clicked": ["a"]}
+    named = http.post("/feedback", json={**event, "model": model})
+    assert (named.status_code, named.json()["seq"]) == (202, 2)
+
+
+# ---- the default model ----
+
+
+def test_the_default_model_is_made_at_its_first_use() -> None:
+    names = {"SOLAR_DEFAULT_FEATURES": "bm25, price"}
+    with serving("--no-learner", environ=names) as running, running.client() as http:
+        assert http.get("/models").json() == {"models": []}
+        assert ask(http, "other").status_code == 404
+        documents = [{"id": "a", "features": {"price": 1.0}}, {"id": "b", "features": [1, 0]}]
+        answered = http.post("/rank", json={"documents": documents})
+        assert answered.status_code == 200, answered.text
+        assert answered.json()["model"] == "default"
+        assert answered.json()["request_id"].startswith("default.")
+        told = http.get("/models/default").json()
+        assert (told["features"], told["algorithm"]) == (["bm25", "price"], "solar-ii")
+
+
+def test_the_default_model_may_be_made_by_feedback_too() -> None:
+    with serving(environ={"SOLAR_DEFAULT_FEATURES": "2"}) as running, running.client() as http:
+        event = {
+            "event_id": "e", "type": "labels", "labels": {"b": 1},
+            "documents": [{"id": "a", "features": [1, 0]}, {"id": "b", "features": [0, 1]}],
+        }  # fmt: skip
+        assert http.post("/feedback", json=event, headers=LEARNT).json()["version"] == 1
+        assert http.get("/models/default").json()["features"] == ["f1", "f2"]
+
+
+def test_without_default_features_there_is_no_default_model(http: httpx.Client) -> None:
+    answered = http.post("/rank", json={"documents": [{"id": "a", "features": [1.0]}]})
+    assert answered.status_code == 404
+    assert http.get("/models/default").status_code == 404

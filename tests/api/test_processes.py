@@ -1,0 +1,355 @@
+"""Several processes as one service: what they count adds up, what they say can be read."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api.access import new_key
+from app.store import embedded
+from app.store.embedded import EmbeddedServer
+from tests.api.services import ROOT, Running, serving
+from tests.api.test_faults import another, child
+from tests.servers import PATIENCE, until
+from tests.test_telemetry import Series, read, series
+
+LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+RANKS, EVENTS = 40, 12
+
+#: These go on between two looks.
+OF_THE_MOMENT = ("solar_request_seconds", "solar_store_memory_share", "solar_freshness_seconds")
+
+#: Of DESIGN.md, "Measures, and what ops see": every gauge of a model, and how it may be.
+GAUGES = {
+    "solar_online_map": (0.0, 1.0),
+    "solar_online_map_sum": (0.0, EVENTS),
+    "solar_baseline_map": (0.0, 1.0),
+    "solar_baseline_map_sum": (0.0, EVENTS),
+    "solar_queries": (EVENTS, EVENTS),
+    "solar_feedback": (EVENTS, EVENTS),
+    "solar_rejected_records": (0.0, 0.0),
+    "solar_squared_hinge_loss": (0.1, EVENTS),
+    "solar_weight_norm": (0.01, 10.0),
+    "solar_covariance_trace": (0.1, 2.0),
+    "solar_version": (EVENTS, EVENTS),
+    "solar_lag_records": (0.0, 0.0),
+}
+
+
+@pytest.fixture(scope="module", params=["embedded", "redis-url"])
+def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    """Two workers and a learner, on their own store and on another's."""
+    with contextlib.ExitStack() as stack:
+        flags = ["--workers", "2"]
+        if request.param == "redis-url":
+            store = EmbeddedServer.start(tmp_path_factory.mktemp("store"))
+            flags += ["--redis-url", stack.enter_context(store).url]
+        yield stack.enter_context(serving(*flags))
+
+
+@pytest.fixture(scope="module")
+def http(service: Running) -> Iterator[httpx.Client]:
+    """A new connection for each request, so that any worker may get it."""
+    with service.client(headers={"connection": "close"}) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def counted(http: httpx.Client) -> Series:
+    """The metrics after some traffic."""
+    settings = {"features": 2, "gamma": 10.0}
+    assert http.put("/models/m", json=settings).status_code == 201
+    requests = [rank(http) for _ in range(RANKS)]
+    for at in range(EVENTS):
+        event = {
+            "event_id": f"e{at}", "type": "labels", "request_id": requests[at],
+            "labels": {"b": 1},
+        }  # fmt: skip
+        assert http.post("/feedback", json=event, headers=LEARNT).status_code == 200
+    assert http.post("/feedback", json=event).json()["duplicates"] == 1
+    bad = {**event, "event_id": "bad", "labels": {"nobody": 1}}
+    assert http.post("/feedback", json=bad).status_code == 422
+    until(lambda: everywhere(metrics(http)))
+    return metrics(http)
+
+
+def everywhere(found: Series) -> bool:
+    """Whether the last version is served by whoever answered, and by how many workers yet."""
+    fresh = found[series("solar_freshness_seconds_count", model="m")]
+    return found[series("solar_version", model="m")] == EVENTS and fresh >= 2
+
+
+def rank(http: httpx.Client) -> str:
+    body = {"model": "m", "ids": ["a", "b"], "features": [[1.0, 0.0], [0.0, 1.0]]}
+    answered = http.post("/rank", json=body).json()
+    assert answered["logged"]
+    found: str = answered["request_id"]
+    return found
+
+
+def metrics(http: httpx.Client) -> Series:
+    """`read` fails if a series or a family is there twice."""
+    answered = http.get("/metrics")
+    assert answered.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return read(answered.content)
+
+
+def test_counts_add_up_over_the_workers(counted: Series) -> None:
+    def total(name: str, **labels: str) -> float:
+        return counted[series(name, **labels)]
+
+    assert total("solar_request_seconds_count", route="/rank", status="200") == RANKS
+    assert total("solar_request_seconds_bucket", route="/rank", status="200", le="+Inf") == RANKS
+    assert total("solar_request_seconds_count", route="/feedback", status="200") == EVENTS
+    assert total("solar_request_seconds_count", route="/feedback", status="202") == 1
+    assert total("solar_request_seconds_count", route="/feedback", status="422") == 1
+    assert total("solar_impressions_total", outcome="remembered") == RANKS
+    assert total("solar_feedback_events_total", outcome="accepted") == EVENTS
+    assert total("solar_feedback_events_total", outcome="duplicates") == 1
+    assert total("solar_feedback_events_total", outcome="rejected") == 1
+
+
+def workers_of(service: Running) -> list[int]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and b"app.worker" in (folder / "cmdline").read_bytes():
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                if int(parent) == service.process.pid:
+                    found.append(int(folder.name))
+    return found
+
+
+def has_counted(pid: int) -> bool:
+    """Whether a worker has counted anything: it has a file of counters of its own."""
+    environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    folder = next(one for one in environ if one.startswith(b"PROMETHEUS_MULTIPROC_DIR="))
+    counters = Path(os.fsdecode(folder.partition(b"=")[2])) / f"histogram_{pid}.db"
+    return counters.exists() and b"/rank" in counters.read_bytes()
+
+
+def test_the_same_is_told_whichever_worker_is_asked(http: httpx.Client, counted: Series) -> None:
+    for _ in range(6):
+        again = metrics(http)
+        for one, value in counted.items():
+            if not one[0].startswith(OF_THE_MOMENT):
+                assert again[one] == value, one
+
+
+def test_every_metric_that_ops_were_promised_is_there_and_plausible(counted: Series) -> None:
+    for name, (least, most) in GAUGES.items():
+        assert least <= counted[series(name, model="m")] <= most, name
+    for k in ("1", "5", "10", "all"):
+        for side in ("online", "baseline"):
+            mean = counted[series(f"solar_{side}_ndcg", model="m", k=k)]
+            whole = counted[series(f"solar_{side}_ndcg_sum", model="m", k=k)]
+            assert 0.0 <= mean <= 1.0
+            assert whole == pytest.approx(EVENTS * mean)
+    assert counted[series("solar_baseline_ndcg", model="m", k="1")] == 0.0
+    updates = [counted[series("solar_updates", model="m", kind=k)]
+               for k in ("stepped", "passive", "refused")]  # fmt: skip
+    assert sum(updates) == EVENTS
+    assert updates[0] > 0
+    assert 0.0 < counted[series("solar_store_memory_share")] < 0.5
+    assert counted[series("solar_learnt_records_total", model="m")] == EVENTS
+    assert counted[series("solar_commit_seconds_count", model="m")] > 0
+    versions = counted[series("solar_freshness_seconds_count", model="m")]
+    assert 2 <= versions <= 2 * EVENTS  # each worker serves each version at most once
+    assert counted[series("solar_freshness_seconds_sum", model="m")] / versions < PATIENCE
+
+
+def test_only_models_are_labels_without_a_bound(http: httpx.Client, counted: Series) -> None:
+    assert counted
+    for path in ("/nowhere", "/models/x/y/z", "/models/a/b"):
+        http.get(path)
+    http.request("BREW", "/rank")
+    found = metrics(http)
+    names = {name for _, labels in found for name, _ in labels}
+    assert names <= {"model", "k", "kind", "route", "status", "le", "outcome"}
+    routes = {value for _, labels in found for name, value in labels if name == "route"}
+    assert not [route for route in routes if "nowhere" in route or "/x" in route]
+
+
+def test_every_worker_gets_its_share(service: Running, http: httpx.Client, counted: Series) -> None:
+    assert counted
+    until(lambda: rank(http) and all(map(has_counted, workers_of(service))))
+    assert len(workers_of(service)) == 2
+
+
+def test_what_a_killed_worker_has_counted_still_counts(
+    service: Running, http: httpx.Client, counted: Series
+) -> None:
+    assert counted
+    victim = workers_of(service)[0]
+    before = metrics(http)[series("solar_impressions_total", outcome="remembered")]
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: len(workers_of(service)) == 2 and victim not in workers_of(service))
+    rank(http)
+    after = metrics(http)[series("solar_impressions_total", outcome="remembered")]
+    assert after == before + 1
+
+
+# ---- a learner of its own ----
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def learner(*flags: str) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app", "learn", *flags],
+        cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def answered(http: httpx.Client, path: str) -> int:
+    try:
+        return http.get(path).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def test_a_learner_of_its_own_learns_and_tells_how_it_goes() -> None:
+    with serving("--no-learner") as running, running.client() as http:
+        assert http.put("/models/m", json={"features": 2}).status_code == 201
+        event = {
+            "event_id": "e", "type": "labels", "model": "m", "labels": {"a": 1},
+            "documents": [{"id": "a", "features": [1, 0]}, {"id": "b", "features": [0, 1]}],
+        }  # fmt: skip
+        waited = http.post("/feedback", json=event, headers={"Prefer": "wait=1"})
+        assert (waited.status_code, waited.json()["seq"]) == (202, 1)
+        assert child(running.process.pid, "app learn") is None
+        lag = series("solar_lag_records", model="m")
+        assert metrics(http)[lag] == 1
+        port = str(free_port())
+        with learner("--data-dir", str(running.data), "--port", port) as process:
+            check_learner(f"http://127.0.0.1:{port}", process)
+            assert http.post("/feedback", json=event, headers=LEARNT).json()["version"] == 1
+            until(lambda: metrics(http)[lag] == 0)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0
+
+
+def check_learner(url: str, process: "subprocess.Popen[str]") -> None:
+    with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+        until(lambda: answered(http, "/healthz") == 200 or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[0]
+        until(lambda: answered(http, "/readyz") == 200)
+        learnt = series("solar_learnt_records_total", model="m")
+        until(lambda: read(http.get("/metrics").content).get(learnt) == 1)
+        found = read(http.get("/metrics").content)
+        assert found[series("solar_version", model="m")] == 1
+        assert found[series("solar_commit_seconds_count", model="m")] == 1
+        assert http.post("/rank", json={}).status_code == 404
+        assert http.get("/models").status_code == 404
+
+
+# ---- what is said at the start, and while it runs ----
+
+
+def refused(*words: str, **environ: str) -> str:
+    """What a command says that cannot start: one line, and code 2."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("SOLAR_")}
+    ran = subprocess.run(
+        [sys.executable, "-m", "app", *words], cwd=ROOT, env={**ours, **environ},
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    said = ran.stderr.splitlines()
+    assert ran.returncode == 2, ran.stderr
+    assert len(said) == 1, said
+    assert said[0].startswith("solar: ")
+    return said[0]
+
+
+def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        data = ["--data-dir", str(tmp_path / "data")]
+        for command in ("serve", "learn"):
+            said = refused(command, "--port", port, *data)
+            assert said.startswith(f"solar: cannot serve on 127.0.0.1:{port}: Address already in")
+
+
+def test_default_features_that_cannot_be_are_one_clear_line_at_the_start(tmp_path: Path) -> None:
+    words = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    assert "features" in refused(*words, SOLAR_DEFAULT_FEATURES="a,a")
+
+
+def test_logs_are_lines_of_json_without_bodies_and_keys() -> None:
+    secret, entry = new_key("web", "rank+feedback+admin")
+    environ = {"SOLAR_KEYS": entry, "SOLAR_ACCESS_LOG": "true"}
+    with serving(environ=environ) as running:
+        known = {"authorization": f"Bearer {secret}"}
+        with running.client(headers=known) as http:
+            talk(http)
+        with running.client(headers={"authorization": "Bearer hunter2"}) as http:
+            assert http.post("/rank", json={"model": "classified"}).status_code == 401
+        worker = child(running.process.pid, "app.worker")
+        assert worker is not None
+        os.kill(worker, signal.SIGKILL)
+        until(another(running.process.pid, "app.worker", worker))
+        assert running.stop() == 0
+        logged = running.logged()
+    lines = [json.loads(line) for line in logged.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
+    requests = [line for line in lines if line["message"] == "request"]
+    asked = {(line["route"], line["method"], line["status"]) for line in requests}
+    assert {("/rank", "POST", 200), ("/feedback", "POST", 200), ("/rank", "POST", 401)} <= asked
+    assert all(line["ms"] >= 0 for line in requests)
+    for private in (secret, entry, "hunter2", "classified", "private", "Traceback"):
+        assert private not in logged
+
+
+def talk(http: httpx.Client) -> None:
+    """Some good and some bad requests, with words that nobody should read in a log."""
+    assert http.put("/models/m", json={"features": ["private feature"]}).status_code == 201
+    body: dict[str, Any] = {"model": "m", "ids": ["private document"], "features": [[1.0]]}
+    answer = http.post("/rank", json={**body, "query_id": "private query"}).json()
+    event = {
+        "event_id": "private event", "type": "clicks", "request_id": answer["request_id"],
+        "clicked": ["private document"],
+    }  # fmt: skip
+    assert http.post("/feedback", json=event, headers=LEARNT).status_code == 200
+    assert http.post("/rank", json={**body, "private": 1}).status_code == 422
+    assert http.post("/rank?private=1", content=b"private").status_code == 415
+    assert http.get("/private").status_code == 404
+
+
+def test_a_store_whose_socket_has_moved_takes_the_processes_along(tmp_path: Path) -> None:
+    """A path too long for a socket: each server gets a folder of its own for it."""
+    data = tmp_path / ("d" * 100)
+    with serving(data=data) as running:
+        before = embedded.find(data)
+        with running.client() as http:
+            assert http.put("/models/m", json={"features": 2}).status_code == 201
+        server = child(running.process.pid, "valkey-server")
+        assert server is not None
+        os.kill(server, signal.SIGKILL)
+        until(another(running.process.pid, "valkey-server", server))
+        until(lambda: embedded.find(data) not in (None, before))
+        with running.client() as http:
+            until(lambda: answered(http, "/readyz") == 200 and answered(http, "/models/m") == 200)
+            assert rank(http)
+        assert running.stop() == 0
+    assert before is not None
+    assert not Path(before.removeprefix("unix://")).parent.exists()

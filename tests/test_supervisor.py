@@ -1,0 +1,191 @@
+"""Children that are started again, a store that is found or started, and what both are told."""
+
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app import settings, supervisor
+from app.errors import SolarError
+from app.settings import Environment
+from app.store.embedded import EmbeddedServer
+from app.supervisor import Cellar, Child, _environ
+from app.worker import listening
+from tests.servers import PATIENCE, client, until
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+@contextlib.contextmanager
+def kept(child: Child, environ: dict[str, str] | None = None) -> Iterator[Child]:
+    """A child that is ended in any case."""
+    try:
+        child.keep(environ or {})
+        yield child
+    finally:
+        child.stop()
+        child.wait(monotonic())
+
+
+def pid(child: Child) -> int:
+    assert child._process is not None
+    return child._process.pid
+
+
+def ended(child: Child) -> bool:
+    assert child._process is not None
+    return child._process.poll() is not None
+
+
+SLEEP = "import signal; signal.pause()"
+
+
+def test_a_child_that_runs_is_left_alone() -> None:
+    with kept(Child("worker", python(SLEEP))) as child:
+        before = pid(child)
+        child.keep({})
+        assert pid(child) == before
+
+
+def test_a_child_that_ended_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "QUICK", 0.0)  # as if it had lived long
+    with kept(Child("worker", python(SLEEP))) as child:
+        for _ in range(supervisor.PATIENCE + 2):
+            before = pid(child)
+            assert child._process is not None
+            child._process.kill()
+            until(lambda: ended(child))
+            child.keep({})
+            assert pid(child) != before
+
+
+def test_a_child_that_cannot_start_is_given_up_after_some_attempts() -> None:
+    with kept(Child("worker 3", python("raise SystemExit(7)"))) as child:
+        for _ in range(supervisor.PATIENCE - 1):
+            until(lambda: ended(child))
+            child.keep({})
+        until(lambda: ended(child))
+        with pytest.raises(SolarError, match="worker 3: it ended 5 times right after its start"):
+            child.keep({})
+
+
+def test_a_child_that_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    stubborn = (
+        "import pathlib, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"pathlib.Path({str(ready)!r}).touch(); {SLEEP}; {SLEEP}"
+    )
+    with kept(Child("worker", python(stubborn))) as child:
+        until(ready.exists)
+        child.stop()
+        child.wait(monotonic() + 0.1)
+        assert child._process is not None
+        assert child._process.returncode == -signal.SIGKILL
+
+
+def test_a_child_gets_what_it_is_told_and_the_socket(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    code = (
+        "import os, pathlib, socket, sys; s = socket.socket(fileno=int(sys.argv[1])); "
+        f"pathlib.Path({str(said)!r}).write_text(os.environ['A'] + str(s.getsockname()[1]))"
+    )
+    with listening("127.0.0.1", 0) as socket_:
+        number = socket_.fileno()
+        child = Child("worker", [*python(code), str(number)], (number,))
+        with kept(child, {"A": "b"}):
+            until(lambda: said.exists() and said.read_text())
+            assert said.read_text() == f"b{socket_.getsockname()[1]}"
+
+
+environments = st.builds(
+    Environment,
+    host=st.sampled_from(["127.0.0.1", "::1", "localhost"]),
+    port=st.integers(0, 65_535),
+    workers=st.integers(1, 256),
+    learner=st.booleans(),
+    insecure=st.booleans(),
+    access_log=st.booleans(),
+    keys=st.sampled_from(["", "web:rank:" + 64 * "0"]),
+    data_dir=st.sampled_from([Path("data"), Path("/a b/c")]),
+    memory=st.integers(1, 1 << 40),
+    lease=st.floats(0.001, 1e6),
+    impression_seconds=st.floats(5.0, 172_800.0),
+    default_features=st.sampled_from(["", "3", "a,b"]),
+    feature_bound=st.floats(1.0, 1e4),
+    source_share=st.floats(0.0, 1.0),
+)
+
+
+@given(environments)
+def test_children_are_told_every_knob_as_it_is(environment: Environment) -> None:
+    told = _environ(environment, "unix:///s", "/metrics")
+    assert settings.read(told) == replace(environment, redis_url="unix:///s")
+    assert told["PROMETHEUS_MULTIPROC_DIR"] == "/metrics"
+
+
+def test_a_store_that_is_named_is_not_started(tmp_path: Path) -> None:
+    environment = Environment(redis_url="redis://elsewhere", data_dir=tmp_path / "data")
+    cellar = Cellar(environment)
+    assert cellar.url() == "redis://elsewhere"
+    cellar.close()
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_store_of_our_own_is_started_once_again_if_it_ends_and_ended_with_us(
+    tmp_path: Path,
+) -> None:
+    cellar = Cellar(Environment(data_dir=tmp_path))
+    try:
+        url = cellar.url()
+        assert cellar.url() == url
+        with client(url) as connection:
+            connection.set("kept", "yes")
+        server = cellar._server
+        assert server is not None
+        server._process.kill()
+        until(lambda: not server.alive())
+        with client(cellar.url()) as connection:
+            assert connection.get("kept") == b"yes"
+    finally:
+        cellar.close()
+    assert cellar._server is not None
+    assert not cellar._server.alive()
+
+
+def test_a_server_that_runs_there_already_is_used_and_not_ended(tmp_path: Path) -> None:
+    with EmbeddedServer.start(tmp_path) as server:
+        cellar = Cellar(Environment(data_dir=tmp_path))
+        assert cellar.url() == server.url
+        cellar.close()
+        assert server.alive()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_port_in_use_is_said_in_one_line(host: str) -> None:
+    with listening(host, 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SolarError, match=f"cannot serve on {host}:{port}: .*in use"):
+            listening(host, port)
+
+
+def test_an_address_that_is_not_ours_is_said_in_one_line() -> None:
+    for host in ("192.0.2.1", "no such host"):
+        with pytest.raises(SolarError, match=f"cannot serve on {host}:0: "):
+            listening(host, 0)
+
+
+def test_the_socket_takes_connections_before_anybody_accepts_them() -> None:
+    with listening("127.0.0.1", 0) as socket_:
+        address = socket_.getsockname()
+        for _ in range(10):
+            socket.create_connection(address, timeout=PATIENCE).close()
