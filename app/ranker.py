@@ -73,7 +73,9 @@ class Ranker:
 
     async def close(self) -> None:
         """Follow no more."""
-        await end([*self._following.values(), *([self._breathing] if self._breathing else [])])
+        if self._breathing:  # first, as it finds new ones to follow
+            await end([self._breathing])
+        await end([*self._following.values()])
 
     async def find(self, model: str) -> Serving:
         """What is served of a model; NoSuchModel, or StoreError if that cannot be known."""

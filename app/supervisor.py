@@ -44,6 +44,7 @@ class Cellar:
             return given
         if self._server is not None and self._server.alive():
             return self._server.url
+        self.close()  # what is left of one that ended
         found = embedded.find(directory)
         if found is None:
             self._server = EmbeddedServer.start(directory, memory=self._environment.memory)
@@ -54,6 +55,7 @@ class Cellar:
         """Stop the server, if it is ours."""
         if self._server is not None:
             self._server.stop()
+            self._server = None
 
 
 class Child:

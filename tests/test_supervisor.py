@@ -156,10 +156,11 @@ def test_a_store_of_our_own_is_started_once_again_if_it_ends_and_ended_with_us(
         until(lambda: not server.alive())
         with client(cellar.url()) as connection:
             assert connection.get("kept") == b"yes"
+        again = cellar._server
+        assert again is not None
     finally:
         cellar.close()
-    assert cellar._server is not None
-    assert not cellar._server.alive()
+    assert not again.alive()
 
 
 def test_a_server_that_runs_there_already_is_used_and_not_ended(tmp_path: Path) -> None:
