@@ -29,6 +29,8 @@ def check(settings: Settings) -> Settings:
         raise ValueError(f"features: expected 1 to {most}, got {settings.n}")
     if len(set(settings.features)) != settings.n:
         raise ValueError("features: expected names that differ")
+    if "" in settings.features:
+        raise ValueError("features: expected names, got an empty one")
     for name, value in (("C", settings.C), ("gamma", settings.gamma)):
         if not LEAST <= value <= MOST:
             raise ValueError(f"{name}: expected a value from {LEAST} to {MOST}")

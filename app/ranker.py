@@ -84,7 +84,10 @@ class Ranker:
     async def look(self, model: str) -> Serving:
         """The same as the store has it now; it is followed from here on."""
         try:
-            serving = self._take(model, await self._store.load_weights(model))
+            found, now = await self._store.load_weights(model), self.serving.get(model)
+            if now and now.epoch == found.epoch and now.version > found.seq:
+                found = await self._store.load_weights(model)  # it was overtaken on its way
+            serving = self._take(model, found)
         except BadBlob:
             self.damaged.add(model)
             raise
