@@ -23,7 +23,7 @@ class Invented:
 
     def __init__(self, seed: int, name: str = "e", n: int = N) -> None:
         self.rng = np.random.default_rng([seed, *name.encode()])
-        self._name, self._n, self._count = name, n, 0
+        self._name, self._n, self._count, self._shown = name, n, 0, 0
         self.lists: dict[str, Shown] = {}
 
     def event(self) -> Posted:
@@ -67,13 +67,14 @@ class Invented:
 
     async def show(self, store: Store, epoch: int, count: int, model: str = MODEL) -> list[str]:
         """Lists that are shown and remembered."""
-        names = [f"{self._name}.list{len(self.lists) + at}" for at in range(count)]
-        for name in names:
-            ids = tuple(f"d{at}" for at in range(SHOWN))
-            self.lists[name] = Shown(ids, self._documents(SHOWN), self.rng.permutation(SHOWN))
-        shown = {name: self.lists[name].dump() for name in names}
+        ids, made = tuple(f"d{at}" for at in range(SHOWN)), {}
+        for _ in range(count):
+            name, self._shown = f"{self._name}.list{self._shown}", self._shown + 1
+            made[name] = Shown(ids, self._documents(SHOWN), self.rng.permutation(SHOWN))
+        shown = {name: one.dump() for name, one in made.items()}
         await store.remember(model, epoch, shown, ttl=3600)
-        return names
+        self.lists.update(made)
+        return list(made)
 
     def _documents(self, count: int) -> "np.ndarray[tuple[int, int], np.dtype[np.float32]]":
         return self.rng.standard_normal((count, self._n)).astype(np.float32)

@@ -1,6 +1,7 @@
 """Those who post: they insist until they are told a seq; the ledger keeps what they were told."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from app.store.store import APPENDED, REPEATED, Appended, Store
 from tests.faults.invented import MODEL, Invented
 
 NO_LIMIT = 1 << 40
+LISTS = 5  # that are clicked on at a time
 
 
 @dataclass
@@ -83,7 +85,16 @@ class Posters:
                 events.append(sent[invented.rng.integers(len(sent))])
             await insist(store, self._epoch, events, self._ledger)
             sent += events
+            if invented.rng.random() < 0.1:
+                await self._show_another(store, invented)
             await asyncio.sleep(self._pause)
+
+    async def _show_another(self, store: Store, invented: Invented) -> None:
+        """Clicks move on to a new list: each record carries all clicks on its list before it."""
+        with contextlib.suppress(Unavailable):
+            await invented.show(store, self._epoch, 1)
+            while len(invented.lists) > LISTS:
+                del invented.lists[next(iter(invented.lists))]
 
 
 async def at_work(
@@ -92,7 +103,7 @@ async def at_work(
     """Posters with lists to click on; the lists are shared by all of them."""
     store = Store.open(url)
     invented = [Invented(seed, f"p{seed}-{at}-") for at in range(count)]
-    await invented[0].show(store, epoch, 5)
+    await invented[0].show(store, epoch, LISTS)
     for one in invented[1:]:
         one.lists = invented[0].lists
     await store.close()
