@@ -7,11 +7,12 @@ noisy, and this is a report, not a test.
 import argparse
 import time
 
-from benchmarks import kernels, peers, report, service, start, store
+from benchmarks import batch, kernels, peers, report, service, start, store
 
 SECTIONS = {
     "kernels": kernels.run,
     "peers": peers.run,
+    "batch": batch.run,
     "start": start.run,
     "store": store.run,
     "service": service.run,

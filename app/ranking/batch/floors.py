@@ -1,0 +1,163 @@
+"""The loops of the order tree: its floors, built and walked through (see `ordertree.py`).
+
+Documents stand by query, and on every floor those of a node stand together, by score. Each floor is
+walked through in order, without a jump in memory and, as the fingers move on by a comparison's 0 or
+1, without a branch to guess: a fifth faster than written plainly for 10⁵ documents in 1,000
+queries, twice as fast for 10⁶ in one.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from app.ranking.lanes import kernel
+
+Array = Any
+#: Runs as short as this are sorted by insertion.
+RUN = 8
+
+
+@kernel
+def sort(
+    keys: Array, values: Array, spare_keys: Array, spare_values: Array, a: int, b: int
+) -> None:
+    """Sort `keys[a:b]`, and `values` with them: stable, and quick on what is almost in order."""
+    for low in range(a, b, RUN):
+        for t in range(low + 1, min(low + RUN, b)):
+            key, value, at = keys[t], values[t], t
+            while at > low and keys[at - 1] > key:
+                keys[at], values[at] = keys[at - 1], values[at - 1]
+                at -= 1
+            keys[at], values[at] = key, value
+    width = RUN
+    while width < b - a:
+        for low in range(a, b - width, 2 * width):
+            middle, high = low + width, min(low + 2 * width, b)
+            if keys[middle - 1] <= keys[middle]:
+                continue
+            for t in range(low, middle):
+                spare_keys[t], spare_values[t] = keys[t], values[t]
+            i, j, t = low, middle, low
+            while i < middle and j < high:
+                right = keys[j] < spare_keys[i]
+                keys[t] = keys[j] if right else spare_keys[i]
+                values[t] = values[j] if right else spare_values[i]
+                j, i, t = j + right, i + (not right), t + 1
+            while i < middle:
+                keys[t], values[t] = spare_keys[i], spare_values[i]
+                i, t = i + 1, t + 1
+        width *= 2
+
+
+@kernel
+def merge(keys: Array, merged: Array, came: Array, a: int, m: int, b: int) -> None:
+    """Merge the sorted `keys[a:m]` and `keys[m:b]`; `came` says where each was."""
+    i, j, t = a, m, a
+    while i < m and j < b:
+        right = keys[j] < keys[i]
+        merged[t] = keys[j] if right else keys[i]
+        came[t] = j if right else i
+        j, i, t = j + right, i + (not right), t + 1
+    while i < m:
+        merged[t], came[t] = keys[i], i
+        i, t = i + 1, t + 1
+    while j < b:
+        merged[t], came[t] = keys[j], j
+        j, t = j + 1, t + 1
+
+
+@kernel
+def find_reach(scores: Array, margin: float, reach: Array, a: int, m: int, b: int) -> None:
+    """How far each low document `a … m-1` reaches into the high ones `m … b-1`, and they back."""
+    i, j = a, m
+    while i < m and j < b:
+        reach[i], reach[j] = j, i  # the last that is written, before a finger moves on, is right
+        inside = scores[j] - scores[i] < margin
+        j, i = j + inside, i + (not inside)
+    for t in range(i, m):
+        reach[t] = b
+    for t in range(j, b):
+        reach[t] = m
+
+
+@kernel
+def arrange(
+    scores: Array, margin: float, starts: Array, level_starts: Array, first: Array,
+    leaves: Array, order: Array, came: Array, reach: Array,
+) -> None:  # fmt: skip
+    """Build all floors: sort the leaves, then merge, floor by floor; above the last is nothing."""
+    keys, merged = np.empty(scores.shape[0]), np.empty(scores.shape[0])
+    spare = np.empty(scores.shape[0], np.int32)
+    for t in range(scores.shape[0]):
+        keys[t] = scores[leaves[t]]
+    for q in range(starts.shape[0] - 1):
+        levels = level_starts[first[q] : first[q + 1] + 1]
+        a, b, k = starts[q], starts[q + 1], levels.shape[0] - 1
+        for y in range(k):
+            sort(keys, leaves, merged, spare, levels[y], levels[y + 1])
+        order[a:b] = leaves[a:b]
+        below, above = keys, merged
+        width, floor = 1, 0
+        while width < k:
+            for y in range(0, k, 2 * width):
+                low, middle = levels[y], levels[min(y + width, k)]
+                high = levels[min(y + 2 * width, k)]
+                find_reach(below, margin, reach[floor], low, middle, high)
+                if 2 * width < k:
+                    merge(below, above, came[floor], low, middle, high)
+            if 2 * width < k:
+                spare[a:b] = order[a:b]
+                for t in range(a, b):
+                    order[t] = spare[came[floor, t]]
+                below, above = above, below
+            width, floor = 2 * width, floor + 1
+
+
+@kernel
+def add_up(
+    u: Array, starts: Array, level_starts: Array, first: Array,
+    leaves: Array, order: Array, came: Array, reach: Array, above: Array, below: Array,
+) -> None:  # fmt: skip
+    """Carry u from floor to floor, and the sums with it; at the top put them where they belong."""
+    most = 0
+    for q in range(starts.shape[0] - 1):
+        most = max(most, starts[q + 1] - starts[q])
+    here, there, prefix = np.empty((3, most)), np.empty((3, most)), np.empty(most + 1)
+    for q in range(starts.shape[0] - 1):
+        levels = level_starts[first[q] : first[q + 1] + 1]
+        a, b, k = starts[q], starts[q + 1], levels.shape[0] - 1
+        for t in range(b - a):
+            here[0, t], here[1, t], here[2, t] = u[leaves[a + t]], 0.0, 0.0
+        width, floor = 1, 0
+        while width < k:
+            for y in range(0, k, 2 * width):
+                low, middle = levels[y] - a, levels[min(y + width, k)] - a
+                high = levels[min(y + 2 * width, k)] - a
+                add_across(here, reach[floor], prefix, a, low, middle, high)
+            if 2 * width < k:
+                for t in range(b - a):
+                    at = came[floor, a + t] - a
+                    there[0, t], there[1, t], there[2, t] = here[0, at], here[1, at], here[2, at]
+                here, there = there, here
+            width, floor = 2 * width, floor + 1
+        for t in range(b - a):
+            above[order[a + t]], below[order[a + t]] = here[1, t], here[2, t]
+
+
+@kernel
+def add_across(
+    here: Array, reach: Array, prefix: Array, a: int, low: int, middle: int, high: int
+) -> None:
+    """At one node: the high ones that each low document reaches, and the low ones they reach."""
+    total = prefix[middle] = 0.0
+    for t in range(middle, high):
+        total += here[0, t]
+        prefix[t + 1] = total
+    for t in range(low, middle):
+        here[1, t] += prefix[reach[a + t] - a]
+    total = prefix[middle] = 0.0
+    for t in range(middle - 1, low - 1, -1):
+        total += here[0, t]
+        prefix[t] = total
+    for t in range(middle, high):
+        here[2, t] += prefix[reach[a + t] - a]

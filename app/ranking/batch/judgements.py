@@ -1,0 +1,86 @@
+"""Judged queries as the trainers want them: all rows in one matrix, query after query."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.sparse import csr_array, issparse, vstack
+
+from app.ranking.arrays import Floats, Integers
+from app.ranking.online import JudgedQuery
+from app.ranking.sparse import SparseRows
+
+#: Dense rows in float64, or scipy's `csr_array` of them.
+Matrix: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Judgements:
+    """Documents d = starts[q] … starts[q+1] - 1 belong to query q: `X[d]` with `labels[d]`.
+
+    >>> two = Judgements.of([JudgedQuery(np.array([0.0, 2.0]), np.array([[1.0], [3.0]])),
+    ...                      JudgedQuery(np.array([1.0, 1.0]), np.array([[5.0], [6.0]]))])
+    >>> two.starts, two.n, len(two.with_pairs().labels)
+    (array([0, 2, 4]), 1, 2)
+    """
+
+    X: Matrix
+    labels: Floats
+    starts: Integers
+
+    def __post_init__(self) -> None:
+        rows, starts = self.X.shape[0], self.starts
+        if self.X.ndim != 2 or self.labels.shape != (rows,):
+            raise ValueError(
+                f"judgements: expected a label for each row of a matrix, got {self.X.shape} "
+                f"and {self.labels.shape}"
+            )
+        if len(starts) < 1 or starts[0] != 0 or starts[-1] != rows or (np.diff(starts) < 0).any():
+            raise ValueError(f"starts: expected them to ascend from 0 to {rows}")
+        values = self.X.data if issparse(self.X) else self.X
+        if not (np.isfinite(values).all() and np.isfinite(self.labels).all()):
+            raise ValueError("judgements: expected finite features and labels")
+
+    @classmethod
+    def of(cls, queries: Sequence[JudgedQuery]) -> "Judgements":
+        """All queries, in float64; sparse if their rows are."""
+        if not queries:
+            raise ValueError("queries: expected at least one")
+        rows = [_matrix(query.documents) for query in queries]
+        X: Matrix = csr_array(vstack(rows)) if issparse(rows[0]) else np.concatenate(rows)
+        labels = np.concatenate([query.labels for query in queries]).astype(np.float64)
+        starts = np.cumsum([0, *(len(query.labels) for query in queries)])
+        return cls(X, labels, starts)
+
+    @property
+    def n(self) -> int:
+        """How many features a document has."""
+        return int(self.X.shape[1])
+
+    @property
+    def queries(self) -> list[slice]:
+        """Where the documents of each query stand."""
+        ends = self.starts.tolist()
+        return [slice(a, b) for a, b in pairwise(ends)]
+
+    def with_pairs(self) -> "Judgements":
+        """Only the queries with two different labels: the others say nothing of any order."""
+        kept = [q for q in self.queries if len(self.labels[q]) and np.ptp(self.labels[q]) > 0.0]
+        if len(kept) == len(self.starts) - 1:
+            return self
+        rows = np.zeros(len(self.labels), np.bool_)
+        for q in kept:
+            rows[q] = True
+        starts = np.cumsum([0, *(q.stop - q.start for q in kept)])
+        return Judgements(self.X[rows], self.labels[rows], starts)
+
+
+def _matrix(documents: Any) -> Matrix:
+    if isinstance(documents, SparseRows):
+        parts = (documents.data, documents.indices, documents.indptr)
+        return csr_array(parts, shape=documents.shape, dtype=np.float64)
+    if issparse(documents):
+        return csr_array(documents, dtype=np.float64)
+    return np.asarray(documents, np.float64)

@@ -1,0 +1,163 @@
+"""Linear RankSVM (Lee & Lin 2014) as an objective: what a solver sees of it.
+
+With `P = {(i, j): same query, y_i > y_j}` and scores s = Xw, a pair that is inside its margin has
+the residual `r = 1 - (s_i - s_j) > 0`. Its sums over the pairs of a document,
+
+    R_i⁺ = l_i⁺ (1 + s_i) - γ_i⁺     (i the less relevant one)
+    R_i⁻ = l_i⁻ (1 - s_i) + γ_i⁻     (i the more relevant one)
+
+with `γ = γ(w, w)`, are all it takes: `Σ r = Σ_i R_i⁺`, and `Σ r² = Σ_i R_i⁺ + (R⁺ - R⁻)·s`. That is
+eq. 18 in other letters. Scores are taken relative to the first document of their query, which
+changes no pair and keeps digits where all scores of a query are large.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from app.ranking.arrays import Floats
+from app.ranking.batch.judgements import Judgements, Matrix
+from app.ranking.batch.ordertree import Inside, OrderTree
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What both losses share: the rows, the tree over their labels, and C."""
+
+    X: Matrix
+    tree: OrderTree
+    C: float
+
+    @property
+    def n(self) -> int:
+        """How many weights there are."""
+        return int(self.X.shape[1])
+
+    def scores(self, w: Floats) -> Floats:
+        """`Xw`, relative to the first document of each query."""
+        return self.tree.centred(self.X @ w)
+
+
+class SquaredHinge(Ranking):
+    """Eq. 3: `f(w) = ½‖w‖² + C Σ_P max(0, 1 - w·(x_i - x_j))²`.
+
+    >>> judged = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
+    >>> point = squared_hinge(judged, C=1.0).at(np.array([0.25]))
+    >>> point.value, point.gradient, point.hessian_product(np.array([1.0]))
+    (0.28125, array([-1.75]), array([9.]))
+    """
+
+    def at(self, w: Floats) -> "SquaredHingePoint":
+        """The objective around w."""
+        return SquaredHingePoint(self, w)
+
+
+class Hinge(Ranking):
+    """Eq. 2: `f(w) = ½‖w‖² + C Σ_P max(0, 1 - w·(x_i - x_j))`, of which this is the second term.
+
+    >>> judged = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
+    >>> point = hinge(judged, C=1.0).at(np.array([0.25]))
+    >>> point.value, point.subgradient
+    (0.5, array([-2.]))
+    """
+
+    def at(self, w: Floats) -> "HingePoint":
+        """The loss around w."""
+        return HingePoint(self, w, self.scores(w))
+
+
+def squared_hinge(judged: Judgements, C: float) -> SquaredHinge:
+    """L2-loss RankSVM over judged queries."""
+    return SquaredHinge(judged.X, OrderTree.of(judged.labels, judged.starts), _positive(C))
+
+
+def hinge(judged: Judgements, C: float) -> Hinge:
+    """The loss of L1-loss RankSVM over judged queries."""
+    return Hinge(judged.X, OrderTree.of(judged.labels, judged.starts), _positive(C))
+
+
+class Residuals:
+    """The pairs inside at some scores, their counts, and `R⁺`, `R⁻`."""
+
+    def __init__(self, tree: OrderTree, scores: Floats) -> None:
+        self.inside: Inside = tree.at(scores)
+        self.l_above, self.l_below = self.inside.counts()
+        g_above, g_below = self.inside.sums(scores)
+        self.above: Floats = self.l_above * (1.0 + scores) - g_above
+        self.below: Floats = self.l_below * (1.0 - scores) + g_below
+
+    def laplacian(self, u: Floats) -> Floats:
+        """`A_wᵀA_w u = (l⁺ + l⁻) u - γ⁺ - γ⁻` (eq. 17): each pair inside pulls its two together."""
+        above, below = self.inside.sums(u)
+        pulled: Floats = (self.l_above + self.l_below) * u - above - below
+        return pulled
+
+
+class SquaredHingePoint:
+    """Value, gradient and Hessian product at one w; what is not asked for is not computed."""
+
+    def __init__(self, objective: SquaredHinge, w: Floats) -> None:
+        self._objective, self.w = objective, w
+        scores = objective.scores(w)
+        self.residuals = Residuals(objective.tree, scores)
+        self._pull: Floats = self.residuals.above - self.residuals.below
+        loss = float(self.residuals.above.sum() + self._pull @ scores)
+        self.value = 0.5 * float(w @ w) + objective.C * loss
+
+    @cached_property
+    def gradient(self) -> Floats:
+        """Eq. 19: `w + 2C Xᵀ(R⁺ - R⁻)`."""
+        gradient: Floats = self.w + 2.0 * self._objective.C * (self._objective.X.T @ self._pull)
+        return gradient
+
+    def hessian_product(self, v: Floats) -> Floats:
+        """Eqs. 15 and 17: `v + 2C Xᵀ A_wᵀA_w X v`."""
+        objective = self._objective
+        pulled = self.residuals.laplacian(objective.scores(v))
+        product: Floats = v + 2.0 * objective.C * (objective.X.T @ pulled)
+        return product
+
+
+class HingePoint:
+    """Value and subgradient of the loss at one w, and its slope along a line from there."""
+
+    def __init__(
+        self, loss: Hinge, w: Floats, scores: Floats, near: "HingePoint | None" = None
+    ) -> None:
+        self._loss, self.w, self._scores = loss, w, scores
+        self._inside: Inside = loss.tree.at(scores, near=None if near is None else near._inside)
+        self._l_above, self._l_below = self._inside.counts()
+
+    @cached_property
+    def value(self) -> float:
+        """`C Σ_i R_i⁺`."""
+        g_above, _ = self._inside.sums(self._scores)
+        return self._loss.C * float((self._l_above * (1.0 + self._scores) - g_above).sum())
+
+    @cached_property
+    def subgradient(self) -> Floats:
+        """Eq. 34: `C Xᵀ(l⁺ - l⁻)`."""
+        pull = self._l_above - self._l_below
+        subgradient: Floats = self._loss.C * (self._loss.X.T @ pull)
+        return subgradient
+
+    def toward(self, other: "HingePoint") -> Callable[[float], tuple["HingePoint", float]]:
+        """For t: the point at `w + t (other - w)`, and the slope there; no product with X."""
+        step, change = other.w - self.w, other._scores - self._scores
+
+        def at(t: float) -> tuple[HingePoint, float]:
+            if t in (0.0, 1.0):
+                point = other if t else self
+            else:
+                point = HingePoint(self._loss, self.w + t * step, self._scores + t * change, self)
+            return point, self._loss.C * float((point._l_above - point._l_below) @ change)
+
+        return at
+
+
+def _positive(C: float) -> float:
+    if not 0.0 < C < np.inf:
+        raise ValueError(f"C: expected a positive number, got {C}")
+    return float(C)

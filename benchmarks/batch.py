@@ -1,0 +1,248 @@
+"""Batch RankSVM: the cost of a pair that is never listed, and who else gets to the same minimum.
+
+What counts in the first table is the time over that of the two products with X which no linear
+method is spared. In the last, everybody goes on until the objective is within a millionth of the
+best value known; the pairs that scikit-learn wants listed are made before the clock starts.
+`SOLAR_MQ2008=FOLDER` takes fold 1 of LETOR's MQ2008 (S1.txt.xz …) for it; without, the world is
+invented.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from app import letor
+from app.ranking.arrays import Floats
+from app.ranking.batch import bundle, newton
+from app.ranking.batch.judgements import Judgements
+from app.ranking.batch.path import follow
+from app.ranking.batch.ranksvm import hinge, squared_hinge
+from app.ranking.batch.warmstart import covariance_after
+from app.ranking.pairs import from_labels
+from app.world import World
+from benchmarks import dlib
+from benchmarks.contenders import two_classes
+from benchmarks.peers import missing
+from benchmarks.report import Goal, at_most, table
+from benchmarks.timing import Run, again, cpu_seconds, side_by_side
+
+MOST_TIMES_GRADIENT, MOST_TIMES_HESSIAN = 2.2, 1.5
+DOCUMENTS, FEATURES, QUERIES, LABELS = 100_000, 136, 1_000, 5
+#: How close to the minimum everybody goes.
+CLOSE = 1e-6
+
+
+class Entry(NamedTuple):
+    """Who reached the same objective with which tolerance, and in what CPU time."""
+
+    name: str
+    tolerance: float
+    seconds: float
+    excess: float
+
+
+def run() -> list[Goal]:
+    """Print the tables, return the goals."""
+    goals = against_products()
+    growth()
+    whole_trainings()
+    return goals
+
+
+def judged(documents: int, features: int, queries: int, labels: int | None) -> Judgements:
+    """Queries of equal length, whose labels (None: all different) a noisy linear utility gives."""
+    rng = np.random.default_rng(documents + features)
+    X = rng.standard_normal((documents, features))
+    worth = X @ rng.standard_normal(features) / np.sqrt(features) + rng.standard_normal(documents)
+    if labels is not None:
+        worth = np.digitize(worth, np.quantile(worth, np.arange(1, labels) / labels)).astype(float)
+    return Judgements(X, worth, np.linspace(0, documents, queries + 1).astype(np.int64))
+
+
+def somewhere(world: Judgements) -> Floats:
+    """A model on its way: about half of the pairs are inside their margin."""
+    w: Floats = np.random.default_rng(1).standard_normal(world.n) / np.sqrt(world.n)
+    return w
+
+
+def against_products() -> list[Goal]:
+    """One evaluation and one Hessian product next to Xw and Xᵀc."""
+    world = judged(DOCUMENTS, FEATURES, QUERIES, LABELS)
+    X, w, c = world.X, somewhere(world), np.ones(DOCUMENTS)
+    objective = squared_hinge(world, C=1.0)
+    point = objective.at(w)
+    seconds = side_by_side(
+        {
+            "the two products Xw, Xᵀc": again(lambda: (X @ w, X.T @ c)),
+            "value and gradient": again(lambda: objective.at(w).gradient),
+            "Hessian product": again(lambda: point.hessian_product(w)),
+        },
+        lasting=10.0,
+    )
+    products, gradient, hessian = seconds.values()
+    rows = [[name, f"{s * 1e3:.1f} ms", f"{s / products:.2f}"] for name, s in seconds.items()]
+    place = f"l = {DOCUMENTS:,}, n = {FEATURES}, k = {LABELS}, {QUERIES:,} queries"
+    print(table(f"RankSVM, {place}", ["", "CPU time", "/ products"], rows), end="\n\n")
+    unit = "× two products"
+    return [
+        at_most("RankSVM, value and gradient", MOST_TIMES_GRADIENT, unit, gradient / products),
+        at_most("RankSVM, Hessian product", MOST_TIMES_HESSIAN, unit, hessian / products),
+    ]
+
+
+def growth() -> None:
+    """From 10⁴ to 10⁶ documents, with 3, 5 and as many labels as documents; 4 features."""
+    rows = []
+    for queries, labels in ((1_000, 3), (1_000, 5), (1_000, None), (1, 5), (1, None)):
+        for documents in (10**4, 10**5, 10**6):
+            world = judged(documents, 4, queries, labels)
+            w, objective = somewhere(world), squared_hinge(world, C=1.0)
+            point = objective.at(w)
+            seconds = side_by_side(
+                {
+                    "gradient": again(partial(_gradient, objective.at, w)),
+                    "hessian": again(partial(point.hessian_product, w)),
+                },
+                lasting=1.0,
+            )
+            each = (f"{s / documents * 1e9:.0f} ns" for s in seconds.values())
+            k = labels or documents // queries
+            pairs = f"{objective.tree.pairs:.1e}"
+            rows.append([f"{documents:,}", f"{queries:,}", f"{k:,}", pairs, *each])
+    head = ["documents", "queries", "k", "pairs", "value and gradient", "Hessian product"]
+    print(table("Growth, time for each document (n = 4)", head, rows), end="\n\n")
+
+
+def _gradient(at: Callable[[Floats], newton.Point], w: Floats) -> Floats:
+    return at(w).gradient
+
+
+def whole_trainings() -> None:
+    """To the same objective: the squared hinge, then the hinge with two labels."""
+    world, name = training_world()
+    for C in (0.01, 1.0):
+        squared_hinge_race(world, name, C)
+    two = Judgements(world.X, (world.labels > 0.0).astype(np.float64), world.starts)
+    for C in (0.01, 1.0):
+        hinge_race(two.with_pairs(), name, C)
+    by_the_way(world, name)
+
+
+def training_world() -> tuple[Judgements, str]:
+    """MQ2008 where its folder is named, else an invented world of the same size."""
+    folder = os.environ.get("SOLAR_MQ2008")
+    if folder:
+        read = letor.read([Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3)])
+        return Judgements.of(read.queries).with_pairs(), "MQ2008, fold 1"
+    _, queries = World(46, 400, 20, noise=1.0).draw(np.random.default_rng(8))
+    return Judgements.of(queries).with_pairs(), "an invented world"
+
+
+def squared_hinge_race(world: Judgements, name: str, C: float) -> None:
+    """Ours against scikit-learn's LinearSVC on all pairs."""
+    objective = squared_hinge(world, C)
+    best = newton.minimise(objective, tolerance=1e-10).value
+
+    def ours(tolerance: float) -> Floats:
+        return newton.minimise(squared_hinge(world, C), tolerance=tolerance).w
+
+    entries = [reach("ours, newton", ours, lambda w: objective.at(w).value, best)]
+    if missing("sklearn.svm:LinearSVC"):
+        print("no scikit-learn: LinearSVC is left out")
+    else:
+        rows, classes = two_classes(explicit(world))
+        for dual in (False, True):
+            theirs = partial(linear_svc, rows, classes, C, dual)
+            label = f"LinearSVC, {len(rows):,} pairs, {'dual' if dual else 'primal'}"
+            entries.append(reach(label, theirs, lambda w: objective.at(w).value, best))
+    report(f"Squared hinge, {name}, C = {C:g}, to {CLOSE:g} of the minimum", entries)
+
+
+def explicit(world: Judgements) -> Floats:
+    """All gaps, one a row."""
+    found = []
+    for q in world.queries:
+        pairs = from_labels(world.labels[q])
+        found.append(world.X[q][pairs.preferred] - world.X[q][pairs.other])
+    return np.concatenate(found)
+
+
+def linear_svc(rows: Floats, classes: Floats, C: float, dual: bool, tolerance: float) -> Floats:
+    """The weights that scikit-learn finds."""
+    svm = import_module("sklearn.svm")
+    model = svm.LinearSVC(
+        C=C, loss="squared_hinge", dual=dual, fit_intercept=False, tol=tolerance, max_iter=20_000
+    )
+    weights: Floats = model.fit(rows, classes).coef_[0]
+    return weights
+
+
+def hinge_race(world: Judgements, name: str, C: float) -> None:
+    """Ours against dlib's svm_rank_trainer, which knows two labels."""
+    loss = hinge(world, C)
+
+    def value(w: Floats) -> float:
+        return bundle.objective(loss.at(w))
+
+    def ours(tolerance: float) -> Floats:
+        return bundle.minimise(hinge(world, C), tolerance=tolerance).w
+
+    best = bundle.minimise(loss, tolerance=1e-9).value
+    entries = [reach("ours, bundle", ours, value, best)]
+    with dlib.trainer(world, loss.tree.pairs * C) as theirs:
+        if theirs is None:
+            print("no dlib, or no compiler (Debian: libdlib-dev, g++): its trainer is left out")
+        else:
+            entries.append(reach("dlib, svm_rank_trainer", theirs, value, best, theirs.seconds))
+    report(f"Hinge, {name}, two labels, C = {C:g}, to {CLOSE:g} of the minimum", entries)
+
+
+def reach(
+    name: str,
+    train: Callable[[float], Floats],
+    value: Callable[[Floats], float],
+    best: float,
+    clock: Callable[[Run], float] = cpu_seconds,
+) -> Entry:
+    """The least strict tolerance, by powers of ten, that is close enough; best of three runs."""
+    train(0.1)  # compiles
+    for tolerance in (10.0**-e for e in range(1, 13)):
+        excess = value(train(tolerance)) / best - 1.0
+        if excess <= CLOSE:
+            times = [clock(partial(train, tolerance)) for _ in range(3)]
+            return Entry(name, tolerance, min(times), excess)
+    return Entry(name, 0.0, float("nan"), excess)
+
+
+def report(title: str, entries: Iterable[Entry]) -> None:
+    """A table of who took how long."""
+    first, *_ = entries = list(entries)
+    rows = [
+        [one.name, f"{one.tolerance:g}", f"{one.excess:.0e}", f"{one.seconds * 1e3:.1f} ms",
+         f"{one.seconds / first.seconds:.1f}"]
+        for one in entries
+    ]  # fmt: skip
+    print(table(title, ["", "tolerance", "excess", "CPU time", "/ ours"], rows), end="\n\n")
+
+
+def by_the_way(world: Judgements, name: str) -> None:
+    """The whole path over C, and Σ after it."""
+    middle = world.starts[len(world.starts) // 2]
+    cut = len(world.starts) // 2 + 1
+    train = Judgements(world.X[:middle], world.labels[:middle], world.starts[:cut])
+    held_out = Judgements(world.X[middle:], world.labels[middle:], world.starts[cut - 1 :] - middle)
+    path = follow(train, held_out)
+    seconds = side_by_side(
+        {
+            f"path over {len(path.tried)} C": again(lambda: follow(train, held_out)),
+            "Σ after it": again(lambda: covariance_after(world, path.best.minimum.w, 1e4)),
+        },
+        lasting=1.0,
+    )
+    rows = [[what, f"{s * 1e3:.1f} ms"] for what, s in seconds.items()]
+    print(table(f"By the way, {name}", ["", "CPU time"], rows), end="\n\n")

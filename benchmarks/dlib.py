@@ -1,0 +1,73 @@
+"""dlib's svm_rank_trainer: `dlib_rank.cpp`, compiled where dlib's headers and a compiler are.
+
+`DLIB_INCLUDE=FOLDER` names the headers if they are not where the compiler looks.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from app.ranking.arrays import Floats
+from app.ranking.batch.judgements import Judgements
+from benchmarks.timing import Run
+
+SOURCE = Path(__file__).with_name("dlib_rank.cpp")
+#: What dlib's own build would link in lies in these headers too; no window system, no pictures.
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-DDLIB_NO_GUI_SUPPORT", "-w")
+
+
+class Trainer:
+    """dlib with a file of queries before it; a call trains to a tolerance."""
+
+    def __init__(self, binary: Path, data: Path, C: float) -> None:
+        self._command, self._last = [str(binary), str(data), f"{C:.17g}"], 0.0
+
+    def __call__(self, tolerance: float) -> Floats:
+        """Train until the gap in the mean loss of a pair is below this; return the weights."""
+        said = subprocess.run(
+            [*self._command, f"{tolerance:.17g}"], capture_output=True, text=True, check=True
+        )
+        self._last, *weights = map(float, said.stdout.split())
+        return np.array(weights)
+
+    def seconds(self, run: Run) -> float:
+        """The CPU time of a training, without reading the file."""
+        run()
+        return self._last
+
+
+@contextmanager
+def trainer(world: Judgements, C: float) -> Iterator[Trainer | None]:
+    """Compile it, with these queries in a file (C is for the mean over all pairs); None if not."""
+    with tempfile.TemporaryDirectory() as folder:
+        binary, data = Path(folder) / "dlib_rank", Path(folder) / "queries"
+        if not _built(binary):
+            yield None
+            return
+        _write(world, data)
+        yield Trainer(binary, data, C)
+
+
+def _built(binary: Path) -> bool:
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        return False
+    include = [f"-I{path}" for path in filter(None, [os.environ.get("DLIB_INCLUDE")])]
+    command = [compiler, *FLAGS, *include, "-o", str(binary), str(SOURCE), "-lpthread"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _write(world: Judgements, data: Path) -> None:
+    with data.open("wb") as file:
+        file.write(np.array([len(world.queries), world.n], np.int64).tobytes())
+        for q in world.queries:
+            order = np.argsort(-world.labels[q], kind="stable")
+            relevant = int((world.labels[q] > 0.0).sum())
+            sizes = np.array([relevant, len(order) - relevant], np.int64)
+            file.write(sizes.tobytes() + world.X[q][order].tobytes())

@@ -1,0 +1,125 @@
+"""The domination loss: what every step does to the true objective, and what is left of a model."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.sparse import csr_array
+
+from app.ranking.batch.domination import Descent, largest_penalty, train
+from app.ranking.batch.judgements import Judgements
+from app.world import World
+from tests.oracles import Floats
+from tests.oracles_batch import NaiveDomination
+from tests.strategies_batch import judged
+
+
+def naive(world: Judgements, penalty: float, margin: float) -> NaiveDomination:
+    X = world.X if isinstance(world.X, np.ndarray) else world.X.toarray()
+    return NaiveDomination(X, world.labels, world.starts, penalty, margin)
+
+
+def invented(seed: int, features: int = 6, queries: int = 8) -> Judgements:
+    _, drawn = World(features, queries, documents=10).draw(np.random.default_rng(seed))
+    return Judgements.of(drawn)
+
+
+@settings(max_examples=150)
+@given(
+    judged(most=10),
+    st.sampled_from([0.0, 0.1, 1.0]),
+    st.sampled_from([0.0, 0.5, 1.0]),
+    st.lists(st.floats(-3.0, 3.0, width=16), min_size=4, max_size=4),
+    st.booleans(),
+)
+def test_every_step_lowers_the_true_objective(
+    world: Judgements, penalty: float, margin: float, start: list[float], sparse: bool
+) -> None:
+    true = naive(world, penalty, margin)
+    if sparse:
+        world = Judgements(csr_array(world.X), world.labels, world.starts)
+    descent = Descent(world, penalty, margin, np.array(start[: world.n]))
+    before = true.value(descent.w)
+    for r in [*range(world.n), *range(world.n)]:
+        distance = descent.step(r)
+        after = true.value(descent.w)
+        assert descent.value == pytest.approx(after, rel=1e-9, abs=1e-9)
+        assert after <= before + 1e-12 * (1.0 + abs(before))
+        assert after < before or distance < 1e-4
+        before = after
+
+
+def test_scores_far_apart_neither_overflow_nor_stall() -> None:
+    world = invented(1)
+    large = Judgements(world.X * 1e3, world.labels, world.starts)
+    descent = Descent(large, 0.1, 1.0, np.full(6, 10.0))
+    values = [descent.value]
+    for r in [*range(6)] * 5:
+        descent.step(r)
+        values.append(descent.value)
+    assert np.isfinite(values).all()
+    assert (np.diff(values) <= 1e-12 * values[0]).all()
+    assert values[-1] < values[0]
+    assert values[-1] == pytest.approx(naive(large, 0.1, 1.0).value(descent.w), rel=1e-9)
+
+
+@pytest.mark.parametrize("margin", [0.0, 1.0])
+@pytest.mark.parametrize("share", [0.02, 0.2])
+def test_it_ends_at_the_minimum_of_an_independent_solver(margin: float, share: float) -> None:
+    world = invented(2, features=3)
+    penalty = share * largest_penalty(world, margin)
+    found = train(world, penalty, margin=margin, tolerance=1e-9, most=5000)
+    assert found.converged
+    true = naive(world, 0.0, margin)
+
+    def split(parts: Floats) -> float:  # |w| is smooth in w⁺ and w⁻
+        return true.value(parts[:3] - parts[3:]) + penalty * float(parts.sum())
+
+    exact = minimize(
+        split, np.full(6, 0.1), bounds=[(0.0, None)] * 6, options={"ftol": 1e-15, "gtol": 1e-9}
+    )
+    assert found.value == pytest.approx(exact.fun, rel=1e-7)
+    np.testing.assert_allclose(found.w, exact.x[:3] - exact.x[3:], atol=1e-3)
+
+
+def test_a_larger_penalty_leaves_fewer_weights_until_none_is_left() -> None:
+    world = invented(3, features=20, queries=30)
+    most = largest_penalty(world)
+    shares = [train(world, factor * most).zeros for factor in (0.0, 0.02, 0.2, 0.999, 1.0)]
+    assert shares == sorted(shares)
+    assert shares[0] == 0.0
+    assert shares[1] < shares[3] < 1.0
+    assert shares[4] == 1.0
+
+
+def test_sparse_rows_lead_to_the_same_model() -> None:
+    world = invented(4)
+    sparse = Judgements(csr_array(world.X), world.labels, world.starts)
+    ours, theirs = (train(one, 1.0, tolerance=1e-6) for one in (world, sparse))
+    np.testing.assert_allclose(ours.w, theirs.w, rtol=1e-9)
+
+
+def test_it_goes_on_from_where_it_was() -> None:
+    world = invented(5)
+    there = train(world, 1.0, tolerance=1e-6)
+    assert train(world, 1.0, start=there.w, tolerance=1e-4).sweeps == 1
+
+
+def test_progress_may_cancel() -> None:
+    def first(*_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(invented(6), 1.0, progress=first)
+
+
+def test_judgements_without_pairs_lead_to_no_model() -> None:
+    world = Judgements(np.ones((3, 2)), np.ones(3), np.array([0, 3]))
+    assert train(world, 0.0).w.tolist() == [0.0, 0.0]
+
+
+def test_parameters_that_cannot_be_are_refused() -> None:
+    for penalty, margin in [(-1.0, 1.0), (1.0, -1.0), (np.nan, 1.0)]:
+        with pytest.raises(ValueError, match="penalty, margin"):
+            train(invented(7), penalty, margin=margin)

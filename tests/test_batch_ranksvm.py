@@ -1,0 +1,199 @@
+"""The counts, RankSVM's objectives and Σ after it: equal to sums over all pairs, one by one."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.sparse import csr_array
+
+from app.ranking import covariance
+from app.ranking.batch.accuracy import pairwise_accuracy
+from app.ranking.batch.judgements import Judgements
+from app.ranking.batch.ordertree import OrderTree
+from app.ranking.batch.ranksvm import hinge, squared_hinge
+from app.ranking.batch.warmstart import covariance_after
+from app.ranking.online import JudgedQuery
+from app.ranking.solar import SolarII
+from app.ranking.sparse import SparseRows
+from tests.oracles_batch import NaiveRankSVM, all_pairs, gaps, inside, sums
+from tests.strategies_batch import halves, judged, labels_and_starts
+
+
+def random_world(seed: int, levels: int | None = 5, n: int = 3) -> Judgements:
+    """60 documents in 4 queries, one of them empty and one of a single level."""
+    rng = np.random.default_rng(seed)
+    starts = np.array([0, 25, 25, 50, 60])
+    X = rng.standard_normal((60, n))
+    drawn = rng.permutation(60) if levels is None else rng.integers(0, levels, 60)
+    labels = drawn.astype(np.float64)
+    labels[50:] = 1.0
+    return Judgements(X, labels, starts)
+
+
+@settings(max_examples=300)
+@given(st.data(), labels_and_starts(), st.sampled_from([1.0, 0.5, 3.0]))
+def test_sums_and_counts_are_those_over_all_pairs(
+    data: st.DataObject, known: tuple[Any, Any], margin: float
+) -> None:
+    labels, starts = known
+    scores, u = (
+        data.draw(arrays.arrays(np.float64, len(labels), elements=halves(size))) for size in (3, 99)
+    )
+    tree = OrderTree.of(labels, starts)
+    assert tree.pairs == len(all_pairs(labels, starts))
+    pairs = inside(scores, labels, starts, margin)
+    found = tree.at(scores, margin)
+    for ours, naive in zip(found.sums(u), sums(u, pairs), strict=True):
+        assert ours.tolist() == naive
+    for ours, naive in zip(found.counts(), sums(np.ones(len(u)), pairs), strict=True):
+        assert ours.tolist() == naive
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 5, 17, 64, 65, 500])
+def test_long_queries_are_sorted_through_several_runs(levels: int) -> None:
+    rng = np.random.default_rng(levels)
+    labels = rng.integers(0, levels, 500).astype(np.float64)
+    starts = np.array([0, 450, 451, 500])
+    scores, u = np.round(8 * rng.standard_normal(500)) / 4, np.round(99 * rng.standard_normal(500))
+    pairs = inside(scores, labels, starts, 1.0)
+    found = OrderTree.of(labels, starts).at(scores).sums(u)
+    assert [one.tolist() for one in found] == list(sums(u, pairs))
+
+
+@given(st.data(), judged(), st.sampled_from([0.01, 1.0, 30.0]), st.booleans())
+def test_both_objectives_are_those_over_all_pairs(
+    data: st.DataObject, world: Judgements, C: float, sparse: bool
+) -> None:
+    w, v = (data.draw(arrays.arrays(np.float64, world.n, elements=halves(2))) for _ in "wv")
+    naive = NaiveRankSVM(gaps(world.X, world.labels, world.starts), C)
+    if sparse:
+        world = Judgements(csr_array(world.X), world.labels, world.starts)
+    close = partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9 * C)
+    smooth = squared_hinge(world, C).at(w)
+    close(smooth.value, naive.l2(w))
+    close(smooth.gradient, naive.l2_gradient(w))
+    close(smooth.hessian_product(v), naive.hessian(w) @ v)
+    loss = hinge(world, C).at(w)
+    close(loss.value + w @ w / 2, naive.l1(w))
+    support = naive.gaps[naive.residuals(w) > 0.0]
+    close(loss.subgradient, -C * support.sum(axis=0))
+
+
+@pytest.mark.parametrize("levels", [2, 3, 5, None])
+def test_the_gradient_is_that_of_the_value(levels: int | None) -> None:
+    objective, w = squared_hinge(random_world(1, levels), 0.7), np.array([0.1, -0.3, 0.2])
+    point, h = objective.at(w), 1e-6
+    for k, e in enumerate(np.eye(3)):
+        slope = (objective.at(w + h * e).value - objective.at(w - h * e).value) / (2 * h)
+        assert point.gradient[k] == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_line_goes_from_one_point_to_the_other() -> None:
+    loss = hinge(random_world(2), 0.3)
+    a, b = loss.at(np.array([0.1, 0.2, 0.3])), loss.at(np.array([-1.0, 2.0, 0.5]))
+    along = a.toward(b)
+    for t in (0.0, 0.25, 1.0):
+        point, slope = along(t)
+        there = loss.at(a.w + t * (b.w - a.w))
+        assert point.value == pytest.approx(there.value, rel=1e-12)
+        np.testing.assert_allclose(point.subgradient, there.subgradient, rtol=1e-12)
+        assert slope == pytest.approx(float(there.subgradient @ (b.w - a.w)), rel=1e-9)
+
+
+def test_what_all_documents_of_a_query_share_costs_no_digits() -> None:
+    world = random_world(3)
+    moved = world.X + 2.0**20 * np.repeat([[1.0], [2.0], [3.0], [4.0]], np.diff(world.starts), 0)
+    w, v = np.array([0.1, -0.3, 0.2]), np.array([1.0, 2.0, 3.0])
+    here = squared_hinge(world, 1.0).at(w)
+    there = squared_hinge(Judgements(moved, world.labels, world.starts), 1.0).at(w)
+    assert there.value == pytest.approx(here.value, rel=1e-8)
+    np.testing.assert_allclose(there.hessian_product(v), here.hessian_product(v), rtol=1e-5)
+
+
+@given(st.data(), labels_and_starts())
+def test_accuracy_counts_the_pairs_in_order(data: st.DataObject, known: tuple[Any, Any]) -> None:
+    labels, starts = known
+    tiny = st.sampled_from([0.0, 5e-324, 1.0, 1.0 + 2.0**-52])
+    elements = st.one_of(halves(2), tiny)
+    scores = data.draw(arrays.arrays(np.float64, len(labels), elements=elements))
+    pairs = all_pairs(labels, starts)
+    right = sum(bool(scores[i] > scores[j]) for i, j in pairs)
+    assert pairwise_accuracy(scores, labels, starts) == (right / len(pairs) if pairs else 0.0)
+
+
+@given(judged(), st.sampled_from([0.5, 100.0, 1e4]), st.booleans())
+def test_the_covariance_is_the_inverse_over_all_support_pairs(
+    world: Judgements, gamma: float, sparse: bool
+) -> None:
+    w = np.linspace(-0.5, 0.25, world.n)
+    X = csr_array(world.X) if sparse else world.X
+    found = covariance_after(Judgements(X, world.labels, world.starts), w, gamma)
+    naive = NaiveRankSVM(gaps(world.X, world.labels, world.starts), C=1.0 / (2.0 * gamma))
+    expected = np.linalg.inv(naive.hessian(w))
+    np.testing.assert_allclose(covariance.square(found, world.n), expected, rtol=1e-9, atol=1e-12)
+    covariance.check(found, world.n)
+
+
+def test_the_covariance_is_what_the_online_learner_would_have() -> None:
+    world, gamma = random_world(4), 50.0
+    w = np.zeros(3)  # every pair is a support vector
+    learner = SolarII(3, gamma)
+    for gap in gaps(world.X, world.labels, world.starts):
+        learner = SolarII(3, gamma, weights=w, covariance=learner.covariance)
+        learner.learn(gap[None])
+    np.testing.assert_allclose(covariance_after(world, w, gamma), learner.covariance, rtol=1e-9)
+
+
+def test_features_of_any_size_have_a_covariance() -> None:
+    world = random_world(5)
+    large = Judgements(world.X * [1.0, 1e7, 1e-7], world.labels, world.starts)
+    covariance.check(covariance_after(large, np.zeros(3), 1.0), 3)
+
+
+def test_queries_are_gathered_dense_and_sparse() -> None:
+    dense = np.array([[1.0, 0.0], [0.0, 2.0]], np.float32)
+    rows = SparseRows((2, 2), np.array([0, 1, 2]), np.array([0, 1]), np.array([1.0, 2.0]))
+    labels = np.array([1.0, 0.0])
+    for documents in (dense, rows, csr_array(dense)):
+        judged = Judgements.of([JudgedQuery(labels, documents)] * 2)
+        X = judged.X if documents is dense else judged.X.toarray()
+        assert X.tolist() == [[1.0, 0.0], [0.0, 2.0]] * 2
+        assert X.dtype == np.float64
+        assert judged.starts.tolist() == [0, 2, 4]
+
+
+def test_queries_of_one_level_are_left_out_and_change_nothing() -> None:
+    world, w = random_world(6), np.array([0.3, 0.1, -0.2])
+    less = world.with_pairs()
+    assert len(less.labels) == 50
+    assert less.with_pairs() is less
+    assert squared_hinge(less, 1.0).at(w).value == squared_hinge(world, 1.0).at(w).value
+
+
+@pytest.mark.parametrize(
+    ("X", "labels", "starts", "words"),
+    [
+        (np.zeros((2, 1)), np.zeros(3), [0, 2], "a label for each row"),
+        (np.zeros((2, 1)), np.zeros(2), [0, 3], "ascend from 0 to 2"),
+        (np.zeros((2, 1)), np.zeros(2), [0, 2, 1, 2], "ascend"),
+        (np.full((2, 1), np.nan), np.zeros(2), [0, 2], "finite"),
+    ],
+)
+def test_what_fits_nowhere_is_refused(X: Any, labels: Any, starts: list[int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Judgements(X, labels, np.array(starts))
+
+
+def test_parameters_that_cannot_be_are_refused() -> None:
+    world = random_world(0)
+    for C in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="C: expected a positive"):
+            squared_hinge(world, C)
+        with pytest.raises(ValueError, match="gamma: expected a positive"):
+            covariance_after(world, np.zeros(3), C)
+    with pytest.raises(ValueError, match="at least one"):
+        Judgements.of([])

@@ -1,0 +1,220 @@
+"""The trainers end where an independent solver ends that sees every pair."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import lsq_linear, minimize
+from scipy.sparse import csr_array
+
+from app.ranking.batch import bundle, newton, path
+from app.ranking.batch.accuracy import pairwise_accuracy
+from app.ranking.batch.judgements import Judgements
+from app.ranking.batch.ranksvm import hinge, squared_hinge
+from app.ranking.batch.simplex import highest
+from app.world import World
+from tests.oracles import Floats, ndcg, ranking
+from tests.oracles_batch import NaiveRankSVM, gaps
+
+
+def world(seed: int, levels: int | None) -> Judgements:
+    """Three queries of 15 documents with 4 features, judged with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((45, 4))
+    worth = X @ [1.0, -0.5, 0.25, 0.0] + 0.5 * rng.standard_normal(45)
+    labels = worth if levels is None else np.floor(levels * (np.argsort(np.argsort(worth)) / 45))
+    return Judgements(X, labels, np.array([0, 15, 30, 45]))
+
+
+CASES = [(levels, C) for levels in (2, 3, 5, None) for C in (1e-3, 0.1, 10.0)]
+
+
+@pytest.mark.parametrize(("levels", "C"), CASES)
+def test_newton_ends_at_the_minimum_over_explicit_pairs(levels: int | None, C: float) -> None:
+    judged = world(1, levels)
+    naive = NaiveRankSVM(gaps(judged.X, judged.labels, judged.starts), C)
+    exact = minimize(
+        naive.l2, np.zeros(4), jac=naive.l2_gradient, hess=naive.hessian, method="trust-exact",
+        options={"gtol": 1e-10, "maxiter": 500},
+    )  # fmt: skip
+    found = newton.minimise(squared_hinge(judged, C), tolerance=1e-9)
+    assert found.converged
+    np.testing.assert_allclose(found.w, exact.x, rtol=1e-5, atol=1e-7)
+    assert found.value == pytest.approx(naive.l2(found.w), rel=1e-12)
+    assert found.distance <= 1e-9 * np.linalg.norm(naive.l2_gradient(np.zeros(4)))
+    rough = newton.minimise(squared_hinge(judged, C))
+    assert rough.distance <= 1e-3 * np.linalg.norm(naive.l2_gradient(np.zeros(4)))
+
+
+def certificate(naive: NaiveRankSVM, w: Floats) -> float:
+    """A value of the dual, Σα - ½‖Σ α x‖² with 0 ≤ α ≤ C: no w can have an L1 loss below it.
+
+    At the optimum α is C inside the margin and 0 outside; on the margin it is whatever gives w.
+    """
+    margin = naive.gaps @ w
+    edge = np.abs(margin - 1.0) < 1e-3
+    alpha = np.where(margin < 1.0, naive.C, 0.0)
+    alpha[edge] = 0.0
+    if edge.any():
+        rest = w - naive.gaps.T @ alpha
+        alpha[edge] = lsq_linear(naive.gaps[edge].T, rest, (0.0, naive.C), tol=1e-14).x
+    u = naive.gaps.T @ alpha
+    return float(alpha.sum() - u @ u / 2)
+
+
+@pytest.mark.parametrize(("levels", "C"), CASES)
+def test_cutting_planes_end_where_the_dual_over_explicit_pairs_ends(
+    levels: int | None, C: float
+) -> None:
+    judged = world(2, levels)
+    naive = NaiveRankSVM(gaps(judged.X, judged.labels, judged.starts), C)
+    found = bundle.minimise(hinge(judged, C), tolerance=1e-7)
+    assert found.converged
+    assert found.value == pytest.approx(naive.l1(found.w), rel=1e-12)
+    bound = certificate(naive, found.w)
+    assert bound <= found.value * (1.0 + 1e-12)
+    assert found.value - bound <= 1e-5 * found.value
+    # so, as the objective is strongly convex, ½‖w - w*‖² is below that too
+    assert found.value - found.distance <= found.value * (1.0 + 1e-12)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1e-3, 0.1, 3.0]))
+@settings(max_examples=20)
+def test_the_lower_bound_of_the_planes_is_one(seed: int, C: float) -> None:
+    judged = world(seed, 3)
+    loss, seen = hinge(judged, C), []
+    bundle.minimise(loss, tolerance=1e-4, progress=lambda *step: seen.append(step))
+    values = [value for _, value, _ in seen]
+    assert values == sorted(values, reverse=True)
+    best = bundle.minimise(loss, tolerance=1e-8).value
+    assert all(value - gap <= best * (1 + 1e-9) for _, value, gap in seen)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12))
+@settings(max_examples=30)
+def test_the_small_programme_is_solved(seed: int, m: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.standard_normal((m, 3)), rng.standard_normal(m)
+    alpha = highest(a @ a.T, b, np.eye(m)[0], 1e-12)
+    assert alpha.min() >= 0.0
+    assert alpha.sum() == pytest.approx(1.0)
+    slope = b - a @ (a.T @ alpha)
+    assert slope.max() - alpha @ slope <= 1e-9  # nothing to gain from any corner
+
+
+def test_sparse_rows_lead_to_the_same_models() -> None:
+    judged = world(3, 3)
+    sparse = Judgements(csr_array(judged.X), judged.labels, judged.starts)
+    smooth = [newton.minimise(squared_hinge(one, 0.1), tolerance=1e-8) for one in (judged, sparse)]
+    edged = [bundle.minimise(hinge(one, 0.1), tolerance=1e-9) for one in (judged, sparse)]
+    for ours, theirs in (smooth, edged):
+        np.testing.assert_allclose(ours.w, theirs.w, rtol=1e-4)
+
+
+@pytest.mark.parametrize("C", [1e-4, 1.0, 1e4])
+def test_judgements_without_pairs_lead_to_no_model(C: float) -> None:
+    judged = Judgements(np.ones((3, 2)), np.ones(3), np.array([0, 3]))
+    for empty in (judged, judged.with_pairs()):
+        assert newton.minimise(squared_hinge(empty, C)).w.tolist() == [0.0, 0.0]
+        assert bundle.minimise(hinge(empty, C)).w.tolist() == [0.0, 0.0]
+
+
+class Hyperbola:
+    """f(w) = Σ √(1 + w²), on which Newton's plain step from beyond ±1 goes ever further away."""
+
+    n = 2
+
+    def __init__(self, w: Floats | None = None) -> None:
+        self.w = np.zeros(2) if w is None else w
+        root = np.sqrt(1.0 + self.w**2)
+        self.value, self.gradient = float(root.sum()), self.w / root
+        self._curve = root**-3
+
+    def at(self, w: Floats) -> "Hyperbola":
+        return Hyperbola(w)
+
+    def hessian_product(self, v: Floats) -> Floats:
+        return np.asarray(self._curve * v)
+
+
+def test_newton_stays_where_it_trusts_itself() -> None:
+    start = np.array([5.0, -3.0])
+    step, residual, _ = newton.truncated_step(Hyperbola(start), radius=0.5)
+    assert np.linalg.norm(step) == pytest.approx(0.5)
+    point = Hyperbola(start)
+    np.testing.assert_allclose(residual, -point.gradient - point.hessian_product(step))
+    found = newton.minimise(Hyperbola(), start, tolerance=1e-9, scale=1.0)
+    assert found.converged
+    np.testing.assert_allclose(found.w, 0.0, atol=1e-8)
+
+
+class Cancelled(Exception):
+    pass
+
+
+def test_progress_hears_of_every_iteration_and_may_cancel() -> None:
+    judged = world(4, 3)
+
+    def third(iteration: int, objective: float, distance: float) -> None:
+        assert np.isfinite([objective, distance]).all()
+        if iteration == 3:
+            raise Cancelled
+
+    trainers: list[Any] = [
+        lambda: newton.minimise(squared_hinge(judged, 1.0), tolerance=0.0, progress=third),
+        lambda: bundle.minimise(hinge(judged, 1.0), tolerance=0.0, progress=third),
+        lambda: path.follow(judged, judged, progress=third),
+    ]
+    for train in trainers:
+        with pytest.raises(Cancelled):
+            train()
+
+
+def test_newton_stops_where_float64_ends() -> None:
+    found = newton.minimise(squared_hinge(world(5, 5), 1.0), tolerance=0.0)
+    assert not found.converged
+    assert found.iterations < 100
+
+
+def naive_quality(judged: Judgements, w: Floats) -> float:
+    found = []
+    for a, b in zip(judged.starts[:-1], judged.starts[1:], strict=True):
+        shown = ranking((judged.X[a:b] @ w).tolist())
+        found.append(ndcg([float(judged.labels[a:b][d]) for d in shown], 10))
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize("by", ["ndcg@10", "pairwise"])
+def test_the_path_chooses_the_best_of_those_it_tried(by: path.Measure) -> None:
+    _, queries = World(features=8, queries=60, noise=1.0).draw(np.random.default_rng(6))
+    train, held_out = Judgements.of(queries[:30]), Judgements.of(queries[30:])
+    seen: list[int] = []
+    found = path.follow(train, held_out, by, progress=lambda i, *_: seen.append(i))
+    assert seen == list(range(len(seen)))
+    assert 1 < len(found.tried) < len(path.GRID)
+    assert [one.C for one in found.tried] == list(path.GRID[: len(found.tried)])
+    assert found.best.quality == max(one.quality for one in found.tried)
+    for one in found.tried:
+        w, alone = one.minimum.w, newton.minimise(squared_hinge(train, one.C), tolerance=1e-8)
+        assert one.minimum.converged
+        assert one.minimum.value == pytest.approx(alone.value, rel=1e-4)
+        in_order = pairwise_accuracy(held_out.X @ w, held_out.labels, held_out.starts)
+        expected = in_order if by == "pairwise" else naive_quality(held_out, w)
+        assert one.quality == pytest.approx(expected)
+
+
+def test_the_path_finds_what_the_world_hides() -> None:
+    u, queries = World(features=8, queries=60, noise=0.1).draw(np.random.default_rng(7))
+    found = path.follow(Judgements.of(queries[:30]), Judgements.of(queries[30:]), "pairwise")
+    w = found.best.minimum.w
+    assert w @ u > 0.99 * np.linalg.norm(w)
+
+
+def test_what_the_path_cannot_follow_is_refused() -> None:
+    judged = world(8, 2)
+    with pytest.raises(ValueError, match=r"by: expected one of ndcg@10, pairwise"):
+        path.follow(judged, judged, "map")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="grid: expected at least one"):
+        path.follow(judged, judged, grid=[])
