@@ -92,7 +92,7 @@ class Ranker:
             self.damaged.add(model)
             raise
         if model not in self._following:
-            self._following[model] = asyncio.create_task(self._follow(model), name=f"{model}")
+            self._following[model] = asyncio.create_task(self._follow(model), name=model)
         return serving
 
     async def reach(self, model: str, seq: int, seconds: float) -> Serving | None:

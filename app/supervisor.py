@@ -19,7 +19,7 @@ from time import monotonic
 from app.errors import SolarError
 from app.settings import Environment
 from app.store import embedded
-from app.store.embedded import EmbeddedServer
+from app.wiring import Cellar
 from app.worker import listening as open_socket
 
 log = logging.getLogger("solar")
@@ -28,34 +28,6 @@ WATCH = 0.1  # seconds between two looks at the children
 DRAIN = 15.0  # seconds that a child gets to end
 QUICK = 2.0  # a child that ends sooner did not really start,
 PATIENCE = 5  # and after so many such starts in a row we give up
-
-
-class Cellar:
-    """The store's URL: given, or of an embedded server that is started again if it ends."""
-
-    def __init__(self, environment: Environment) -> None:
-        self._environment = environment
-        self._server: EmbeddedServer | None = None
-
-    def url(self) -> str:
-        """Where the store is now."""
-        given, directory = self._environment.redis_url, self._environment.data_dir
-        if given:
-            return given
-        if self._server is not None and self._server.alive():
-            return self._server.url
-        self.close()  # what is left of one that ended
-        found = embedded.find(directory)
-        if found is None:
-            self._server = EmbeddedServer.start(directory, memory=self._environment.memory)
-            found = self._server.url
-        return found
-
-    def close(self) -> None:
-        """Stop the server, if it is ours."""
-        if self._server is not None:
-            self._server.stop()
-            self._server = None
 
 
 class Child:

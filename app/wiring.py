@@ -1,19 +1,75 @@
-"""The only place that plugs things together."""
+"""The only place that plugs things together: the store, and what a worker serves with."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
+from app.api.front import Front
+from app.api.ops import Ops
+from app.api.service import Service, Shares
+from app.posting import Poster
+from app.ranker import Ranker
+from app.remembering import Rememberer
 from app.settings import Environment
 from app.store import embedded
 from app.store.embedded import EmbeddedServer
+from app.store.store import Store
+from app.telemetry import Telemetry
+
+
+class Cellar:
+    """Where the store is: the one that is named, the one that runs here already, or a new one.
+
+    A server of our own that has ended is started again the next time it is asked for.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._server: EmbeddedServer | None = None
+
+    def url(self) -> str:
+        """Where the store is now."""
+        given, directory = self._environment.redis_url, self._environment.data_dir
+        if given:
+            return given
+        if self._server is not None and self._server.alive():
+            return self._server.url
+        self.close()  # what is left of one that ended
+        found = embedded.find(directory)
+        if found is None:
+            self._server = EmbeddedServer.start(directory, memory=self._environment.memory)
+            found = self._server.url
+        return found
+
+    def close(self) -> None:
+        """Stop the server, if it is ours."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
 
 
 @contextmanager
 def store_url(environment: Environment) -> Iterator[str]:
-    """Where the store is: the one that is named, the one that runs here already, or a new one."""
-    url = environment.redis_url or embedded.find(environment.data_dir)
-    if url:
-        yield url
-    else:
-        with EmbeddedServer.start(environment.data_dir, memory=environment.memory) as server:
-            yield server.url
+    """Where the store is, for as long as one command takes."""
+    cellar = Cellar(environment)
+    try:
+        yield cellar.url()
+    finally:
+        cellar.close()
+
+
+@asynccontextmanager
+async def service(environment: Environment) -> AsyncIterator[Front]:
+    """Everything that a worker serves with."""
+    store, telemetry = Store.open(environment.redis_url), Telemetry()
+    ranker = Ranker(store, telemetry.served)
+    rememberer = Rememberer(store, environment.impression_seconds, environment.remember_seconds)
+    poster = Poster(store, environment.backlog, environment.impression_seconds)
+    shares = Shares(environment.source_share)
+    plugged = Service(store, ranker, rememberer, environment, shares, telemetry, poster)
+    await ranker.start()
+    try:
+        yield Front(environment, telemetry, Ops(store, ranker, telemetry), plugged)
+    finally:
+        await rememberer.close()
+        await ranker.close()
+        await store.close()

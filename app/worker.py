@@ -14,17 +14,10 @@ from typing import Any
 
 import uvicorn
 
-from app import logs, settings
+from app import logs, settings, wiring
 from app.api.front import Front
-from app.api.ops import Ops
-from app.api.service import Service, Shares
 from app.errors import SolarError
-from app.posting import Poster
-from app.ranker import Ranker
-from app.remembering import Rememberer
 from app.settings import Environment
-from app.store.store import Store
-from app.telemetry import Telemetry
 
 #: Seconds that requests get to end after SIGTERM.
 DRAIN = 10
@@ -32,23 +25,10 @@ DRAIN = 10
 
 async def serve(environment: Environment, socket_: socket.socket, stop: asyncio.Event) -> None:
     """Serve on a socket until told to stop; then drain."""
-    store, telemetry = Store.open(environment.redis_url), Telemetry()
-    ranker = Ranker(store, telemetry.served)
-    rememberer = Rememberer(store, environment.impression_seconds, environment.remember_seconds)
-    poster = Poster(store, environment.backlog, environment.impression_seconds)
-    service = Service(
-        store, ranker, rememberer, environment, Shares(environment.source_share), telemetry, poster
-    )
-    front = Front(environment, telemetry, Ops(store, ranker, telemetry), service)
-    await ranker.start()
-    gc.collect()
-    gc.freeze()  # what there is now stays: no collection needs to look at it again
-    try:
+    async with wiring.service(environment) as front:
+        gc.collect()
+        gc.freeze()  # what there is now stays: no collection needs to look at it again
         await listen(front, socket_, stop)
-    finally:
-        await rememberer.close()
-        await ranker.close()
-        await store.close()
 
 
 class Server(uvicorn.Server):

@@ -22,16 +22,22 @@ __all__ = ["server", "url"]  # fixtures
 def test_what_comes_while_a_call_is_under_way_goes_together_with_the_next() -> None:
     calls: list[list[int]] = []
 
-    async def double(_: str, items: list[int]) -> list[int | Exception]:
-        calls.append(items)
-        await asyncio.sleep(0.01)
-        return [2 * item for item in items]
-
     async def scene() -> list[int]:
+        under_way, go_on = asyncio.Event(), asyncio.Event()
+
+        async def double(_: str, items: list[int]) -> list[int | Exception]:
+            calls.append(items)
+            under_way.set()
+            await go_on.wait()
+            return [2 * item for item in items]
+
         grouped = Grouped(double)
         first = asyncio.create_task(grouped("key", 1))
-        await asyncio.sleep(0.001)
-        return [*await asyncio.gather(*(grouped("key", item) for item in (2, 3, 4))), await first]
+        await under_way.wait()
+        others = [asyncio.create_task(grouped("key", item)) for item in (2, 3, 4)]
+        await asyncio.sleep(0)  # they have asked
+        go_on.set()
+        return [*await asyncio.gather(*others), await first]
 
     assert asyncio.run(scene()) == [4, 6, 8, 2]
     assert calls == [[1], [2, 3, 4]]
@@ -58,15 +64,19 @@ def test_an_error_is_of_those_it_is_about_and_the_next_group_goes_on() -> None:
 
 
 def test_somebody_who_goes_away_takes_no_answer_from_the_others() -> None:
-    async def slow(_: str, items: list[int]) -> list[int | Exception]:
-        await asyncio.sleep(0.01)
-        return list(items)
-
     async def scene() -> int:
+        under_way, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: str, items: list[int]) -> list[int | Exception]:
+            under_way.set()
+            await go_on.wait()
+            return list(items)
+
         grouped = Grouped(slow)
         leaving, staying = (asyncio.create_task(grouped("k", item)) for item in (1, 2))
-        await asyncio.sleep(0.001)
+        await under_way.wait()
         leaving.cancel()
+        go_on.set()
         return await staying
 
     assert asyncio.run(scene()) == 2

@@ -17,7 +17,8 @@ from app import settings, supervisor
 from app.errors import SolarError
 from app.settings import Environment
 from app.store.embedded import EmbeddedServer
-from app.supervisor import Cellar, Child, _environ
+from app.supervisor import Child, _environ
+from app.wiring import Cellar
 from app.worker import listening
 from tests.servers import PATIENCE, client, until
 

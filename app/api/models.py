@@ -1,6 +1,5 @@
 """`/models`: create, read, tune, roll back, delete. Every change of a model is a record."""
 
-from time import time
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +13,7 @@ from app.api.service import Service, numbered
 from app.errors import ModelExists, NoSuchModel
 from app.events import Record, Replace, Retune, Settings, State
 from app.genesis import check
+from app.posting import now
 from app.ranking import covariance
 from app.store import codec
 from app.store.keys import check_name
@@ -177,6 +177,6 @@ async def _append(service: Service, name: str, record: Record) -> Answer:
     epoch, *_ = await service.store.position(name)
     event = Event(f"admin-{uuid4()}", b"", codec.dump_record(record))
     appended = await service.store.append(
-        name, epoch, [event], limit=service.settings.backlog, time=int(time() * 1000), wait=True
+        name, epoch, [event], limit=service.settings.backlog, time=now(), wait=True
     )
     return Answer(202, schemas.encode({"seq": appended[0].seq}))
