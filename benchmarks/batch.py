@@ -22,6 +22,7 @@ from app.ranking.batch import bundle, newton
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.path import follow
 from app.ranking.batch.ranksvm import hinge, squared_hinge
+from app.ranking.batch.trainers import trainer
 from app.ranking.batch.warmstart import covariance_after
 from app.ranking.pairs import from_labels
 from app.world import World
@@ -236,10 +237,10 @@ def by_the_way(world: Judgements, name: str) -> None:
     cut = len(world.starts) // 2 + 1
     train = Judgements(world.X[:middle], world.labels[:middle], world.starts[:cut])
     held_out = Judgements(world.X[middle:], world.labels[middle:], world.starts[cut - 1 :] - middle)
-    path = follow(train, held_out)
+    path = follow(trainer("l2", train), held_out)
     seconds = side_by_side(
         {
-            f"path over {len(path.tried)} C": again(lambda: follow(train, held_out)),
+            f"path over {len(path.tried)} C": again(lambda: follow(trainer("l2", train), held_out)),
             "Σ after it": again(lambda: covariance_after(world, path.best.minimum.w, 1e4)),
         },
         lasting=1.0,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
-from app.ranking.batch.domination import Descent, largest_penalty, train
+from app.ranking.batch.domination import Descent, Domination, largest_penalty, train
 from app.ranking.batch.judgements import Judgements
 from app.world import World
 from tests.oracles import Floats
@@ -39,7 +39,7 @@ def test_every_step_lowers_the_true_objective(
     true = naive(world, penalty, margin)
     if sparse:
         world = Judgements(csr_array(world.X), world.labels, world.starts)
-    descent = Descent(world, penalty, margin, np.array(start[: world.n]))
+    descent = Descent(Domination(world, margin), penalty, np.array(start[: world.n]))
     before = true.value(descent.w)
     for r in [*range(world.n), *range(world.n)]:
         distance = descent.step(r)
@@ -53,7 +53,7 @@ def test_every_step_lowers_the_true_objective(
 def test_scores_far_apart_neither_overflow_nor_stall() -> None:
     world = invented(1)
     large = Judgements(world.X * 1e3, world.labels, world.starts)
-    descent = Descent(large, 0.1, 1.0, np.full(6, 10.0))
+    descent = Descent(Domination(large), 0.1, np.full(6, 10.0))
     values = [descent.value]
     for r in [*range(6)] * 5:
         descent.step(r)
@@ -107,7 +107,7 @@ def test_it_goes_on_from_where_it_was() -> None:
 
 
 def test_progress_may_cancel() -> None:
-    def first(*_: float) -> None:
+    def first(*_: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -120,6 +120,8 @@ def test_judgements_without_pairs_lead_to_no_model() -> None:
 
 
 def test_parameters_that_cannot_be_are_refused() -> None:
-    for penalty, margin in [(-1.0, 1.0), (1.0, -1.0), (np.nan, 1.0)]:
-        with pytest.raises(ValueError, match="penalty, margin"):
-            train(invented(7), penalty, margin=margin)
+    for wrong in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="penalty: expected a number from 0"):
+            train(invented(7), wrong)
+        with pytest.raises(ValueError, match="margin: expected a number from 0"):
+            train(invented(7), 1.0, margin=wrong)

@@ -1,5 +1,6 @@
 """The trainers end where an independent solver ends that sees every pair."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear, minimize
 from scipy.sparse import csr_array
 
-from app.ranking.batch import bundle, newton, path
+from app.ranking.batch import bundle, domination, newton, path
 from app.ranking.batch.accuracy import pairwise_accuracy
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.ranksvm import hinge, squared_hinge
 from app.ranking.batch.simplex import highest
+from app.ranking.batch.trainers import GRID, KINDS, Kind, trainer
 from app.world import World
 from tests.oracles import Floats, ndcg, ranking
 from tests.oracles_batch import NaiveRankSVM, gaps
@@ -85,11 +87,21 @@ def test_cutting_planes_end_where_the_dual_over_explicit_pairs_ends(
 def test_the_lower_bound_of_the_planes_is_one(seed: int, C: float) -> None:
     judged = world(seed, 3)
     loss, seen = hinge(judged, C), []
-    bundle.minimise(loss, tolerance=1e-4, progress=lambda *step: seen.append(step))
-    values = [value for _, value, _ in seen]
+    w = None if seed % 2 else np.random.default_rng(seed).standard_normal(4)
+    bundle.minimise(loss, w, tolerance=1e-4, progress=lambda *step: seen.append(step))
+    values = [value for _, value, _, _ in seen]
     assert values == sorted(values, reverse=True)
     best = bundle.minimise(loss, tolerance=1e-8).value
-    assert all(value - gap <= best * (1 + 1e-9) for _, value, gap in seen)
+    assert all(value - gap <= best * (1 + 1e-9) for _, value, gap, _ in seen)
+
+
+def test_cutting_planes_from_the_end_stay_there() -> None:
+    loss = hinge(world(9, 3), 1.0)
+    there = bundle.minimise(loss, tolerance=1e-7)
+    again = bundle.minimise(loss, there.w, tolerance=1e-6)
+    assert again.value <= there.value
+    assert again.converged
+    assert again.iterations < there.iterations
 
 
 @given(st.integers(0, 10**6), st.integers(1, 12))
@@ -157,15 +169,17 @@ class Cancelled(Exception):
 def test_progress_hears_of_every_iteration_and_may_cancel() -> None:
     judged = world(4, 3)
 
-    def third(iteration: int, objective: float, distance: float) -> None:
-        assert np.isfinite([objective, distance]).all()
+    def third(iteration: int, objective: float, distance: float, w: Floats) -> None:
+        assert np.isfinite([objective, distance, *w]).all()
+        assert w.shape == (4,)
         if iteration == 3:
             raise Cancelled
 
     trainers: list[Any] = [
         lambda: newton.minimise(squared_hinge(judged, 1.0), tolerance=0.0, progress=third),
         lambda: bundle.minimise(hinge(judged, 1.0), tolerance=0.0, progress=third),
-        lambda: path.follow(judged, judged, progress=third),
+        lambda: domination.train(judged, 0.0, tolerance=0.0, progress=third),
+        *(partial(path.follow, trainer(kind, judged), judged, progress=third) for kind in KINDS),
     ]
     for train in trainers:
         with pytest.raises(Cancelled):
@@ -191,13 +205,14 @@ def test_the_path_chooses_the_best_of_those_it_tried(by: path.Measure) -> None:
     _, queries = World(features=8, queries=60, noise=1.0).draw(np.random.default_rng(6))
     train, held_out = Judgements.of(queries[:30]), Judgements.of(queries[30:])
     seen: list[int] = []
-    found = path.follow(train, held_out, by, progress=lambda i, *_: seen.append(i))
+    found = path.follow(trainer("l2", train), held_out, by, progress=lambda i, *_: seen.append(i))
     assert seen == list(range(len(seen)))
-    assert 1 < len(found.tried) < len(path.GRID)
-    assert [one.C for one in found.tried] == list(path.GRID[: len(found.tried)])
+    assert 1 < len(found.tried) < len(GRID)
+    assert [one.parameter for one in found.tried] == list(GRID[: len(found.tried)])
     assert found.best.quality == max(one.quality for one in found.tried)
     for one in found.tried:
-        w, alone = one.minimum.w, newton.minimise(squared_hinge(train, one.C), tolerance=1e-8)
+        alone = newton.minimise(squared_hinge(train, one.parameter), tolerance=1e-8)
+        w = one.minimum.w
         assert one.minimum.converged
         assert one.minimum.value == pytest.approx(alone.value, rel=1e-4)
         in_order = pairwise_accuracy(held_out.X @ w, held_out.labels, held_out.starts)
@@ -205,9 +220,11 @@ def test_the_path_chooses_the_best_of_those_it_tried(by: path.Measure) -> None:
         assert one.quality == pytest.approx(expected)
 
 
-def test_the_path_finds_what_the_world_hides() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_path_finds_what_the_world_hides(kind: Kind) -> None:
     u, queries = World(features=8, queries=60, noise=0.1).draw(np.random.default_rng(7))
-    found = path.follow(Judgements.of(queries[:30]), Judgements.of(queries[30:]), "pairwise")
+    train, held_out = Judgements.of(queries[:30]), Judgements.of(queries[30:])
+    found = path.follow(trainer(kind, train), held_out, "pairwise")
     w = found.best.minimum.w
     assert w @ u > 0.99 * np.linalg.norm(w)
 
@@ -215,6 +232,6 @@ def test_the_path_finds_what_the_world_hides() -> None:
 def test_what_the_path_cannot_follow_is_refused() -> None:
     judged = world(8, 2)
     with pytest.raises(ValueError, match=r"by: expected one of ndcg@10, pairwise"):
-        path.follow(judged, judged, "map")  # type: ignore[arg-type]
+        path.follow(trainer("l2", judged), judged, "map")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="grid: expected at least one"):
-        path.follow(judged, judged, grid=[])
+        path.follow(trainer("l2", judged), judged, grid=[])

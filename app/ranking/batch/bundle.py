@@ -87,9 +87,16 @@ class Planes:
 
 
 def minimise(
-    loss: Loss, *, tolerance: float = TOLERANCE, most: int = 5000, progress: Progress = silent
+    loss: Loss,
+    start: Floats | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+    most: int = 5000,
+    progress: Progress = silent,
 ) -> Minimum:
-    """Go on until the gap between the best value and the lower bound is `tolerance` of the former.
+    """From `start` (or 0) until the gap from the best value to the lower bound is small enough.
+
+    That is: at most `tolerance` of the value. The bound starts at 0, below which no loss is.
 
     >>> class Steep:  # L(w) = max(0, 1 - 2w)
     ...     n = 1
@@ -106,11 +113,12 @@ def minimise(
     >>> minimise(Steep(), tolerance=1e-9).w.round(9)
     array([0.5])
     """
-    best = loss.at(np.zeros(loss.n))
+    best = loss.at(np.zeros(loss.n) if start is None else start)
     planes = Planes(loss.n)
     planes.add(best)
-    value, bound, gap, iteration = best.value, 0.0, best.value, 0
-    progress(0, value, gap)
+    value, bound, iteration = objective(best), 0.0, 0
+    gap = value
+    progress(0, value, gap, best.w)
     while gap > tolerance * value and iteration < most:
         iteration += 1
         w, below = planes.minimise(0.1 * gap)
@@ -118,7 +126,7 @@ def minimise(
         planes.add(ahead)
         value, bound = objective(best), max(bound, below)
         gap = value - bound
-        progress(iteration, value, gap)
+        progress(iteration, value, gap, best.w)
     return Minimum(best.w, value, gap, iteration, 0, gap <= tolerance * value)
 
 

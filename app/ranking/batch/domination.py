@@ -19,6 +19,7 @@ So no step ever raises F. A query costs one pass: the sums over D(i) grow from l
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -72,12 +73,26 @@ def train(
     >>> model.w.round(6), model.zeros
     (array([0.549306, 0.      ]), 0.5)
     """
-    descent = Descent(judged, penalty, margin, start)
-    enough = tolerance * descent.largest_penalty()
-    everything, distance, sweeps = range(judged.n), inf, 0
+    loss = Domination(judged, margin)
+    return lower(loss, penalty, start, tolerance=tolerance, most=most, progress=progress)
+
+
+def lower(
+    loss: "Domination",
+    penalty: float,
+    start: Floats | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+    most: int = 1000,
+    progress: Progress = silent,
+) -> SparseModel:
+    """The same for one penalty after the other: what they share is in `loss`."""
+    descent = Descent(loss, penalty, start)
+    enough = tolerance * loss.largest_penalty
+    everything, distance, sweeps = range(loss.n), inf, 0
     while distance > enough and sweeps < most:
         distance, sweeps = descent.sweep(everything), sweeps + 1
-        progress(sweeps, descent.value, distance)
+        progress(sweeps, descent.value, distance, descent.w.copy())
         for _ in range(INNER):
             if distance <= enough or descent.sweep(np.flatnonzero(descent.w)) <= 0.1 * distance:
                 break
@@ -91,54 +106,66 @@ def largest_penalty(judged: Judgements, margin: float = 1.0) -> float:
     >>> largest_penalty(judged, margin=0.0)
     1.0
     """
-    return Descent(judged, 0.0, margin).largest_penalty()
+    return Domination(judged, margin).largest_penalty
+
+
+class Domination:
+    """The loss of judged queries, whatever w and λ: their order, their columns, their margins."""
+
+    def __init__(self, judged: Judgements, margin: float = 1.0) -> None:
+        if not 0.0 <= margin < inf:
+            raise ValueError(f"margin: expected a number from 0, got {margin}")
+        judged = judged.with_pairs()
+        self.n, self._X = judged.n, judged.X
+        self.tree = OrderTree.of(judged.labels, judged.starts)
+        self.columns = Columns(judged.X, self.tree)
+        self._at_zero: Floats = -margin * judged.labels[self.tree.by_label]
+
+    def a(self, w: Floats) -> Floats:
+        """`Xw - m y`, by query and label."""
+        a: Floats = (self._X @ w)[self.tree.by_label] + self._at_zero
+        return a
+
+    @cached_property
+    def largest_penalty(self) -> float:
+        """`max_r |g_r|` at w = 0."""
+        columns = (self.columns[r] for r in range(self.n))
+        slopes = (self.slope(x, queries, self._at_zero) for x, queries, _ in columns)
+        return max(map(abs, slopes), default=0.0)
+
+    def slope(self, x: Floats, queries: Integers, a: Floats) -> float:
+        """`g_r`, where x is column r."""
+        return float(total_slope(x, a, self.tree.level_starts, self.tree.first, queries))
 
 
 class Descent:
     """w on its way down, one coordinate a step."""
 
-    def __init__(
-        self, judged: Judgements, penalty: float, margin: float, start: Floats | None = None
-    ) -> None:
-        if not (0.0 <= penalty < inf and 0.0 <= margin < inf):
-            raise ValueError(f"penalty, margin: expected numbers from 0, got {penalty}, {margin}")
-        judged = judged.with_pairs()
-        self.penalty = penalty
-        self.w = np.zeros(judged.n) if start is None else np.array(start, np.float64)
-        tree = OrderTree.of(judged.labels, judged.starts)
-        self._tree = tree
-        self._columns = Columns(judged.X, tree)
-        self._at_zero: Floats = -margin * judged.labels[tree.by_label]
-        self._a: Floats = (judged.X @ self.w)[tree.by_label] + self._at_zero
+    def __init__(self, loss: Domination, penalty: float, start: Floats | None = None) -> None:
+        if not 0.0 <= penalty < inf:
+            raise ValueError(f"penalty: expected a number from 0, got {penalty}")
+        self._loss, self.penalty = loss, penalty
+        self.w = np.zeros(loss.n) if start is None else np.array(start, np.float64)
+        self._a = loss.a(self.w)
 
     @property
     def value(self) -> float:
         """`F(w)`."""
-        tree = self._tree
+        tree = self._loss.tree
         loss = float(total_loss(self._a, tree.level_starts, tree.first))
         return loss + self.penalty * float(np.abs(self.w).sum())
 
-    def largest_penalty(self) -> float:
-        """`max_r |g_r|` at w = 0, wherever w is."""
-        columns = (self._columns[r] for r in range(len(self.w)))
-        slopes = (self._slope(x, queries, self._at_zero) for x, queries, _ in columns)
-        return max(map(abs, slopes), default=0.0)
-
-    def _slope(self, x: Floats, queries: Integers, a: Floats) -> float:
-        """`g_r`, of the loss alone."""
-        return float(total_slope(x, a, self._tree.level_starts, self._tree.first, queries))
-
     def step(self, r: int) -> float:
         """Minimise the bound along w_r; how far from optimal w_r was, in units of the slope."""
-        x, queries, B = self._columns[r]
+        x, queries, B = self._loss.columns[r]
         if not B > 0.0:
             self.w[r] = 0.0  # it orders nothing
             return 0.0
-        g, old = self._slope(x, queries, self._a), float(self.w[r])
+        g, old = self._loss.slope(x, queries, self._a), float(self.w[r])
         z = B * old - g
         self.w[r] = new = np.sign(z) * max(0.0, abs(z) - self.penalty) / B
         if new != old:
-            move(x, new - old, self._a, self._tree.starts, queries)
+            move(x, new - old, self._a, self._loss.tree.starts, queries)
         if old == 0.0:
             return max(0.0, abs(g) - self.penalty)
         return abs(g + float(np.sign(old)) * self.penalty)

@@ -101,7 +101,7 @@ def minimise(
         scale = norm((point if start is None else objective.at(origin)).gradient)
     distance = norm(point.gradient)
     radius, products, iteration = distance, 0, 0
-    progress(0, point.value, distance)
+    progress(0, point.value, distance, point.w)
     while distance > tolerance * scale and iteration < most:
         iteration += 1
         step, residual, used = truncated_step(point, radius)
@@ -120,7 +120,7 @@ def minimise(
         elif actual <= ETA_0 * foreseen:
             point = trial
         distance = norm(point.gradient)
-        progress(iteration, point.value, distance)
+        progress(iteration, point.value, distance, point.w)
     converged = distance <= tolerance * scale
     return Minimum(point.w, point.value, distance, iteration, products, converged)
 

@@ -1,24 +1,22 @@
-"""C chosen on held-out queries: the squared hinge along a path of growing C, each from the last."""
+"""A parameter chosen on held-out queries, along a path: each fit starts from the last w."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from itertools import count
 from typing import Literal, get_args
 
 import numpy as np
 
 from app.ranking import measures, serving
 from app.ranking.arrays import Floats
-from app.ranking.batch import Progress, newton, silent
+from app.ranking.batch import Progress, silent
 from app.ranking.batch.accuracy import pairwise_accuracy
 from app.ranking.batch.judgements import Judgements
-from app.ranking.batch.newton import Minimum, norm
-from app.ranking.batch.ranksvm import squared_hinge
+from app.ranking.batch.newton import Minimum
+from app.ranking.batch.trainers import Trainer
 from app.ranking.measures import Discount
 
-#: The paper's grid (section 4.4).
-GRID = tuple(2.0**e for e in range(-15, 11))
-#: Stop after so many C in a row that were no better than the best before.
+#: Stop after so many parameters in a row that were no better than the best before.
 PATIENCE = 6
 
 Measure = Literal["ndcg@10", "pairwise"]
@@ -26,9 +24,9 @@ Measure = Literal["ndcg@10", "pairwise"]
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One C, how well its model orders the held-out queries, and where the solver ended."""
+    """One parameter, how well its model orders the held-out queries, and where the solver ended."""
 
-    C: float
+    parameter: float
     quality: float
     minimum: Minimum
 
@@ -46,40 +44,34 @@ class Path:
 
 
 def follow(
-    train: Judgements,
+    trainer: Trainer,
     held_out: Judgements,
     by: Measure = "ndcg@10",
     *,
-    grid: Sequence[float] = GRID,
+    grid: Sequence[float] | None = None,
     patience: int = PATIENCE,
     discount: Discount = "standard",
-    tolerance: float = newton.TOLERANCE,
     progress: Progress = silent,
 ) -> Path:
-    """Train with each C, from the smallest, until `patience` of them have not got better.
+    """Fit each parameter, the most regular first, until `patience` of them have not got better.
 
     `progress` hears of every iteration of the solver, which are numbered through.
 
+    >>> from app.ranking.batch.trainers import trainer
     >>> world = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
-    >>> path = follow(world, world, "pairwise", grid=[0.5, 1.0, 2.0], patience=1)
-    >>> [(one.C, one.quality) for one in path.tried], path.best.C
+    >>> path = follow(trainer("l2", world), world, "pairwise", grid=[0.5, 1.0, 2.0], patience=1)
+    >>> [(one.parameter, one.quality) for one in path.tried], path.best.parameter
     ([(0.5, 1.0), (1.0, 1.0)], 0.5)
     """
     if by not in get_args(Measure):
         raise ValueError(f"by: expected one of {', '.join(get_args(Measure))}, got {by!r}")
-    if not grid:
-        raise ValueError("grid: expected at least one C")
-    objective = squared_hinge(train.with_pairs(), min(grid))
-    w, tried = np.zeros(train.n), Path(())
-    unit = norm(objective.at(w).gradient) / objective.C  # ∇f(0) grows with C alone
-    for C in sorted(grid):
-        before = sum(one.minimum.iterations + 1 for one in tried.tried)
-        minimum = newton.minimise(
-            replace(objective, C=C), w, tolerance=tolerance, scale=unit * C,
-            progress=partial(_shifted, progress, before),
-        )  # fmt: skip
+    if grid is not None and not grid:
+        raise ValueError("grid: expected at least one parameter")
+    w, tried, heard = None, Path(()), _numbered(progress)
+    for parameter in _ordered(grid, like=trainer.grid):
+        minimum = trainer.fit(parameter, w, heard)
         w = minimum.w
-        one = Tried(C, quality(held_out, w, by, discount), minimum)
+        one = Tried(parameter, quality(held_out, w, by, discount), minimum)
         tried = Path((*tried.tried, one))
         if len(tried.tried) - tried.tried.index(tried.best) > patience:
             break
@@ -99,7 +91,11 @@ def quality(judged: Judgements, w: Floats, by: Measure, discount: Discount = "st
     return float(np.mean(found)) if found else 0.0
 
 
-def _shifted(
-    progress: Progress, before: int, iteration: int, objective: float, distance: float
-) -> None:
-    progress(before + iteration, objective, distance)
+def _ordered(grid: Sequence[float] | None, like: Sequence[float]) -> Sequence[float]:
+    """The most regular first: up or down, as in the trainer's own grid."""
+    return like if grid is None else sorted(grid, reverse=like[0] > like[-1])
+
+
+def _numbered(progress: Progress) -> Progress:
+    numbers = count()
+    return lambda _, objective, distance, w: progress(next(numbers), objective, distance, w)

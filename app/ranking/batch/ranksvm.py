@@ -30,6 +30,10 @@ class Ranking:
     tree: OrderTree
     C: float
 
+    def __post_init__(self) -> None:
+        if not 0.0 < self.C < np.inf:
+            raise ValueError(f"C: expected a positive number, got {self.C}")
+
     @property
     def n(self) -> int:
         """How many weights there are."""
@@ -70,12 +74,12 @@ class Hinge(Ranking):
 
 def squared_hinge(judged: Judgements, C: float) -> SquaredHinge:
     """L2-loss RankSVM over judged queries."""
-    return SquaredHinge(judged.X, OrderTree.of(judged.labels, judged.starts), _positive(C))
+    return SquaredHinge(judged.X, OrderTree.of(judged.labels, judged.starts), C)
 
 
 def hinge(judged: Judgements, C: float) -> Hinge:
     """The loss of L1-loss RankSVM over judged queries."""
-    return Hinge(judged.X, OrderTree.of(judged.labels, judged.starts), _positive(C))
+    return Hinge(judged.X, OrderTree.of(judged.labels, judged.starts), C)
 
 
 class Residuals:
@@ -155,9 +159,3 @@ class HingePoint:
             return point, self._loss.C * float((point._l_above - point._l_below) @ change)
 
         return at
-
-
-def _positive(C: float) -> float:
-    if not 0.0 < C < np.inf:
-        raise ValueError(f"C: expected a positive number, got {C}")
-    return float(C)
