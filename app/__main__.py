@@ -1,4 +1,4 @@
-"""The front door: `solar serve | learn | key | log | replay | verify | evaluate`."""
+"""The front door: `solar serve | learn | train | key | log | replay | verify | evaluate`."""
 
 import argparse
 import asyncio
@@ -11,7 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
-from app import commands, evaluation, genesis, letor, logs, settings, supervisor, wiring
+from app import (
+    commands,
+    evaluation,
+    genesis,
+    letor,
+    logs,
+    settings,
+    supervisor,
+    train,
+    training,
+    wiring,
+)
 from app.api import access
 from app.api.service import default_features
 from app.errors import SolarError
@@ -23,7 +34,9 @@ from app.ranking.measures import DISCOUNTS
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA
 from app.settings import Environment
 from app.store import embedded
+from app.store.keys import check_name
 from app.store.store import Store
+from app.train import Lesson
 from app.world import World
 
 
@@ -60,6 +73,14 @@ def _parser() -> argparse.ArgumentParser:
             "deviation over random permutations.",
         )
     )
+    _add_train(
+        added.add_parser(
+            "train",
+            help="a batch model from judged data, put in an online model's place",
+            description="Train on judged data and let a model go on from there: in a store, or "
+            "over HTTP in a service (whose key is SOLAR_KEY).",
+        )
+    )
     _add_serve(added.add_parser("serve", help="serve over HTTP, and learn"))
     _add_key(added.add_parser("key", help="make an API key"))
     _add_learn(added.add_parser("learn", help="learn every model of a store, until stopped"))
@@ -87,6 +108,49 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--C", type=float, default=DEFAULT_C, help="SOLAR-I (default 1e-5)")
     parser.add_argument("--gamma", type=float, default=DEFAULT_GAMMA, help="SOLAR-II (1e4)")
     parser.add_argument("--json", action="store_true", help="one object a line instead of a table")
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_train)
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="LETOR/SVMlight text, also .gz and .xz"
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="whose place it takes; new if there is none"
+    )
+    parser.add_argument("--url", metavar="URL", help="of a service that is to train")
+    _add_store(parser)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the model there")
+    parser.add_argument("--trainer", choices=("ranksvm", "domination"), default="ranksvm")
+    parser.add_argument("--loss", choices=("l2", "l1"), default="l2", help="of ranksvm")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--C", type=float, help="of ranksvm")
+    chosen.add_argument("--penalty", type=float, metavar="P", help="of domination")
+    chosen.add_argument("--validate", type=Path, metavar="FILE", help="choose it on these queries")
+    chosen.add_argument(
+        "--validation", type=float, metavar="SHARE", help="or on this share of them (default 0.2)"
+    )
+    parser.add_argument("--by", choices=("ndcg@10", "pairwise"), default="ndcg@10")
+
+
+def _train(options: argparse.Namespace) -> None:
+    wanted = training.Training(
+        options.trainer, options.loss, options.C, options.penalty, options.validation, options.by
+    )
+    lesson = Lesson(tuple(options.files), options.validate, training.check(wanted), options.output)
+    if options.model is None:
+        if options.output is None:
+            raise SolarError("expected --model NAME, --output FILE, or both")
+        print(train.into_file(lesson))
+    elif options.url:
+        print(train.over_http(lesson, check_name(options.model), options.url))
+    else:
+        _with_store(options, partial(_into_store, lesson))
+
+
+async def _into_store(lesson: Lesson, options: argparse.Namespace, store: Store) -> None:
+    check_name(options.model)
+    print(await train.into_store(lesson, options.model, store, _environment(options)))
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:

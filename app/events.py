@@ -165,6 +165,14 @@ class Stumbled:
     model: str
 
 
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A job has ended: done, failed or cancelled."""
+
+    model: str
+    outcome: str
+
+
 def freeze(*arrays: NDArray[Any] | None) -> None:
     """Make arrays not writeable, before they are handed out."""
     for array in arrays:

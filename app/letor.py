@@ -53,6 +53,25 @@ class _Row(NamedTuple):
 
 def read(paths: Sequence[Path]) -> JudgedData:
     """Read files as one data set; a query must stand together, in one place of one file."""
+    return read_apart([paths])[0]
+
+
+def read_apart(sets: Sequence[Sequence[Path]]) -> list[JudgedData]:
+    """Read several data sets that share their features."""
+    groups = [_groups(paths) for paths in sets]
+    n = max(
+        (int(row.columns[-1]) + 1 for some in groups for rows in some for row in rows
+         if row.columns.size),
+        default=0,
+    )  # fmt: skip
+    if n == 0:
+        raise BadData(f"{sets[0][0]}: expected features, got none in any line")
+    gather = _sparse if n > MOST_FEATURES_FULL else _dense
+    return [JudgedData(n, [gather(rows, n) for rows in some]) for some in groups]
+
+
+def _groups(paths: Sequence[Path]) -> list[list[_Row]]:
+    """The rows of each query."""
     started: dict[str, str] = {}
     groups: list[list[_Row]] = []
     for path in paths:
@@ -61,21 +80,15 @@ def read(paths: Sequence[Path]) -> JudgedData:
             if row.query != last:
                 if row.query in started:
                     raise BadData(
-                        f"{where}: expected all lines of query {row.query} in one place, "
-                        f"got more after those at {started[row.query]}"
+                        f"{where}: expected all lines of a query in one place, got more of "
+                        f"{_short(row.query)} after those at {started[row.query]}"
                     )
                 started[row.query], last = where, row.query
                 groups.append([])
             groups[-1].append(row)
         if len(started) == before:
             raise BadData(f"{path}: expected lines of judged documents, got none")
-    n = max(
-        (int(row.columns[-1]) + 1 for rows in groups for row in rows if row.columns.size), default=0
-    )
-    if n == 0:
-        raise BadData(f"{paths[0]}: expected features, got none in any line")
-    gather = _sparse if n > MOST_FEATURES_FULL else _dense
-    return JudgedData(n, [gather(rows, n) for rows in groups])
+    return groups
 
 
 def _dense(rows: list[_Row], n: int) -> JudgedQuery:

@@ -84,7 +84,22 @@ class Environment:
     )
     backlog: int = _knob(100_000, _whole(1), "records that may wait to be learnt, at most")
     source_share: float = _knob(1.0, _number(0.0, 1.0), "a source's share of a minute's feedback")
+    jobs: int = _knob(1, _whole(1, 64), "trainings at once in one worker")
+    training_memory: int = _knob(4 * GIB, _whole(1), "what one training may use, in bytes")
+    upload_bytes: int = _knob(GIB, _whole(1), "the largest judged text, unpacked, in bytes")
+    upload_seconds: float = _knob(
+        600.0, _number(0.01), "how long an upload may take to come, in seconds"
+    )
+    upload_dir: str = _knob("", _text, "where uploads are kept; empty: in the data directory")
+    check_seconds: float = _knob(
+        10.0, _number(0.0, 600.0), "how long an upload's answer waits until it was read, in seconds"
+    )
     access_log: bool = _knob(False, _yes, "whether every request is logged, not only refused ones")
+
+    @property
+    def uploads(self) -> Path:
+        """Where uploads are kept."""
+        return Path(self.upload_dir) if self.upload_dir else self.data_dir / "uploads"
 
 
 #: Variable → field, how it is read, and what it means.

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.events import SUMS, Committed, Served, Stumbled
+from app.events import SUMS, Committed, Served, Stumbled, Trained
 from app.ranker import Serving
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -61,6 +61,10 @@ class Telemetry:
             "solar_learner_stumbles", "How often a learner lost its lease or its store.",
             ["model"], registry=self.registry,
         )  # fmt: skip
+        self._jobs = Counter(
+            "solar_jobs", "Trainings that ended, by whether they were done.", ["model", "outcome"],
+            registry=self.registry,
+        )  # fmt: skip
         self._children: dict[tuple[str, int], Any] = {}
 
     def request(self, route: str, status: int, seconds: float) -> None:
@@ -94,6 +98,10 @@ class Telemetry:
             self._commits.labels(fact.model).observe(fact.seconds)
         else:
             self._stumbles.labels(fact.model).inc()
+
+    def trained(self, fact: Trained) -> None:
+        """A job has ended."""
+        self._jobs.labels(fact.model, fact.outcome).inc()
 
     def page(self, models: Iterable[Serving], tails: Mapping[str, int], server: float) -> bytes:
         """All metrics as text; `server` is how full the store's memory is."""

@@ -14,6 +14,7 @@ from app.store import embedded
 from app.store.embedded import EmbeddedServer
 from app.store.store import Store
 from app.telemetry import Telemetry
+from app.workshop import Workshop
 
 
 class Cellar:
@@ -65,11 +66,13 @@ async def service(environment: Environment) -> AsyncIterator[Front]:
     rememberer = Rememberer(store, environment.impression_seconds, environment.remember_seconds)
     poster = Poster(store, environment.backlog, environment.impression_seconds)
     shares = Shares(environment.source_share)
-    plugged = Service(store, ranker, rememberer, environment, shares, telemetry, poster)
+    workshop = Workshop(store, environment, telemetry.trained)
+    plugged = Service(store, ranker, rememberer, environment, shares, telemetry, poster, workshop)
     await ranker.start()
     try:
         yield Front(environment, telemetry, Ops(store, ranker, telemetry), plugged)
     finally:
+        await workshop.close()
         await rememberer.close()
         await ranker.close()
         await store.close()

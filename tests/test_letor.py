@@ -138,7 +138,8 @@ def test_a_query_split_across_the_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadData) as caught:
         letor.read([path])
     assert str(caught.value) == (
-        f"{path}:3: expected all lines of query 1 in one place, got more after those at {path}:1"
+        f"{path}:3: expected all lines of a query in one place, got more of '1' "
+        f"after those at {path}:1"
     )
 
 
@@ -150,7 +151,7 @@ def test_ids_that_are_no_utf8_stay_apart(tmp_path: Path) -> None:
 
 def test_a_query_split_across_files_is_an_error(tmp_path: Path) -> None:
     one, two = written(tmp_path, "1 qid:1 1:1\n", "1"), written(tmp_path, "1 qid:1 1:1\n", "2")
-    with pytest.raises(BadData, match="2:1: expected all lines of query 1 in one place"):
+    with pytest.raises(BadData, match="2:1: expected all lines of a query in one place"):
         letor.read([one, two])
 
 

@@ -12,7 +12,11 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-JSON, MSGPACK = "application/json", "application/msgpack"
+JSON, MSGPACK, TEXT = "application/json", "application/msgpack", "text/plain"
+
+
+async def _nothing() -> MutableMapping[str, Any]:
+    return {"type": "http.disconnect"}
 
 
 @dataclass(slots=True)
@@ -23,6 +27,8 @@ class Call:
     key: Key
     headers: Mapping[bytes, bytes]
     path: Mapping[str, str] = field(default_factory=dict)
+    query: bytes = b""
+    receive: Receive = field(default=_nothing)  # of a body that the handler takes in itself
 
     @property
     def media_type(self) -> str:

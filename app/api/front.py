@@ -98,10 +98,12 @@ class Front:
             allowed = ", ".join(sorted(methods))
             raise Problem(405, f"expected {allowed}", {"allow": allowed})
         key = self._admit(headers, route.scope)
-        limits = self._settings
-        body = await read_body(receive, headers, limits.body_bytes, limits.body_seconds)
+        limits, body = self._settings, b""
+        if not route.uploads:
+            body = await read_body(receive, headers, limits.body_bytes, limits.body_seconds)
         assert self._service is not None  # noqa: S101  # there are routes
-        return await route.handler(self._service, Call(body, key, headers, places))
+        call = Call(body, key, headers, places, scope["query_string"], receive)
+        return await route.handler(self._service, call)
 
     def _admit(self, headers: Mapping[bytes, bytes], scope: str) -> Key:
         """Whose key this is, or 401, or 403 if it may not."""

@@ -28,7 +28,8 @@ def _decoded(decode: Any, call: Call) -> Any:
         raise undecodable(error) from None
 
 
-def _name(call: Call) -> str:
+def model_name(call: Call) -> str:
+    """The model that a path names; 404 if none can have that name."""
     try:
         return check_name(call.path["name"])
     except ValueError:
@@ -56,7 +57,7 @@ async def create(service: Service, call: Call) -> Answer:
 
 async def read(service: Service, call: Call) -> Answer:
     """A model with what it learnt."""
-    return await _read(service, _name(call), 200)
+    return await _read(service, model_name(call), 200)
 
 
 async def _read(service: Service, name: str, status: int) -> Answer:
@@ -131,16 +132,16 @@ async def listed(service: Service, _: Call) -> Answer:
 
 async def delete(service: Service, call: Call) -> Answer:
     """End a model with all that it learnt."""
-    if not await service.store.delete(_name(call)):
+    if not await service.store.delete(model_name(call)):
         raise Problem(404, "model: expected one that exists")
-    service.ranker.forget(_name(call))
+    service.ranker.forget(model_name(call))
     return Answer(204, b"")
 
 
 async def tune(service: Service, call: Call) -> Answer:
     """Other hyper-parameters from the next record on."""
     body = _decoded(schemas.decode_tuning, call)
-    name = _name(call)
+    name = model_name(call)
     given = {
         field: value
         for field in ("C", "gamma", "clicks")
@@ -155,7 +156,7 @@ async def tune(service: Service, call: Call) -> Answer:
 
 async def versions(service: Service, call: Call) -> Answer:
     """The versions that are kept, oldest first: a rollback can go to each."""
-    name = _name(call)
+    name = model_name(call)
     await service.store.position(name)
     kept = await service.store.versions(name)
     return Answer(200, schemas.encode({"versions": [{"version": seq} for seq in kept]}))
@@ -164,7 +165,7 @@ async def versions(service: Service, call: Call) -> Answer:
 async def rollback(service: Service, call: Call) -> Answer:
     """Back to a kept version; what came after it stays in the log, the measures go on."""
     body = _decoded(schemas.decode_rollback, call)
-    name = _name(call)
+    name = model_name(call)
     await service.store.position(name)
     try:
         model = (await service.store.version(name, body.version)).state.model

@@ -15,6 +15,7 @@ _OPS = {
     "/readyz": "It can do its work.",
     "/metrics": "For Prometheus.",
 }
+_PLACES = {"name": {"pattern": "^[A-Za-z0-9_-]{1,64}$"}, "id": {}}
 _PROBLEM = {
     "type": "object",
     "required": ["type", "title", "status", "detail"],
@@ -59,15 +60,11 @@ def _operation(route: Route) -> dict[str, Any]:
         "security": [{"key": []}, {}],
         "responses": _responses(route.statuses, route.answer),
     }
-    if "{name}" in route.path:
-        said["parameters"] = [
-            {
-                "name": "name",
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
-            }
-        ]
+    said["parameters"] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", **schema}}
+        for name, schema in _PLACES.items()
+        if f"{{{name}}}" in route.path
+    ]
     if route.bodies:
         said["requestBody"] = {"required": True, "content": _content(route)}
     return said
@@ -76,6 +73,9 @@ def _operation(route: Route) -> dict[str, Any]:
 def _content(route: Route) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for media_type, names in route.bodies.items():
+        if not names:
+            found[media_type] = {"schema": {"type": "string"}}
+            continue
         references = [{"$ref": f"#/components/schemas/{name}"} for name in names]
         found[media_type] = {"schema": references[0] if len(names) == 1 else {"anyOf": references}}
         if media_type == JSON and route.example is not None:

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from app.api import models
-from app.api.calls import JSON, MSGPACK, Answer, Call
+from app.api import jobs, models
+from app.api.calls import JSON, MSGPACK, TEXT, Answer, Call
 from app.api.feedback import feedback
 from app.api.rank import rank
 from app.api.service import Service
@@ -36,6 +36,34 @@ _MODEL = {
 }
 
 
+_JUDGED = {
+    "queries": [
+        {
+            "documents": [
+                {"label": 2, "features": {"bm25": 9.8, "price": 3.0}},
+                {"label": 0, "features": [7.1, 12.5]},
+            ]
+        }
+    ],
+    "C": 0.01,
+}
+_JOB = {
+    "id": "books.01970000-0000-7000-8000-000000000000",
+    "model": "books",
+    "state": "running",
+    "begun": 1735689600.0,
+    "training": {"trainer": "ranksvm", "loss": "l2", "C": 0.01, "by": "ndcg@10"},
+    "progress": {"queries": 471, "documents": 9630},
+}
+_DONE = _JOB | {
+    "state": "done",
+    "progress": {"parameter": 0.01, "iteration": 4, "objective": 311.2, "distance": 0.4,
+                 "ndcg@10": 0.51},
+    "result": {"C": 0.01, "iterations": 5, "converged": True, "zeros": 0.0, "ndcg@10": 0.51,
+               "seconds": 0.2, "seq": 818},
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """A method of a path."""
@@ -49,6 +77,7 @@ class Route:
     bodies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # media type → schemas
     example: Any = None
     answer: Any = None
+    uploads: bool = False  # the handler takes the body in itself
 
 
 _COMMON = (401, 403, 503)
@@ -94,6 +123,19 @@ ROUTES: tuple[Route, ...] = (
         "Back to a kept version: a record.", (202, 404, *_BODY), {JSON: ("Rollback",)},
         {"version": 10000}, {"seq": 817},
     ),
+    Route(
+        "POST", "/models/{name}/warm-start", "admin", jobs.warm_start,
+        "Train on judged queries and go on from there: a job. LETOR/SVMlight text, plain or gzip, "
+        "with options as ?loss=l2&C=0.01 or ?validation=0.2; or JSON.",
+        (202, 404, 409, *_BODY), {JSON: ("WarmStart",), TEXT: ()}, _JUDGED, _JOB, uploads=True,
+    ),
+    Route("GET", "/jobs/{id}", "admin", jobs.read, "How a job goes.", (200, 404, *_COMMON),
+          answer=_DONE),
+    Route("DELETE", "/jobs/{id}", "admin", jobs.cancel, "Stop a job.", (202, 404, 409, *_COMMON),
+          answer=_JOB),
+    Route("POST", "/jobs/{id}/start", "admin", jobs.start,
+          "Begin a job again that failed, with the same data.",
+          (202, 404, 409, 413, 408, 415, 422, *_COMMON), answer=_JOB),
 )  # fmt: skip
 
 
@@ -106,6 +148,7 @@ def match(path: str) -> tuple[str, Mapping[str, str]]:
     ('/rank', {})
     """
     parts = path.split("/")
-    if len(parts) in (3, 4) and parts[1] == "models" and parts[2]:
-        return "/".join(["", "models", "{name}", *parts[3:]]), {"name": parts[2]}
+    place = {"models": "name", "jobs": "id"}.get(parts[1] if len(parts) in (3, 4) else "")
+    if place and parts[2]:
+        return "/".join(["", parts[1], f"{{{place}}}", *parts[3:]]), {place: parts[2]}
     return path, {}

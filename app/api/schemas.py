@@ -146,6 +146,41 @@ class Tuning(Struct, forbid_unknown_fields=True, kw_only=True):
     ) = UNSET
 
 
+class TrainingOptions(Struct, forbid_unknown_fields=True, kw_only=True):
+    """How to train: `C` (for domination `penalty`), or `validation`, on which it is chosen.
+
+    `validation` is a share of the queries, or from 1 on how many of the last ones; default 0.2.
+    """
+
+    trainer: Literal["ranksvm", "domination"] = "ranksvm"
+    loss: Literal["l2", "l1"] = "l2"
+    C: float | None = None
+    penalty: float | None = None
+    validation: float | None = None
+    by: Literal["ndcg@10", "pairwise"] = "ndcg@10"
+
+
+class JudgedDocument(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A document and how relevant it is, 0 to 30."""
+
+    label: Annotated[float, Meta(ge=0, le=30)]
+    features: list[float] | dict[str, float]
+    id: str = ""
+
+
+class JudgedQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A query's documents with their labels."""
+
+    documents: Annotated[list[JudgedDocument], Meta(min_length=1)]
+    query_id: str = ""
+
+
+class WarmStart(TrainingOptions, forbid_unknown_fields=True, kw_only=True):
+    """Judged queries, and how to train on them."""
+
+    queries: Annotated[list[JudgedQuery], Meta(min_length=1)]
+
+
 class Rollback(Struct, forbid_unknown_fields=True):
     """Back to a kept version."""
 
@@ -159,6 +194,7 @@ decode_batch = msgspec.json.Decoder(Batch).decode
 decode_event = msgspec.json.Decoder(AnyEvent).decode
 decode_new_model = msgspec.json.Decoder(NewModel).decode
 decode_tuning = msgspec.json.Decoder(Tuning).decode
+decode_warm_start = msgspec.json.Decoder(WarmStart).decode
 decode_rollback = msgspec.json.Decoder(Rollback).decode
 encode = msgspec.json.Encoder().encode
 
@@ -175,6 +211,7 @@ def components() -> tuple[dict[str, Any], dict[str, Any]]:
         NewModel,
         Tuning,
         Rollback,
+        WarmStart,
     )
     found, parts = msgspec.json.schema_components(
         bodies, ref_template="#/components/schemas/{name}"

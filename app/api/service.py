@@ -19,6 +19,7 @@ from app.remembering import Rememberer
 from app.settings import Environment
 from app.store.store import Store
 from app.telemetry import Telemetry
+from app.workshop import Workshop
 
 DEFAULT = "default"
 
@@ -64,6 +65,7 @@ class Service:
     shares: Shares
     telemetry: Telemetry
     poster: Poster
+    workshop: Workshop
     random: np.random.Generator = field(default_factory=np.random.default_rng)
 
     async def serving(self, model: str) -> Serving:

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from app import slates
 from app.api.schemas import BinaryRankBody, Document, RankBody
-from app.events import Floats
+from app.events import Floats, Settings
 from app.ranker import Serving
 from app.settings import Environment
 from app.slates import Slate
@@ -39,7 +39,7 @@ def slate(body: RankBody | BinaryRankBody, serving: Serving, limits: Environment
     if len(body.ids) != len(body.features):
         raise ValueError(f"features: expected {len(body.ids)} rows, got {len(body.features)}")
     check_ids(body.ids, limits)
-    return _slate(body.ids, _rows(body.features, serving), serving, limits)
+    return _slate(body.ids, _rows(body.features, serving.settings.n), serving, limits)
 
 
 def of_documents(documents: Sequence[Document], serving: Serving, limits: Environment) -> Slate:
@@ -47,13 +47,20 @@ def of_documents(documents: Sequence[Document], serving: Serving, limits: Enviro
     ids = [document.id for document in documents]
     check_ids(ids, limits)
     features = [document.features for document in documents]
+    return _slate(ids, rows(features, serving.settings, serving.index), serving, limits)
+
+
+def rows(
+    features: Sequence[list[float] | dict[str, float]], settings: Settings, index: dict[str, int]
+) -> Floats:
+    """Features of documents, as lists or by name, as rows; `index` says where a name stands."""
     lists = [row for row in features if type(row) is list]
     if len(lists) == len(features):
-        return _slate(ids, _rows(lists, serving), serving, limits)
-    names = serving.settings.features
+        return _rows(lists, settings.n)
+    names = settings.features
     named = [row if isinstance(row, dict) else _named(at, row, names)
              for at, row in enumerate(features)]  # fmt: skip
-    return _slate(ids, slates.by_name(named, serving.index), serving, limits)
+    return slates.by_name(named, index)
 
 
 def _slate(ids: Sequence[str], rows: Floats, serving: Serving, limits: Environment) -> Slate:
@@ -62,9 +69,8 @@ def _slate(ids: Sequence[str], rows: Floats, serving: Serving, limits: Environme
     return Slate(ids, slates.as_documents(rows, normalization, bound))
 
 
-def _rows(features: Sequence[list[float]], serving: Serving) -> Floats:
+def _rows(features: Sequence[list[float]], n: int) -> Floats:
     """Lists of numbers as rows; packing them is three times as fast as numpy's conversion."""
-    n = serving.settings.n
     pack = _row(n).pack
     try:
         packed = b"".join([pack(*row) for row in features])

@@ -63,6 +63,15 @@ class Keys:
         """Where commits are announced."""
         return self._key("ch")
 
+    @property
+    def training(self) -> str:
+        """Who trains the model."""
+        return self._key("training")
+
+    def job(self, job: str) -> str:
+        """A job that trains, or trained, the model."""
+        return self._key(f"job:{job}")
+
     def snapshot(self, seq: int) -> str:
         """One snapshot."""
         return self._key(f"snap:{seq}")

@@ -18,12 +18,14 @@ from redis.asyncio import Redis
 from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel
 from app.events import Model, Settings, State
 from app.ranking.covariance import diagonal, triangle_size
-from app.store import codec
+from app.store import codec, jobs
+from app.store.jobs import Jobs
 from app.store.keys import MODELS, Keys, check_name
 from app.store.version import refuse_old
 from app.store.wall import connect, refusal, translated
 
 SCRIPTS = Path(__file__).parent / "scripts"
+OURS = ("append", "commit", "create", "delete", "lease", "release", "remember")
 APPENDED, REPEATED, OTHER_BODY, FORGOTTEN = range(4)
 #: Dedupe keys live at least this long.
 LEAST_DEDUPE = 3_600.0
@@ -114,9 +116,9 @@ class Store:
     def __init__(self, client: Redis) -> None:
         self._client: Any = client  # redis-py types answers for every protocol at once
         self._scripts: dict[str, Any] = {
-            name: client.register_script(_source(name))
-            for name in ("append", "commit", "create", "delete", "lease", "release", "remember")
+            name: client.register_script(_source(name)) for name in (*OURS, *jobs.SCRIPTS)
         }
+        self.jobs = Jobs(client, self._scripts)
 
     @classmethod
     def open(cls, url: str) -> "Store":

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse, vstack
 
 from app.ranking.arrays import Floats, Integers
@@ -67,14 +68,19 @@ class Judgements:
 
     def with_pairs(self) -> "Judgements":
         """Only the queries with two different labels: the others say nothing of any order."""
-        kept = [q for q in self.queries if len(self.labels[q]) and np.ptp(self.labels[q]) > 0.0]
-        if len(kept) == len(self.starts) - 1:
-            return self
-        rows = np.zeros(len(self.labels), np.bool_)
-        for q in kept:
-            rows[q] = True
-        starts = np.cumsum([0, *(q.stop - q.start for q in kept)])
-        return Judgements(self.X[rows], self.labels[rows], starts)
+        kept = self.ordering()
+        return self if kept.all() else self.some(kept)
+
+    def ordering(self) -> NDArray[np.bool_]:
+        """Which queries have two different labels."""
+        found = [len(self.labels[q]) > 0 and np.ptp(self.labels[q]) > 0.0 for q in self.queries]
+        return np.array(found, np.bool_)
+
+    def some(self, kept: NDArray[np.bool_]) -> "Judgements":
+        """Only the queries that are to be kept."""
+        sizes = np.diff(self.starts)
+        rows = np.repeat(kept, sizes)
+        return Judgements(self.X[rows], self.labels[rows], np.cumsum([0, *sizes[kept]]))
 
 
 def _matrix(documents: Any) -> Matrix:

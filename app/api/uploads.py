@@ -1,0 +1,100 @@
+"""A large body, from the socket to a file: bounded in bytes and time, unpacked on the way."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from app.api.calls import Disconnected, Receive
+from app.api.problems import Problem
+
+#: Bytes that are gathered before they are written.
+ENOUGH = 1 << 20
+GZIP = b"\x1f\x8b"
+
+
+async def save(receive: Receive, path: Path, most: int, seconds: float) -> int:
+    """Write a body to a file, plain or from gzip; how many bytes that are.
+
+    413 if it is (or unpacks to) more than `most` bytes, 408 if it takes too long, 400 if it is
+    empty or its gzip is not whole.
+    """
+    writer = _Writer(path, most)
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in _parts(receive):
+                await asyncio.to_thread(writer.write, part)
+        await asyncio.to_thread(writer.finish)
+    except TimeoutError:
+        raise Problem(
+            408, f"expected the whole body in {seconds:g} s", {"connection": "close"}
+        ) from None
+    except OSError:
+        raise Problem(503, "the upload cannot be written here now") from None
+    finally:
+        writer.close()
+    if not writer.size:
+        raise Problem(400, "expected judged documents, got an empty body")
+    return writer.size
+
+
+async def _parts(receive: Receive) -> AsyncIterator[bytes]:
+    """The body in parts that are worth a thread's while."""
+    gathered, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        part, more = message.get("body", b""), message.get("more_body", False)
+        gathered.append(part)
+        size += len(part)
+        if size >= ENOUGH:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    yield b"".join(gathered)
+
+
+class _Writer:
+    """A file that a body goes to."""
+
+    def __init__(self, path: Path, most: int) -> None:
+        self._file = path.open("wb")
+        self._most, self.size = most, 0
+        self._begun, self._gzip = False, False
+        self._unpacker = zlib.decompressobj(wbits=31)
+
+    def write(self, part: bytes) -> None:
+        """The next part."""
+        if part and not self._begun:
+            self._begun, self._gzip = True, part.startswith(GZIP)
+        if self._gzip:
+            self._unpack(part)
+        else:
+            self._put(part)
+
+    def _unpack(self, part: bytes) -> None:
+        while part:
+            try:
+                self._put(self._unpacker.decompress(part, ENOUGH))
+            except zlib.error:
+                raise Problem(400, "expected whole gzip data") from None
+            part = self._unpacker.unconsumed_tail
+            if self._unpacker.eof and self._unpacker.unused_data:  # one more member follows
+                part = self._unpacker.unused_data
+                self._unpacker = zlib.decompressobj(wbits=31)
+
+    def _put(self, data: bytes) -> None:
+        self.size += len(data)
+        if self.size > self._most:
+            raise Problem(413, f"expected at most {self._most} bytes", {"connection": "close"})
+        self._file.write(data)
+
+    def finish(self) -> None:
+        """The body has ended."""
+        if self._gzip and not self._unpacker.eof:
+            raise Problem(400, "expected whole gzip data")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
