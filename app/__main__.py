@@ -141,7 +141,7 @@ def _train(options: argparse.Namespace) -> None:
     if options.model is None:
         if options.output is None:
             raise SolarError("expected --model NAME, --output FILE, or both")
-        print(train.into_file(lesson))
+        print(train.into_file(lesson, settings.read().feature_bound))
     elif options.url:
         print(train.over_http(lesson, check_name(options.model), options.url))
     else:

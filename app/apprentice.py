@@ -4,6 +4,7 @@ It needs no store and talks to nobody but the pipe that it is given, one JSON ob
 finds it leaves in its directory, as the record that will take the model's place.
 """
 
+import logging
 import os
 import resource
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from app import letor, trainer
+from app import letor, logs, trainer
 from app.errors import SolarError
 from app.events import Replace
 from app.letor import JudgedData
@@ -24,6 +25,8 @@ from app.ranking.batch.judgements import Judgements
 from app.ranking.online import JudgedQuery
 from app.store import codec
 from app.training import ORDER, REPLACEMENT, UPLOAD, Order
+
+log = logging.getLogger("solar.jobs")
 
 Say = Callable[[str, Any], None]
 
@@ -45,6 +48,9 @@ def main(arguments: Sequence[str]) -> None:
             say("refused", without_input(error))
         except MemoryError:
             say("refused", f"expected data that {order.memory} bytes of memory can hold")
+        except Exception:
+            log.exception("a training failed")
+            raise SystemExit(1) from None
 
 
 def work(order: Order, say: Say) -> None:
@@ -88,4 +94,5 @@ def _behave(memory: int) -> None:
 
 
 if __name__ == "__main__":
+    logs.configure()
     main(sys.argv[1:])

@@ -25,7 +25,7 @@ from app import letor, trainer
 from app.errors import NoSuchModel, SolarError
 from app.events import Replace, Settings
 from app.genesis import check, genesis
-from app.letor import LARGEST_VALUE, JudgedData
+from app.letor import JudgedData
 from app.posting import now
 from app.ranking.limits import MOST_FEATURES_FULL
 from app.settings import Environment
@@ -75,7 +75,7 @@ def new_settings(n: int) -> Settings:
 
 
 def trained(
-    data: JudgedData, training: Training, settings: Settings, bound: float = LARGEST_VALUE
+    data: JudgedData, training: Training, settings: Settings, bound: float
 ) -> tuple[BatchModel, dict[str, Any]]:
     """Train here, with a progress bar on a terminal."""
     with tqdm(unit=" iterations", disable=None, leave=False) as bar:
@@ -97,11 +97,11 @@ def _show(bar: "tqdm[Any]", training: Training, said: dict[str, Any]) -> None:
     bar.refresh()
 
 
-def into_file(lesson: Lesson) -> str:
+def into_file(lesson: Lesson, bound: float) -> str:
     """Train, and write the model; what was found."""
     data, training = lesson.read()
     settings = new_settings(data.n)
-    found, about = trained(data, training, settings)
+    found, about = trained(data, training, settings, bound)
     lesson.write(settings.features, found.weights.tolist(), about)
     return summary(about)
 

@@ -194,12 +194,13 @@ def online(found: BatchModel, settings: Settings) -> Model:
     w, judged = found.weights.copy(), found.judged
     if not (np.isfinite(w).all() and np.abs(w).max() <= LARGEST_WEIGHT):
         raise BadData("features: expected some that float64 can weigh; scale them")
-    if settings.algorithm == "solar-i":
-        spread = np.zeros(0)
-    elif settings.covariance == "full":
-        spread = covariance_after(judged, w, settings.gamma)
-    else:
-        spread = variances_after(judged, w, settings.gamma)
+    spread = np.zeros(0)
+    if settings.algorithm == "solar-ii":
+        after = covariance_after if settings.covariance == "full" else variances_after
+        try:
+            spread = after(judged, w, settings.gamma)
+        except ValueError as error:
+            raise BadData(str(error)) from error
     freeze(w, spread)
     return Model(settings, w, spread)
 

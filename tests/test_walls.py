@@ -91,6 +91,7 @@ ROOMS: dict[str, set[str]] = {
         "app.errors",
         "app.events",
         "app.letor",
+        "app.logs",
         "app.ranking",
         "app.store.codec",
         "app.trainer",

@@ -61,8 +61,3 @@ def inverse(precision: Floats) -> Floats:
     inverted, _ = lapack.dpotri(factor, lower=1)
     scaled: Floats = inverted * np.outer(scale, scale)
     return scaled
-
-
-def variances_after(judged: Judgements, w: Floats, gamma: float) -> Floats:
-    """Coming."""
-    return 1.0 / (1.0 + np.diagonal(scatter(judged, w)) / gamma)

@@ -1,0 +1,298 @@
+"""Judged data → batch model → online model: what is held out, what is learnt from, what is kept."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from app import slates, trainer
+from app.errors import BadData
+from app.events import Feedback, Replace, Settings
+from app.fold import Fold, sound
+from app.genesis import genesis
+from app.letor import JudgedData
+from app.ranking import covariance
+from app.ranking.batch import path
+from app.ranking.batch.judgements import Judgements
+from app.ranking.batch.trainers import trainer as solver
+from app.ranking.online import JudgedQuery
+from app.ranking.solar import SolarII
+from app.ranking.sparse import SparseRows
+from app.store import codec
+from app.trainer import Progressed
+from app.training import Training, check
+from app.world import World
+from tests.oracles_batch import gaps
+
+NAMES = tuple(f"f{at}" for at in range(1, 7))
+BOUND = 1e4
+
+
+def invented(seed: int = 0, queries: int = 30, noise: float = 1.0) -> JudgedData:
+    drawn = World(6, queries, 8, noise).draw(np.random.default_rng(seed))[1]
+    return JudgedData(6, drawn)
+
+
+def judged(seed: int = 0, queries: int = 30) -> Judgements:
+    return trainer.judgements(invented(seed, queries), Settings(NAMES), BOUND)
+
+
+def query(labels: list[float], *rows: list[float]) -> JudgedQuery:
+    return JudgedQuery(np.array(labels), np.array(rows, np.float32))
+
+
+def few(*queries: JudgedQuery) -> Judgements:
+    return Judgements.of(queries)
+
+
+# ---- data ----
+
+
+def test_data_is_what_the_model_would_have_been_shown() -> None:
+    raw = JudgedData(2, [query([1, 0], [5, 300], [1, 300]), query([0, 2], [2, 7], [4, 9])])
+    seen = trainer.judgements(raw, Settings(("a", "b"), normalization="query-minmax"), BOUND)
+    shown = [
+        slates.as_documents(np.array(q.documents, np.float64), "query-minmax", 1e38)
+        for q in raw.queries
+    ]
+    assert (np.concatenate(shown) == seen.X).all()
+    assert seen.starts.tolist() == [0, 2, 4]
+
+
+def test_sparse_data_is_scaled_as_dense_data_is() -> None:
+    rng = np.random.default_rng(1)
+    dense = np.where(rng.random((5, 7)) < 0.5, rng.standard_normal((5, 7)), 0.0).astype(np.float32)
+    csr = csr_array(dense)
+    rows = SparseRows(csr.shape, csr.indptr, csr.indices, csr.data)
+    labels = np.arange(5.0)
+    settings = Settings(tuple("abcdefg"), normalization="query-minmax")
+    one = trainer.judgements(JudgedData(7, [JudgedQuery(labels, rows)]), settings, BOUND)
+    other = trainer.judgements(JudgedData(7, [JudgedQuery(labels, dense)]), settings, BOUND)
+    assert (one.X.toarray() == other.X).all()
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_data_of_another_width_than_the_model_is_refused(n: int) -> None:
+    data = JudgedData(n, [query([1, 0], [1.0] * n, [0.0] * n)])
+    with pytest.raises(BadData, match=f"features: expected 2 as the model has, got {n} as"):
+        trainer.judgements(data, Settings(("a", "b")), BOUND)
+
+
+def test_features_beyond_the_bound_are_refused_without_normalization() -> None:
+    data = JudgedData(1, [query([1, 0], [10_001.0], [0.0])])
+    with pytest.raises(BadData, match="expected at most ±10000 for a model without normalization"):
+        trainer.judgements(data, Settings(("a",)), BOUND)
+    trainer.judgements(data, Settings(("a",), normalization="query-minmax"), BOUND)
+
+
+# ---- what is held out ----
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+def test_a_share_of_the_queries_is_held_out_always_the_same_ones(share: float) -> None:
+    world = judged(queries=40)
+    rest, held = trainer.split(world, share)
+    assert len(held.starts) - 1 == pytest.approx(share * 40, abs=1)
+    assert len(rest.labels) + len(held.labels) == len(world.labels)
+    again, _ = trainer.split(world, share)
+    assert (again.X == rest.X).all()
+    held_rows = {row.tobytes() for row in held.X}
+    assert not held_rows & {row.tobytes() for row in rest.X}
+
+
+def test_queries_that_order_nothing_are_shared_out_too() -> None:
+    flat = [query([1, 1], [1.0], [0.0])] * 10
+    ordering = [query([1, 0], [1.0], [0.0])] * 10
+    rest, held = trainer.split(few(*flat, *ordering), 0.3)
+    assert held.ordering().sum() == 3
+    assert rest.ordering().sum() == 7
+    assert len(held.starts) - 1 == 6
+
+
+def test_the_last_queries_are_held_out_where_their_number_is_given() -> None:
+    world = judged(queries=10)
+    rest, held = trainer.split(world, 3.0)
+    assert (world.X[: world.starts[7]] == rest.X).all()
+    assert (world.X[world.starts[7] :] == held.X).all()
+
+
+@pytest.mark.parametrize(
+    ("queries", "training"),
+    [
+        ([query([1, 0], [1.0], [0.0])], Training()),
+        ([query([1, 0], [1.0], [0.0])] * 2, Training(validation=2.0)),
+        ([query([1, 0], [1.0], [0.0])] * 2, Training(validation=5.0)),
+        ([query([1, 0], [1.0], [0.0]), query([1, 1], [1.0], [0.0])], Training(validation=1.0)),
+        ([query([1, 1], [1.0], [0.0]), query([1, 0], [1.0], [0.0])], Training(validation=1.0)),
+    ],
+)
+def test_too_few_queries_to_hold_some_out_are_refused(
+    queries: list[JudgedQuery], training: Training
+) -> None:
+    with pytest.raises(BadData, match="validation: expected queries to train on and queries to"):
+        trainer.checked(few(*queries), training)
+
+
+@pytest.mark.parametrize("labels", [[1.0, 1.0], [0.0, 0.0]])
+def test_data_of_one_level_is_refused(labels: list[float]) -> None:
+    with pytest.raises(BadData, match="expected two documents of one query with different labels"):
+        trainer.train(few(query(labels, [1.0], [0.0])), Training(C=1.0))
+
+
+def test_two_levels_that_never_meet_in_a_query_are_refused() -> None:
+    apart = few(query([1.0, 1.0], [1.0], [0.0]), query([0.0], [0.0]))
+    with pytest.raises(BadData, match="expected two documents of one query with different labels"):
+        trainer.train(apart, Training(C=1.0))
+
+
+def test_one_query_is_enough_where_c_is_given() -> None:
+    found = trainer.train(few(query([1, 0], [1.0], [0.0])), Training(C=1.0))
+    assert found.weights[0] > 0.0
+
+
+# ---- training ----
+
+
+@pytest.mark.parametrize("loss", ["l2", "l1"])
+def test_with_c_given_it_is_the_solver_on_all_queries(loss: Any) -> None:
+    world = judged()
+    found = trainer.train(world, Training(loss=loss, C=0.1))
+    assert (found.weights == solver(loss, world).fit(0.1).w).all()
+    assert found.tried == ()
+
+
+@pytest.mark.parametrize(
+    ("training", "kind"),
+    [
+        (Training(), "l2"),
+        (Training(loss="l1", by="pairwise"), "l1"),
+        (Training("domination"), "domination"),
+    ],
+)
+def test_the_parameter_is_the_best_on_the_queries_held_out(training: Training, kind: Any) -> None:
+    world = judged()
+    found = trainer.train(world, training)
+    rest, held = trainer.split(world, trainer.HELD_OUT)
+    naive, w = [], None
+    for parameter in solver(kind, rest).grid[: len(found.tried)]:
+        w = solver(kind, rest).fit(parameter, w).w
+        naive.append((parameter, path.quality(held, w, training.by)))
+    assert found.tried == tuple(naive)
+    assert found.parameter == max(naive, key=lambda one: one[1])[0]
+    assert found.judged is world  # and then all of them are learnt from
+
+
+def test_the_last_queries_choose_and_are_not_learnt_from() -> None:
+    world = judged(queries=20)
+    worst = Judgements(world.X, world.labels.copy(), world.starts)
+    worst.labels[world.starts[15] :] = 2.0 - worst.labels[world.starts[15] :]
+    rest, _ = trainer.split(world, 5.0)
+    chosen = []
+    for one in (world, worst):
+        found = trainer.train(one, Training(validation=5.0))
+        w = None
+        for parameter, _ in found.tried:
+            w = solver("l2", rest).fit(parameter, w).w
+            if parameter == found.parameter:
+                assert (w == found.weights).all()
+        chosen.append(found.parameter)
+    assert chosen[0] != chosen[1]
+
+
+def test_a_penalty_leaves_zeros_and_says_how_many() -> None:
+    world = judged()
+    largest = solver("domination", world).grid[0]
+    found = trainer.train(world, Training("domination", penalty=largest))
+    said = trainer.described(found, Training("domination", penalty=largest))
+    assert 0.0 < found.zeros < 1.0
+    assert said["zeros"] == np.mean(found.weights == 0.0)
+    assert said["penalty"] == largest
+    assert "loss" not in said
+
+
+def test_it_says_how_far_it_is_and_how_well_that_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "WORD", 0.0)
+    heard: list[Progressed] = []
+    world = judged()
+    found = trainer.train(world, Training(C=1.0), heard.append)
+    assert [one.iteration for one in heard] == list(range(found.minimum.iterations + 1))
+    assert heard[-1].objective == found.minimum.value
+    assert heard[-1].distance == found.minimum.distance
+    assert heard[-1].ndcg == path.quality(world, found.weights, "ndcg@10")
+    assert heard[0].ndcg < heard[-1].ndcg
+
+
+def test_what_a_watcher_raises_ends_the_training() -> None:
+    def stop(_: Progressed) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(judged(), Training(C=1.0), stop)
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        (Training(penalty=1.0), "penalty: expected none, as ranksvm has C"),
+        (Training("domination", C=1.0), "C: expected none, as domination has penalty"),
+        (Training(C=0.0), "C: expected a value from"),
+        (Training(C=float("nan")), "C: expected a value from"),
+        (Training(C=1e13), "C: expected a value from"),
+        (Training(C=1.0, validation=0.2), "validation: expected none beside C"),
+        (Training("domination", penalty=1.0, validation=0.2), "expected none beside penalty"),
+        (Training(validation=0.0), "validation: expected a share"),
+        (Training(validation=1.5), "validation: expected a share"),
+        (Training(validation=-1.0), "validation: expected a share"),
+        (Training(validation=float("inf")), "validation: expected a share"),
+        (Training(validation=float("nan")), "validation: expected a share"),
+    ],
+)
+def test_a_training_that_cannot_be_is_refused(training: Training, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check(training)
+
+
+# ---- the online model ----
+
+
+def test_sigma_is_what_the_recursion_would_have_had_after_the_support_pairs() -> None:
+    world = judged(queries=10)
+    settings = Settings(NAMES, gamma=50.0)
+    found = trainer.train(world, Training(C=0.1))
+    model = trainer.online(found, settings)
+    x = gaps(world.X, world.labels, world.starts)
+    x = x[x @ found.weights < 1.0]
+    learner = SolarII(6, gamma=50.0, weights=np.zeros(6))
+    precision = np.eye(6) + x.T @ x / 50.0
+    assert (model.weights == found.weights).all()
+    assert np.allclose(covariance.square(model.spread, 6) @ precision, np.eye(6), atol=1e-9)
+    for gap in x:  # each inside its margin while w is 0: eq. 9, pair by pair
+        learner.learn(gap[None])
+        learner = SolarII(6, gamma=50.0, weights=np.zeros(6), covariance=learner.covariance)
+    assert np.allclose(learner.covariance, model.spread, atol=1e-9)
+
+
+def test_a_diagonal_model_gets_the_variances() -> None:
+    world = judged(queries=10)
+    settings = Settings(NAMES, covariance="diagonal", gamma=50.0)
+    found = trainer.train(world, Training(C=0.1))
+    x = gaps(world.X, world.labels, world.starts)
+    x = x[x @ found.weights < 1.0]
+    expected = 1.0 / (1.0 + (x * x).sum(axis=0) / 50.0)
+    assert trainer.online(found, settings).spread == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [Settings(NAMES, "solar-i"), Settings(NAMES), Settings(NAMES, covariance="diagonal")],
+)
+def test_the_fold_takes_it_and_goes_on(settings: Settings) -> None:
+    found = trainer.train(judged(), Training(C=0.1))
+    fold = Fold(genesis(settings))
+    assert fold.apply(codec.dump_record(Replace(trainer.online(found, settings), "warm start")))
+    rows = np.eye(2, 6, dtype=np.float32)
+    labels = np.array([0.0, 1.0])
+    assert fold.apply(codec.dump_record(Feedback("e", "labels", rows, labels=labels)))
+    assert sound(fold.state()) == []
+    assert (fold.state().model.weights != found.weights).any()
