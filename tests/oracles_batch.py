@@ -40,6 +40,12 @@ def sums(u: Floats, pairs: list[tuple[int, int]]) -> tuple[list[float], list[flo
     return [math.fsum(one) for one in above], [math.fsum(one) for one in below]
 
 
+def naive_variances(X: Floats, pairs: list[tuple[int, int]], gamma: float) -> list[float]:
+    """1 / (1 + Σ (x_ik - x_jk)² / γ) over these pairs, feature by feature."""
+    sums = [math.fsum((column[i] - column[j]) ** 2 for i, j in pairs) for column in X.T]
+    return [1.0 / (1.0 + total / gamma) for total in sums]
+
+
 @dataclass
 class NaiveRankSVM:
     """Eqs. 2 and 3 on explicit gaps."""

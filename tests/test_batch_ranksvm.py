@@ -11,15 +11,16 @@ from hypothesis.extra import numpy as arrays
 from scipy.sparse import csr_array
 
 from app.ranking import covariance
+from app.ranking.batch import warmstart
 from app.ranking.batch.accuracy import pairwise_accuracy
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.ordertree import OrderTree
 from app.ranking.batch.ranksvm import hinge, squared_hinge
-from app.ranking.batch.warmstart import covariance_after
+from app.ranking.batch.warmstart import covariance_after, variances_after
 from app.ranking.online import JudgedQuery
-from app.ranking.solar import SolarII
+from app.ranking.solar import SolarII, SolarIIDiagonal
 from app.ranking.sparse import SparseRows
-from tests.oracles_batch import NaiveRankSVM, all_pairs, gaps, inside, sums
+from tests.oracles_batch import NaiveRankSVM, all_pairs, gaps, inside, naive_variances, sums
 from tests.strategies_batch import halves, judged, labels_and_starts
 
 
@@ -148,6 +149,52 @@ def test_the_covariance_is_what_the_online_learner_would_have() -> None:
     np.testing.assert_allclose(covariance_after(world, w, gamma), learner.covariance, rtol=1e-9)
 
 
+@given(
+    judged(most=12),
+    st.sampled_from([0.5, 100.0, 1e4]),
+    st.sampled_from(["dense", "sparse", "crowded"]),
+    st.booleans(),
+)
+def test_the_variances_are_those_over_all_support_pairs(
+    world: Judgements, gamma: float, form: str, doubled: bool
+) -> None:
+    w = np.linspace(-0.5, 0.25, world.n)
+    X = world.X if form == "dense" else csr_array(world.X)
+    if doubled and form != "dense":  # the same entries, each in two parts
+        halves = np.repeat(X.data / 2.0, 2)
+        X = csr_array((halves, np.repeat(X.indices, 2), 2 * X.indptr), X.shape)
+    limit = -1 if form == "crowded" else warmstart.CROWDED
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(warmstart, "CROWDED", limit)  # all columns through the tree
+        found = variances_after(Judgements(X, world.labels, world.starts), w, gamma)
+    support = inside(world.X @ w, world.labels, world.starts, 1.0)
+    expected = naive_variances(world.X, support, gamma)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("density", [0.001, 0.05, 1.0])
+def test_crowded_and_rare_features_have_the_variances_of_dense_ones(density: float) -> None:
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((600, 40)) * (rng.random((600, 40)) < density)
+    X[:, 0] = 1e3 + rng.standard_normal(600)  # a feature that all have, and large
+    world = Judgements(X, rng.integers(0, 4, 600).astype(np.float64), np.array([0, 400, 410, 600]))
+    w = 0.2 * rng.standard_normal(40) * (np.arange(40) > 0)
+    sparse = Judgements(csr_array(X), world.labels, world.starts)
+    expected = naive_variances(X, inside(X @ w, world.labels, world.starts, 1.0), 50.0)
+    np.testing.assert_allclose(variances_after(sparse, w, 50.0), expected, rtol=1e-8)
+    np.testing.assert_allclose(variances_after(world, w, 50.0), expected, rtol=1e-8)
+
+
+def test_the_variance_of_one_feature_is_what_the_online_learner_would_have() -> None:
+    world, gamma = random_world(4, n=1), 50.0
+    learner = SolarIIDiagonal(1, gamma)
+    for gap in gaps(world.X, world.labels, world.starts):
+        learner = SolarIIDiagonal(1, gamma, weights=np.zeros(1), variances=learner.variances)
+        learner.learn(gap[None])
+    found = variances_after(world, np.zeros(1), gamma)
+    np.testing.assert_allclose(found, learner.variances, rtol=1e-9)
+
+
 def test_features_of_any_size_have_a_covariance() -> None:
     world = random_world(5)
     large = Judgements(world.X * [1.0, 1e7, 1e-7], world.labels, world.starts)
@@ -195,5 +242,7 @@ def test_parameters_that_cannot_be_are_refused() -> None:
             squared_hinge(world, C)
         with pytest.raises(ValueError, match="gamma: expected a positive"):
             covariance_after(world, np.zeros(3), C)
+        with pytest.raises(ValueError, match="gamma: expected a positive"):
+            variances_after(world, np.zeros(3), C)
     with pytest.raises(ValueError, match="at least one"):
         Judgements.of([])

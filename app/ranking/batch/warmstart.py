@@ -1,20 +1,28 @@
-"""What an online learner starts with after a batch: the covariance of SOLAR-II.
+"""What an online learner starts with after a batch: the covariance of SOLAR-II, or its diagonal.
 
 Sherman-Morrison turns the recursion of eq. 9 into `Σ⁻¹ = I + (1/γ) Σ x xᵀ` over the gaps that were
 learnt from. After RankSVM these are the support vectors, the pairs inside their margin: the Hessian
-of eq. 11 with 2C = 1/γ.
+of eq. 11 with 2C = 1/γ. Where Σ is kept as a diagonal, its inverse has that of the Hessian.
 """
+
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse import issparse
 
-from app.ranking.arrays import Floats
+from app.ranking.arrays import Floats, owned
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.ranksvm import Residuals, squared_hinge
+from app.ranking.lanes import kernel
 
+Array = Any
 #: So many columns of X go through the tree before one product with all of X.
 BLOCK = 64
+#: A sparse column goes through the tree too if it asks for more comparisons than this a document.
+CROWDED = 16
+#: What stands, until then, where a sum of squares will.
+LEFT_OUT = -1.0
 
 
 def covariance_after(judged: Judgements, w: Floats, gamma: float) -> Floats:
@@ -26,11 +34,103 @@ def covariance_after(judged: Judgements, w: Floats, gamma: float) -> Floats:
     >>> covariance_after(judged, np.array([0.25]), gamma=4.0)
     array([0.5])
     """
-    if not 0.0 < gamma < np.inf:
-        raise ValueError(f"gamma: expected a positive number, got {gamma}")
-    precision = scatter(judged, w) / gamma
+    precision = scatter(judged, w) / _positive(gamma)
     precision[np.diag_indices(judged.n)] += 1.0
     return inverse(precision)[np.tril_indices(judged.n)]
+
+
+def variances_after(judged: Judgements, w: Floats, gamma: float) -> Floats:
+    """`1 / (1 + (1/γ) Σ_{SV pairs} (x_ik - x_jk)²)` for every feature k, for a diagonal Σ.
+
+    >>> judged = Judgements(np.array([[0.0, 1.0], [2.0, 1.0]]), np.array([0.0, 1.0]),
+    ...                     np.array([0, 2]))
+    >>> variances_after(judged, np.array([0.25, 0.0]), gamma=4.0)
+    array([0.5, 1. ])
+    """
+    variances: Floats = 1.0 / (1.0 + spreads(judged, w) / _positive(gamma))
+    return variances
+
+
+def spreads(judged: Judgements, w: Floats) -> Floats:
+    """`Σ_{SV pairs} (x_ik - x_jk)²` for every feature k: the diagonal of the scatter.
+
+    A dense column goes through the tree, O(l log k), as `x·(A_wᵀA_w x)`. Of a sparse one only
+    documents of one query that both have the feature are compared, unless they are too many.
+    """
+    ranking = squared_hinge(judged, C=1.0)
+    scores = ranking.scores(w)
+    residuals = Residuals(ranking.tree, scores)
+
+    def through_tree(column: Floats) -> float:
+        x = ranking.tree.centred(column)
+        return max(0.0, float(x @ residuals.laplacian(x)))
+
+    if not issparse(judged.X):
+        return np.array([through_tree(column) for column in judged.X.T])
+    X = judged.X.tocsc()
+    X.sum_duplicates()
+    found = _compared(X, judged, scores, residuals.l_above + residuals.l_below)
+    for k in np.flatnonzero(found == LEFT_OUT):
+        found[k] = through_tree(X[:, [k]].toarray()[:, 0])
+    return found
+
+
+def _compared(X: Any, judged: Judgements, scores: Floats, partners: Floats) -> Floats:
+    query = np.repeat(np.arange(len(judged.starts) - 1), np.diff(judged.starts))
+    found, starts, rows = np.empty(judged.n), owned(X.indptr, np.int64), owned(X.indices, np.int64)
+    most = CROWDED * len(query)
+    compare(starts, rows, X.data, query, judged.labels, scores, partners, most, found)
+    return found
+
+
+@kernel
+def compare(
+    starts: Array, rows: Array, values: Array, query: Array, labels: Array, scores: Array,
+    partners: Array, most: int, found: Array,
+) -> None:  # fmt: skip
+    """The sum over the pairs inside, for each column that asks for at most so many comparisons.
+
+    All terms are positive, so no digit is lost: two that have the feature add `(x_i - x_j)²`, and
+    one adds `x_i²` for each of its `partners` that is not met in the column.
+    """
+    for k in range(found.shape[0]):
+        if comparisons(rows, query, starts[k], starts[k + 1]) > most:
+            found[k] = LEFT_OUT
+            continue
+        total, high = 0.0, starts[k]
+        while high < starts[k + 1]:
+            low, high = high, end_of_query(rows, query, high, starts[k + 1])
+            for t in range(low, high):
+                i, met = rows[t], 0
+                for u in range(low, high):
+                    j = rows[u]
+                    below = labels[i] > labels[j] and scores[i] - scores[j] < 1.0
+                    above = labels[i] < labels[j] and scores[j] - scores[i] < 1.0
+                    met += below or above
+                    if below:
+                        total += (values[t] - values[u]) ** 2
+                total += (partners[i] - met) * values[t] ** 2
+        found[k] = total
+
+
+@kernel
+def comparisons(rows: Array, query: Array, low: int, stop: int) -> int:
+    """How many (i, j) of one query a column has."""
+    count = 0
+    while low < stop:
+        high = end_of_query(rows, query, low, stop)
+        count += (high - low) ** 2
+        low = high
+    return count
+
+
+@kernel
+def end_of_query(rows: Array, query: Array, low: int, stop: int) -> int:
+    """Where in a column the documents of the query end that one at `low` belongs to."""
+    high = low + 1
+    while high < stop and query[rows[high]] == query[rows[low]]:
+        high += 1
+    return high
 
 
 def scatter(judged: Judgements, w: Floats) -> Floats:
@@ -61,3 +161,9 @@ def inverse(precision: Floats) -> Floats:
     inverted, _ = lapack.dpotri(factor, lower=1)
     scaled: Floats = inverted * np.outer(scale, scale)
     return scaled
+
+
+def _positive(gamma: float) -> float:
+    if not 0.0 < gamma < np.inf:
+        raise ValueError(f"gamma: expected a positive number, got {gamma}")
+    return gamma
