@@ -7,7 +7,7 @@ noisy, and this is a report, not a test.
 import argparse
 import time
 
-from benchmarks import batch, kernels, peers, report, service, start, store
+from benchmarks import batch, kernels, peers, report, service, start, store, training
 
 SECTIONS = {
     "kernels": kernels.run,
@@ -16,6 +16,7 @@ SECTIONS = {
     "start": start.run,
     "store": store.run,
     "service": service.run,
+    "training": training.run,
 }
 
 
