@@ -68,10 +68,11 @@ class Workshop:
         self._store, self._environment, self._tell = store, environment, tell
         self._root = environment.uploads
         self._runs: dict[str, asyncio.Task[None]] = {}
+        self._beginning = 0
 
     def has_room(self) -> bool:
         """Whether one more may train."""
-        return len(self._runs) < self._environment.jobs
+        return len(self._runs) + self._beginning < self._environment.jobs
 
     def directory(self, job: str) -> Path:
         """Where a job's data is, or would be."""
@@ -95,13 +96,17 @@ class Workshop:
 
         The future fails with BadData if the data is not what it should be.
         """
-        found = await self._store.load_weights(work.model)
-        lease = Lease(work.model, work.job, self._environment.lease)
-        if not await self._store.jobs.begin(lease, found.epoch, work.about()):
-            return None
-        run = Run(self._store, self._environment, work, lease, found.epoch, found.settings)
-        self._runs[work.job] = asyncio.create_task(self._watch(run), name=work.job)
-        return run.read
+        self._beginning += 1  # its room is taken from here on
+        try:
+            found = await self._store.load_weights(work.model)
+            lease = Lease(work.model, work.job, self._environment.lease)
+            if not await self._store.jobs.begin(lease, found.epoch, work.about()):
+                return None
+            run = Run(self._store, self._environment, work, lease, found.epoch, found.settings)
+            self._runs[work.job] = asyncio.create_task(self._watch(run), name=work.job)
+            return run.read
+        finally:
+            self._beginning -= 1
 
     async def _watch(self, run: "Run") -> None:
         try:
