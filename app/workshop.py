@@ -35,6 +35,7 @@ BEAT = 0.5
 #: Uploads that nobody trains from any more are kept so long, for a job to be started again.
 KEPT = 86_400.0
 STOPPED = "the service was stopped; start the job again"
+BROKEN = "the work cannot be done here now; start the job again"
 CHANGED = "the model got other settings meanwhile; start the job again"
 #: One thread each: the other cores are for those who serve.
 THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -149,6 +150,9 @@ class Run:
             state = await self._outcome()
         except NoSuchModel:
             state, self._error = "failed", "the model is gone"
+        except (OSError, SolarError) as error:
+            log.warning("job %s: %s", self.work.job, type(error).__name__)
+            state, self._error = "failed", BROKEN
         except asyncio.CancelledError:
             self._error = STOPPED
             with suppress(SolarError, Lost, TimeoutError):
