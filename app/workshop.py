@@ -75,6 +75,10 @@ class Workshop:
         """Whether one more may train."""
         return len(self._runs) + self._beginning < self._environment.jobs
 
+    def trains(self, job: str) -> bool:
+        """Whether a job is being done here."""
+        return any(task.get_name() == job for task in self._runs.values())
+
     def directory(self, job: str) -> Path:
         """Where a job's data is, or would be."""
         return self._root / job
@@ -104,12 +108,13 @@ class Workshop:
             if not await self._store.jobs.begin(lease, found.epoch, work.about()):
                 return None
             run = Run(self._store, self._environment, work, lease, found.epoch, found.settings)
-            self._runs[work.job] = asyncio.create_task(self._watch(run), name=work.job)
+            task = asyncio.create_task(self._watch(run, lease.trains), name=work.job)
+            self._runs[lease.trains] = task
             return run.read
         finally:
             self._beginning -= 1
 
-    async def _watch(self, run: "Run") -> None:
+    async def _watch(self, run: "Run", trains: str) -> None:
         try:
             outcome = await run.run()
             self._tell(Trained(run.work.model, outcome))
@@ -118,7 +123,7 @@ class Workshop:
         finally:
             if not run.read.done():
                 run.read.cancel()
-            self._runs.pop(run.work.job, None)
+            self._runs.pop(trains, None)
 
     async def close(self) -> None:
         """Stop all trainings; their jobs can be started again."""

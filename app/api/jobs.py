@@ -41,7 +41,7 @@ async def warm_start(service: Service, call: Call) -> Answer:
         work = Work(job, name, training, blob, directory)
         return await _begun(service, work)
     except BaseException:
-        if await _is_known(service, name, job):
+        if service.workshop.trains(job) or await _is_known(service, name, job):
             raise
         shutil.rmtree(directory, ignore_errors=True)
         raise
