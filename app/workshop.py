@@ -35,6 +35,7 @@ BEAT = 0.5
 #: Uploads that nobody trains from any more are kept so long, for a job to be started again.
 KEPT = 86_400.0
 STOPPED = "the service was stopped; start the job again"
+BROKEN = "the work cannot be done here now; start the job again"
 CHANGED = "the model got other settings meanwhile; start the job again"
 #: One thread each: the other cores are for those who serve.
 THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -68,10 +69,15 @@ class Workshop:
         self._store, self._environment, self._tell = store, environment, tell
         self._root = environment.uploads
         self._runs: dict[str, asyncio.Task[None]] = {}
+        self._beginning = 0
 
     def has_room(self) -> bool:
         """Whether one more may train."""
-        return len(self._runs) < self._environment.jobs
+        return len(self._runs) + self._beginning < self._environment.jobs
+
+    def trains(self, job: str) -> bool:
+        """Whether a job is being done here."""
+        return any(task.get_name() == job for task in self._runs.values())
 
     def directory(self, job: str) -> Path:
         """Where a job's data is, or would be."""
@@ -95,15 +101,20 @@ class Workshop:
 
         The future fails with BadData if the data is not what it should be.
         """
-        found = await self._store.load_weights(work.model)
-        lease = Lease(work.model, work.job, self._environment.lease)
-        if not await self._store.jobs.begin(lease, found.epoch, work.about()):
-            return None
-        run = Run(self._store, self._environment, work, lease, found.epoch, found.settings)
-        self._runs[work.job] = asyncio.create_task(self._watch(run), name=work.job)
-        return run.read
+        self._beginning += 1  # its room is taken from here on
+        try:
+            found = await self._store.load_weights(work.model)
+            lease = Lease(work.model, work.job, self._environment.lease)
+            if not await self._store.jobs.begin(lease, found.epoch, work.about()):
+                return None
+            run = Run(self._store, self._environment, work, lease, found.epoch, found.settings)
+            task = asyncio.create_task(self._watch(run, lease.trains), name=work.job)
+            self._runs[lease.trains] = task
+            return run.read
+        finally:
+            self._beginning -= 1
 
-    async def _watch(self, run: "Run") -> None:
+    async def _watch(self, run: "Run", trains: str) -> None:
         try:
             outcome = await run.run()
             self._tell(Trained(run.work.model, outcome))
@@ -112,7 +123,7 @@ class Workshop:
         finally:
             if not run.read.done():
                 run.read.cancel()
-            self._runs.pop(run.work.job, None)
+            self._runs.pop(trains, None)
 
     async def close(self) -> None:
         """Stop all trainings; their jobs can be started again."""
@@ -144,6 +155,9 @@ class Run:
             state = await self._outcome()
         except NoSuchModel:
             state, self._error = "failed", "the model is gone"
+        except (OSError, SolarError) as error:
+            log.warning("job %s: %s", self.work.job, type(error).__name__)
+            state, self._error = "failed", BROKEN
         except asyncio.CancelledError:
             self._error = STOPPED
             with suppress(SolarError, Lost, TimeoutError):

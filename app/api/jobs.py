@@ -26,6 +26,7 @@ TEXTS = (TEXT, "application/gzip", "application/x-gzip", "application/octet-stre
 #: Numbers that judged queries in JSON may take; more come as text.
 MOST_NUMBERS = 25_000_000
 BUSY = "expected a model that is not being trained; this one has a job"
+OTHER_LIFE = "job: expected one of the model as it is; it was made anew since"
 ELSEWHERE = "expected a job whose data is still here; post the data again"
 
 
@@ -41,7 +42,7 @@ async def warm_start(service: Service, call: Call) -> Answer:
         work = Work(job, name, training, blob, directory)
         return await _begun(service, work)
     except BaseException:
-        if await _is_known(service, name, job):
+        if service.workshop.trains(job) or await _is_known(service, name, job):
             raise
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -183,6 +184,9 @@ async def start(service: Service, call: Call) -> Answer:
     found = await _found(service, model, job)
     if found.state != "failed":
         raise Problem(409, "job: expected one that has failed")
+    epoch, *_ = await service.store.position(model)
+    if epoch != found.epoch:
+        raise Problem(409, OTHER_LIFE)
     directory = service.workshop.directory(job)
     if not await asyncio.to_thread((directory / UPLOAD).exists):
         raise Problem(409, ELSEWHERE)
