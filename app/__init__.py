@@ -6,6 +6,7 @@ events.py      the words that cross walls
 impressions.py → posting.py → store → learner.py → fold.py: the way of a feedback event
 audit.py       looking back, bit for bit
 letor.py → evaluation.py: the paper's online experiment; world.py invents data for it
+folds.py → comparison.py, starts.py: the same on five folds, against and after batch learning
 settings.py, wiring.py, commands.py, __main__.py: the front door and what it plugs together
 errors.py      every error that crosses a wall; kernel_cache.py: where compiled kernels are kept
 """
