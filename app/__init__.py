@@ -7,6 +7,7 @@ impressions.py → posting.py → store → learner.py → fold.py: the way of a
 training.py → trainer.py: judged data → batch model; workshop.py and apprentice.py: as a job
 audit.py       looking back, bit for bit
 letor.py → evaluation.py: the paper's online experiment; world.py invents data for it
+folds.py → comparison.py, starts.py: the same on five folds, against and after batch learning
 settings.py, wiring.py, commands.py, __main__.py: the front door and what it plugs together
 errors.py      every error that crosses a wall; kernel_cache.py: where compiled kernels are kept
 """

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,9 @@ import numpy as np
 
 from app import (
     commands,
+    comparison,
     evaluation,
+    folds,
     genesis,
     letor,
     logs,
@@ -26,13 +28,14 @@ from app import (
 from app.api import access
 from app.api.service import default_features
 from app.errors import SolarError
-from app.evaluation import ALGORITHMS, BASELINES, Experiment
+from app.evaluation import ALGORITHMS, BASELINES, Experiment, Row
 from app.events import Settings
 from app.learner import Pace
 from app.letor import JudgedData
 from app.ranking.measures import DISCOUNTS
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA
 from app.settings import Environment
+from app.starts import Start
 from app.store import embedded
 from app.store.keys import check_name
 from app.store.store import Store
@@ -98,6 +101,9 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         help="LETOR/SVMlight text, also .gz and .xz; several files are one data set",
     )  # fmt: skip
     source.add_argument("--world", action="store_true", help="a built-in world instead of files")
+    source.add_argument(
+        "--folds", type=Path, metavar="DIR", help="five folds: batch against online, warm and cold"
+    )
     parser.add_argument(
         "--algorithm", action="append", choices=ALGORITHMS, help="default: solar-i and solar-ii"
     )
@@ -298,7 +304,6 @@ async def _verify(options: argparse.Namespace, store: Store) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    data = _world(options.seed) if options.world else letor.read(options.files)
     algorithms = tuple(options.algorithm or ("solar-i", "solar-ii"))
     experiment = Experiment(
         (BASELINES if options.compare else ()) + algorithms,
@@ -308,14 +313,27 @@ def _evaluate(options: argparse.Namespace) -> None:
         options.C,
         options.gamma,
     )
-    rows = []
-    for row in evaluation.run(experiment, data):
-        rows.append(row)
+    rows, data = _rows(options, experiment)
+    found = []
+    for row in rows:
+        found.append(row)
         if options.json:
             print(row.as_json(), flush=True)
     if not options.json:
         print(f"{len(data.queries)} queries, {data.documents} documents, {data.n} features")
-        print(evaluation.table(rows))
+        print(comparison.table(found))
+
+
+def _rows(
+    options: argparse.Namespace, experiment: Experiment
+) -> tuple[Iterator[Row | Start], JudgedData]:
+    if not options.folds:
+        data = _world(options.seed) if options.world else letor.read(options.files)
+        return evaluation.run(experiment, data), data
+    if options.algorithm or options.compare or options.C != DEFAULT_C:
+        raise SolarError("--folds: expected no --algorithm, --compare or --C with it")
+    read = folds.read(options.folds)
+    return comparison.run(experiment, read), folds.whole(read)
 
 
 def _world(seed: int) -> JudgedData:

@@ -53,41 +53,38 @@ class _Row(NamedTuple):
 
 def read(paths: Sequence[Path]) -> JudgedData:
     """Read files as one data set; a query must stand together, in one place of one file."""
-    return read_apart([paths])[0]
+    parts = read_parts(paths)
+    return JudgedData(parts[0].n, [query for part in parts for query in part.queries])
 
 
-def read_apart(sets: Sequence[Sequence[Path]]) -> list[JudgedData]:
-    """Read several data sets that share their features."""
-    groups = [_groups(paths) for paths in sets]
-    n = max(
-        (int(row.columns[-1]) + 1 for some in groups for rows in some for row in rows
-         if row.columns.size),
-        default=0,
-    )  # fmt: skip
-    if n == 0:
-        raise BadData(f"{sets[0][0]}: expected features, got none in any line")
-    gather = _sparse if n > MOST_FEATURES_FULL else _dense
-    return [JudgedData(n, [gather(rows, n) for rows in some]) for some in groups]
-
-
-def _groups(paths: Sequence[Path]) -> list[list[_Row]]:
-    """The rows of each query."""
+def read_parts(paths: Sequence[Path]) -> list[JudgedData]:
+    """Read files as parts of one data set: all share their features, no query is in two."""
     started: dict[str, str] = {}
+    parts = [_groups(path, started) for path in paths]
+    rows = (row for groups in parts for group in groups for row in group)
+    n = max((int(row.columns[-1]) + 1 for row in rows if row.columns.size), default=0)
+    if n == 0:
+        raise BadData(f"{paths[0]}: expected features, got none in any line")
+    gather = _sparse if n > MOST_FEATURES_FULL else _dense
+    return [JudgedData(n, [gather(group, n) for group in groups]) for groups in parts]
+
+
+def _groups(path: Path, started: dict[str, str]) -> list[list[_Row]]:
+    """The lines of a file by query; `started` says where each query of any file began."""
     groups: list[list[_Row]] = []
-    for path in paths:
-        before, last = len(started), None
-        for where, row in _rows(path):
-            if row.query != last:
-                if row.query in started:
-                    raise BadData(
-                        f"{where}: expected all lines of a query in one place, got more of "
-                        f"{_short(row.query)} after those at {started[row.query]}"
-                    )
-                started[row.query], last = where, row.query
-                groups.append([])
-            groups[-1].append(row)
-        if len(started) == before:
-            raise BadData(f"{path}: expected lines of judged documents, got none")
+    last = None
+    for where, row in _rows(path):
+        if row.query != last:
+            if row.query in started:
+                raise BadData(
+                    f"{where}: expected all lines of a query in one place, got more of "
+                    f"{_short(row.query)} after those at {started[row.query]}"
+                )
+            started[row.query], last = where, row.query
+            groups.append([])
+        groups[-1].append(row)
+    if not groups:
+        raise BadData(f"{path}: expected lines of judged documents, got none")
     return groups
 
 
