@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from app import settings
-from app.__main__ import _parser
+from app.__main__ import parser as front_door
 from app.api.routes import ROUTES
 from tests.api.services import serving
 from tests.servers import until
@@ -145,7 +145,7 @@ def test_every_make_verb_of_the_documents_exists_and_is_explained() -> None:
 
 def test_every_option_is_documented() -> None:
     commands = next(
-        action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)
+        action for action in front_door()._actions if isinstance(action, argparse._SubParsersAction)
     )
     pages = {"evaluate": EVALUATION, "serve": SERVICE, "key": SERVICE, "train": TRAINING}
     assert set(commands.choices) == {*pages, "learn", "log", "replay", "verify"}

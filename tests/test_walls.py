@@ -198,7 +198,8 @@ ROOMS: dict[str, set[str]] = {
         *STANDARD,
     },
     "app.starts": {"app.evaluation", "app.folds", "app.ranking", "numpy", *STANDARD},
-    "app.__main__": {"app", "numpy", *STANDARD},
+    "app.doors": {"app", "numpy", *STANDARD},
+    "app.__main__": {"app.errors", "app.logs", *STANDARD},
 }
 
 
