@@ -7,6 +7,7 @@ the model's log as one event of the job's name, so that it does so once, however
 import asyncio
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -34,6 +35,8 @@ log = logging.getLogger("solar.jobs")
 BEAT = 0.5
 #: Uploads that nobody trains from any more are kept so long, for a job to be started again.
 KEPT = 86_400.0
+#: The name of a job's directory.
+_OURS = re.compile(r"[A-Za-z0-9_-]{1,64}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 STOPPED = "the service was stopped; start the job again"
 BROKEN = "the work cannot be done here now; start the job again"
 CHANGED = "the model got other settings meanwhile; start the job again"
@@ -91,7 +94,7 @@ class Workshop:
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in self._root.iterdir():
             with suppress(OSError):
-                if old.stat().st_mtime < time() - KEPT:
+                if _OURS.fullmatch(old.name) and old.stat().st_mtime < time() - KEPT:
                     shutil.rmtree(old)
         directory.mkdir(mode=0o700)
         return directory
