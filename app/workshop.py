@@ -24,6 +24,7 @@ from app.events import Settings, Trained
 from app.posting import now
 from app.settings import Environment
 from app.store.embedded import tied
+from app.store.jobs import KEPT as KNOWN
 from app.store.jobs import Lease
 from app.store.store import Event, Store
 from app.tasks import end
@@ -261,7 +262,7 @@ class Run:
                     return "failed"
                 (appended,) = await self._store.append(
                     model, self._epoch, [Event(f"job-{self.work.job}", b"", record)],
-                    limit=self._environment.backlog, time=now(), wait=True,
+                    limit=self._environment.backlog, time=now(), wait=True, dedupe=KNOWN,
                 )  # fmt: skip
             except StoreError:
                 await asyncio.sleep(BEAT)
