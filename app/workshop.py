@@ -19,14 +19,15 @@ from typing import Any
 
 import msgspec
 
-from app.errors import BadData, NoSuchModel, SolarError, StoreError
-from app.events import Settings, Trained
+from app.errors import BadData, Fenced, NoSuchModel, SolarError, StoreError
+from app.events import Replace, Settings, Trained
 from app.posting import now
 from app.settings import Environment
+from app.store import codec
 from app.store.embedded import tied
 from app.store.jobs import KEPT as KNOWN
 from app.store.jobs import Lease
-from app.store.store import Event, Store
+from app.store.store import Appended, Entry, Event, Store
 from app.tasks import end
 from app.training import ORDER, REPLACEMENT, Order, Training
 
@@ -38,6 +39,8 @@ BEAT = 0.5
 KEPT = 86_400.0
 #: The name of a job's directory.
 _OURS = re.compile(r"[A-Za-z0-9_-]{1,64}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: Records that are looked at together.
+TOGETHER = 256
 STOPPED = "the service was stopped; start the job again"
 BROKEN = "the work cannot be done here now; start the job again"
 CHANGED = "the model got other settings meanwhile; start the job again"
@@ -251,25 +254,45 @@ class Run:
         record = await asyncio.to_thread((self.work.directory / REPLACEMENT).read_bytes)
         if await self._insist(state="finishing", progress=self._progress) == "cancel":
             return "cancelled"
-        model = self.work.model
         while True:
             try:
-                found = await self._store.load_weights(model)
-                if found.epoch != self._epoch:
-                    raise NoSuchModel(f"model {model}: it was made anew")
-                if found.settings != self._settings:
-                    self._error = CHANGED
-                    return "failed"
-                (appended,) = await self._store.append(
-                    model, self._epoch, [Event(f"job-{self.work.job}", b"", record)],
-                    limit=self._environment.backlog, time=now(), wait=True, dedupe=KNOWN,
-                )  # fmt: skip
+                appended = await self._append(record)
             except StoreError:
                 await asyncio.sleep(BEAT)
                 await self._keep()
             else:
+                if appended is None:
+                    self._error = CHANGED
+                    return "failed"
                 self._result = {**self._result, "seq": appended.seq}
                 return "done"
+
+    async def _append(self, record: bytes) -> Appended | None:
+        """Append a record; None if the model has other settings by then, learnt or not."""
+        model = self.work.model
+        found = await self._store.load_weights(model)
+        if found.epoch != self._epoch:
+            raise NoSuchModel(f"model {model}: it was made anew")
+        if found.settings != self._settings:
+            return None
+        at = found.seq
+        while True:
+            while entries := await self._store.read(model, at, TOGETHER):
+                if any(map(self._changes_settings, entries)):
+                    return None
+                at = entries[-1].seq
+            with suppress(Fenced):  # feedback came in between: it may have been more
+                (appended,) = await self._store.append(
+                    model, self._epoch, [Event(f"job-{self.work.job}", b"", record)],
+                    limit=self._environment.backlog, time=now(), wait=True, dedupe=KNOWN, tail=at,
+                )  # fmt: skip
+                return appended
+
+    def _changes_settings(self, entry: Entry) -> bool:
+        if not entry.replaces:
+            return codec.kind_is(entry.record, "retune")
+        replaced = codec.load_record(entry.record)
+        return isinstance(replaced, Replace) and replaced.model.settings != self._settings
 
     async def _keep(self) -> None:
         with suppress(StoreError):
