@@ -128,9 +128,8 @@ class Workshop:
         except Lost:
             log.warning("job %s: another process trains it now", run.work.job)
         finally:
-            if not run.read.done():
-                run.read.cancel()
             self._runs.pop(trains, None)
+            run.tell_reader()
 
     async def close(self) -> None:
         """Stop all trainings; their jobs can be started again."""
@@ -155,6 +154,17 @@ class Run:
         self._progress: dict[str, Any] = {}
         self._result: dict[str, Any] = {}
         self._error = ""
+        self._refused: BadData | None = None
+
+    def tell_reader(self) -> None:
+        """Whoever still waits for the data to be read hears that it was refused, or not read."""
+        if self.read.done():
+            return
+        if self._refused is None:
+            self.read.cancel()
+        else:
+            self.read.set_exception(self._refused)
+            self.read.exception()  # it may be that nobody waits
 
     async def run(self) -> str:
         """Train and put the result in place; how it ended."""
@@ -171,7 +181,7 @@ class Run:
                 async with asyncio.timeout(BEAT):
                     await self._say(ends=True, state="failed", error=self._error)
             raise
-        if state != "failed" or isinstance(self._refusal(), BadData):
+        if state != "failed" or self._refused is not None:
             await asyncio.to_thread(shutil.rmtree, self.work.directory, ignore_errors=True)
         await self._insist(ends=True, state=state, result=self._result, error=self._error)
         log.info("job %s: %s", self.work.job, state, extra={"error": self._error})
@@ -204,8 +214,6 @@ class Run:
             return "cancelled"
         if not self._result:
             self._error = self._error or f"the process that trained ended with {code}"
-            if not self.read.done():
-                self.read.set_result({})
             return "failed"
         return await self._put_in_place()
 
@@ -240,14 +248,11 @@ class Run:
             case {"refused": why}:
                 self._error = why
                 if not self.read.done():
-                    self.read.set_exception(BadData(why))
+                    self._refused = BadData(why)
             case {"progress": progress}:
                 self._progress = {**self._progress, **progress}
             case {"done": result}:
                 self._result = result
-
-    def _refusal(self) -> BaseException | None:
-        return self.read.exception() if self.read.done() and not self.read.cancelled() else None
 
     async def _put_in_place(self) -> str:
         """Append what was found; tried again while the store cannot."""
