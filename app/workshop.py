@@ -7,6 +7,7 @@ the model's log as one event of the job's name, so that it does so once, however
 import asyncio
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -18,13 +19,15 @@ from typing import Any
 
 import msgspec
 
-from app.errors import BadData, NoSuchModel, SolarError, StoreError
-from app.events import Settings, Trained
+from app.errors import BadData, Fenced, NoSuchModel, SolarError, StoreError
+from app.events import Replace, Settings, Trained
 from app.posting import now
 from app.settings import Environment
+from app.store import codec
 from app.store.embedded import tied
+from app.store.jobs import KEPT as KNOWN
 from app.store.jobs import Lease
-from app.store.store import Event, Store
+from app.store.store import Appended, Entry, Event, Store
 from app.tasks import end
 from app.training import ORDER, REPLACEMENT, Order, Training
 
@@ -34,6 +37,10 @@ log = logging.getLogger("solar.jobs")
 BEAT = 0.5
 #: Uploads that nobody trains from any more are kept so long, for a job to be started again.
 KEPT = 86_400.0
+#: The name of a job's directory.
+_OURS = re.compile(r"[A-Za-z0-9_-]{1,64}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: Records that are looked at together.
+TOGETHER = 256
 STOPPED = "the service was stopped; start the job again"
 BROKEN = "the work cannot be done here now; start the job again"
 CHANGED = "the model got other settings meanwhile; start the job again"
@@ -91,7 +98,7 @@ class Workshop:
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in self._root.iterdir():
             with suppress(OSError):
-                if old.stat().st_mtime < time() - KEPT:
+                if _OURS.fullmatch(old.name) and old.stat().st_mtime < time() - KEPT:
                     shutil.rmtree(old)
         directory.mkdir(mode=0o700)
         return directory
@@ -121,9 +128,8 @@ class Workshop:
         except Lost:
             log.warning("job %s: another process trains it now", run.work.job)
         finally:
-            if not run.read.done():
-                run.read.cancel()
             self._runs.pop(trains, None)
+            run.tell_reader()
 
     async def close(self) -> None:
         """Stop all trainings; their jobs can be started again."""
@@ -148,6 +154,17 @@ class Run:
         self._progress: dict[str, Any] = {}
         self._result: dict[str, Any] = {}
         self._error = ""
+        self._refused: BadData | None = None
+
+    def tell_reader(self) -> None:
+        """Whoever still waits for the data to be read hears that it was refused, or not read."""
+        if self.read.done():
+            return
+        if self._refused is None:
+            self.read.cancel()
+        else:
+            self.read.set_exception(self._refused)
+            self.read.exception()  # it may be that nobody waits
 
     async def run(self) -> str:
         """Train and put the result in place; how it ended."""
@@ -164,7 +181,7 @@ class Run:
                 async with asyncio.timeout(BEAT):
                     await self._say(ends=True, state="failed", error=self._error)
             raise
-        if state != "failed" or isinstance(self._refusal(), BadData):
+        if state != "failed" or self._refused is not None:
             await asyncio.to_thread(shutil.rmtree, self.work.directory, ignore_errors=True)
         await self._insist(ends=True, state=state, result=self._result, error=self._error)
         log.info("job %s: %s", self.work.job, state, extra={"error": self._error})
@@ -197,8 +214,6 @@ class Run:
             return "cancelled"
         if not self._result:
             self._error = self._error or f"the process that trained ended with {code}"
-            if not self.read.done():
-                self.read.set_result({})
             return "failed"
         return await self._put_in_place()
 
@@ -233,39 +248,56 @@ class Run:
             case {"refused": why}:
                 self._error = why
                 if not self.read.done():
-                    self.read.set_exception(BadData(why))
+                    self._refused = BadData(why)
             case {"progress": progress}:
                 self._progress = {**self._progress, **progress}
             case {"done": result}:
                 self._result = result
-
-    def _refusal(self) -> BaseException | None:
-        return self.read.exception() if self.read.done() and not self.read.cancelled() else None
 
     async def _put_in_place(self) -> str:
         """Append what was found; tried again while the store cannot."""
         record = await asyncio.to_thread((self.work.directory / REPLACEMENT).read_bytes)
         if await self._insist(state="finishing", progress=self._progress) == "cancel":
             return "cancelled"
-        model = self.work.model
         while True:
             try:
-                found = await self._store.load_weights(model)
-                if found.epoch != self._epoch:
-                    raise NoSuchModel(f"model {model}: it was made anew")
-                if found.settings != self._settings:
-                    self._error = CHANGED
-                    return "failed"
-                (appended,) = await self._store.append(
-                    model, self._epoch, [Event(f"job-{self.work.job}", b"", record)],
-                    limit=self._environment.backlog, time=now(), wait=True,
-                )  # fmt: skip
+                appended = await self._append(record)
             except StoreError:
                 await asyncio.sleep(BEAT)
                 await self._keep()
             else:
+                if appended is None:
+                    self._error = CHANGED
+                    return "failed"
                 self._result = {**self._result, "seq": appended.seq}
                 return "done"
+
+    async def _append(self, record: bytes) -> Appended | None:
+        """Append a record; None if the model has other settings by then, learnt or not."""
+        model = self.work.model
+        found = await self._store.load_weights(model)
+        if found.epoch != self._epoch:
+            raise NoSuchModel(f"model {model}: it was made anew")
+        if found.settings != self._settings:
+            return None
+        at = found.seq
+        while True:
+            while entries := await self._store.read(model, at, TOGETHER):
+                if any(map(self._changes_settings, entries)):
+                    return None
+                at = entries[-1].seq
+            with suppress(Fenced):  # feedback came in between: it may have been more
+                (appended,) = await self._store.append(
+                    model, self._epoch, [Event(f"job-{self.work.job}", b"", record)],
+                    limit=self._environment.backlog, time=now(), wait=True, dedupe=KNOWN, tail=at,
+                )  # fmt: skip
+                return appended
+
+    def _changes_settings(self, entry: Entry) -> bool:
+        if not entry.replaces:
+            return codec.kind_is(entry.record, "retune")
+        replaced = codec.load_record(entry.record)
+        return isinstance(replaced, Replace) and replaced.model.settings != self._settings
 
     async def _keep(self) -> None:
         with suppress(StoreError):

@@ -67,6 +67,8 @@ async def _taken(
     """The data goes to a file; how to train, and whether the file is a blob."""
     limits = service.settings
     if call.media_type == JSON:
+        if call.query:
+            raise Problem(422, "query: expected none, as the options of JSON stand in the body")
         body = await read_body(call.receive, call.headers, limits.body_bytes, limits.body_seconds)
         training, blob = await asyncio.to_thread(_from_json, body, settings)
         await asyncio.to_thread(path.write_bytes, blob)
@@ -86,6 +88,8 @@ def _from_query(query: bytes) -> Training:
             query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query),
             max_num_fields=10, errors="strict",
         )  # fmt: skip
+        if len(dict(given)) < len(given):
+            raise Problem(422, "query: expected each option once")
         options = msgspec.convert(dict(given), schemas.TrainingOptions, strict=False)
     except msgspec.ValidationError as error:
         raise undecodable(error) from None
