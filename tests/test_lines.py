@@ -121,7 +121,7 @@ def test_files_are_read_alike_in_blocks_of_any_size(
         assert ours.labels.tobytes() == theirs.labels.tobytes()
         np.testing.assert_array_equal(ours.documents, theirs.documents)
     path.write_bytes("".join([*lines, "1 qid:0 1:1\n"]).encode())
-    with pytest.raises(BadData, match=rf"judged:52: .* got more after those at {path}:1$"):
+    with pytest.raises(BadData, match=rf"judged:52: .* got more of '0' after those at {path}:1$"):
         letor.read([path])
     path.write_bytes("".join([*lines, "1 qid:x 1:x\n"]).encode())
     with pytest.raises(BadData, match=r"judged:52: expected a finite float32"):
