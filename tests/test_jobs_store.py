@@ -241,6 +241,22 @@ def test_who_comes_back_while_another_trains_has_lost_and_writes_nothing(url: st
     with_store(url, act)
 
 
+def test_who_comes_back_after_another_has_trained_the_model_has_lost(url: str) -> None:
+    """What the other put in place is newer."""
+
+    async def act(store: Store) -> None:
+        held, epoch, other = lease(seconds=SHORT), await a_model(store), lease(OTHER)
+        assert await store.jobs.begin(held, epoch, ABOUT)
+        await run_out(store)
+        assert await store.jobs.begin(other, epoch, ABOUT)
+        assert await store.jobs.report(other, ends=True, state="done") == "kept"
+        before = kept(url)
+        assert await store.jobs.report(held, state="finishing") == "lost"
+        assert kept(url) == before
+
+    with_store(url, act)
+
+
 @pytest.mark.parametrize("ended", [False, True])
 def test_who_comes_back_to_a_job_that_was_begun_again_has_lost(url: str, ended: bool) -> None:
     """Even if nobody trains any more: what the second one said stands."""

@@ -100,6 +100,14 @@ ROOMS: dict[str, set[str]] = {
         *STANDARD,
     },
     "app.workshop": {
+        "app.events",
+        "app.job",
+        "app.settings",
+        "app.store",
+        "app.tasks",
+        *STANDARD,
+    },
+    "app.job": {
         "app.errors",
         "app.events",
         "app.posting",
@@ -136,6 +144,7 @@ ROOMS: dict[str, set[str]] = {
         "app.events",
         "app.genesis",
         "app.impressions",
+        "app.job",
         "app.posting",
         "app.ranker",
         "app.ranking.clicks",

@@ -17,10 +17,10 @@ from app.api.problems import Problem, undecodable
 from app.api.service import Service
 from app.errors import BadData, SolarError
 from app.events import Settings
+from app.job import Work
 from app.store import codec
 from app.store.jobs import Job
 from app.training import UPLOAD, Training, check
-from app.workshop import Work
 
 TEXTS = (TEXT, "application/gzip", "application/x-gzip", "application/octet-stream")
 #: Numbers that judged queries in JSON may take; more come as text.

@@ -15,9 +15,9 @@ import httpx
 import pytest
 import redis
 
+from app.job import CHANGED, STOPPED
 from app.store.jobs import DIED, KEPT
 from app.store.keys import Keys
-from app.workshop import CHANGED, STOPPED
 from tests.api.services import Running, serving
 from tests.api.test_faults import another, child, gone
 from tests.api.trainings import (
