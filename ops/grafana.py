@@ -27,7 +27,11 @@ _Drawn = timeseries.Panel | stat.Panel | statetimeline.Panel
 
 def dump(board: Board) -> str:
     """The dashboard as text, always the same for the same board."""
-    return json.dumps(_built(board), cls=JSONEncoder, indent=1, ensure_ascii=False) + "\n"
+    built = json.loads(json.dumps(_built(board), cls=JSONEncoder))
+    for variable in built["templating"]["list"]:
+        for name in ("auto", "auto_min", "auto_count"):  # the SDK gives all what intervals have
+            del variable[name]
+    return json.dumps(built, indent=1, ensure_ascii=False) + "\n"
 
 
 def _built(board: Board) -> models.Dashboard:
@@ -115,12 +119,19 @@ def _panel(panel: Panel) -> _Drawn:
     return drawn
 
 
-def _lines() -> timeseries.Panel:
-    legend = common.VizLegendOptions().show_legend(True)
-    legend.display_mode(kinds.LegendDisplayMode.LIST).placement(kinds.LegendPlacement.BOTTOM)
+def _legend(shown: bool) -> common.VizLegendOptions:
+    legend = common.VizLegendOptions().show_legend(shown)
+    return legend.display_mode(kinds.LegendDisplayMode.LIST).placement(kinds.LegendPlacement.BOTTOM)
+
+
+def _tooltip() -> common.VizTooltipOptions:
     tooltip = common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI)
-    tooltip.sort(kinds.SortOrder.DESCENDING)
-    return timeseries.Panel().legend(legend).tooltip(tooltip).fill_opacity(5).line_width(1)
+    return tooltip.sort(kinds.SortOrder.DESCENDING)
+
+
+def _lines() -> timeseries.Panel:
+    drawn = timeseries.Panel().legend(_legend(True)).tooltip(_tooltip())
+    return drawn.fill_opacity(5).line_width(1)
 
 
 def _stacked() -> timeseries.Panel:
@@ -129,14 +140,17 @@ def _stacked() -> timeseries.Panel:
 
 
 def _number() -> stat.Panel:
-    return stat.Panel().reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+    last = common.ReduceDataOptions().calcs(["lastNotNull"])
+    return stat.Panel().reduce_options(last).graph_mode(kinds.BigValueGraphMode.NONE)
 
 
 def _timeline(no: str, yes: str) -> statetimeline.Panel:
     colours = dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE)
     colours.steps([models.Threshold(None, no), models.Threshold(1.0, yes)])
     by_value = dashboard.FieldColor().mode(models.FieldColorModeId.THRESHOLDS)
-    return statetimeline.Panel().thresholds(colours).color_scheme(by_value)
+    drawn = statetimeline.Panel().thresholds(colours).color_scheme(by_value)
+    drawn.legend(_legend(False)).tooltip(_tooltip()).row_height(0.8)
+    return drawn.show_value(kinds.VisibilityMode.AUTO)
 
 
 _DRAWN: dict[str, Callable[[], _Drawn]] = {
