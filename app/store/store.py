@@ -242,12 +242,14 @@ class Store:
         """How many models stand, as far as they exist: one round trip."""
         with translated():
             pipeline = self._client.pipeline(transaction=False)
-            for keys in map(Keys, models):
-                pipeline.mget(keys.seq, keys.lease, keys.fence, keys.training)
-            found = await pipeline.execute() if models else []
+            for keys in map(Keys, models):  # one by one: a Cluster's pipeline knows no MGET
+                for key in (keys.seq, keys.lease, keys.fence, keys.training):
+                    pipeline.get(key)
+            found = iter(await pipeline.execute() if models else [])
+        each = zip(models, found, found, found, found, strict=True)
         return {
             name: Standing(int(tail), int(lease or 0), int(fence or 0), trains is not None)
-            for name, (tail, lease, fence, trains) in zip(models, found, strict=True)
+            for name, tail, lease, fence, trains in each
             if tail is not None
         }
 
