@@ -7,6 +7,7 @@ the model's log as one event of the job's name, so that it does so once, however
 import asyncio
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -18,13 +19,15 @@ from typing import Any
 
 import msgspec
 
-from app.errors import BadData, NoSuchModel, SolarError, StoreError
-from app.events import Settings, Trained
+from app.errors import BadData, Fenced, NoSuchModel, SolarError, StoreError
+from app.events import Replace, Settings, Trained
 from app.posting import now
 from app.settings import Environment
+from app.store import codec
 from app.store.embedded import tied
+from app.store.jobs import KEPT as KNOWN
 from app.store.jobs import Lease
-from app.store.store import Event, Store
+from app.store.store import Appended, Entry, Event, Store
 from app.tasks import end
 from app.training import ORDER, REPLACEMENT, Order, Training
 
@@ -34,7 +37,12 @@ log = logging.getLogger("solar.jobs")
 BEAT = 0.5
 #: Uploads that nobody trains from any more are kept so long, for a job to be started again.
 KEPT = 86_400.0
+#: The name of a job's directory.
+_OURS = re.compile(r"[A-Za-z0-9_-]{1,64}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: Records that are looked at together.
+TOGETHER = 256
 STOPPED = "the service was stopped; start the job again"
+BROKEN = "the work cannot be done here now; start the job again"
 CHANGED = "the model got other settings meanwhile; start the job again"
 #: One thread each: the other cores are for those who serve.
 THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -68,10 +76,15 @@ class Workshop:
         self._store, self._environment, self._tell = store, environment, tell
         self._root = environment.uploads
         self._runs: dict[str, asyncio.Task[None]] = {}
+        self._beginning = 0
 
     def has_room(self) -> bool:
         """Whether one more may train."""
-        return len(self._runs) < self._environment.jobs
+        return len(self._runs) + self._beginning < self._environment.jobs
+
+    def trains(self, job: str) -> bool:
+        """Whether a job is being done here."""
+        return any(task.get_name() == job for task in self._runs.values())
 
     def directory(self, job: str) -> Path:
         """Where a job's data is, or would be."""
@@ -85,7 +98,7 @@ class Workshop:
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in self._root.iterdir():
             with suppress(OSError):
-                if old.stat().st_mtime < time() - KEPT:
+                if _OURS.fullmatch(old.name) and old.stat().st_mtime < time() - KEPT:
                     shutil.rmtree(old)
         directory.mkdir(mode=0o700)
         return directory
@@ -95,24 +108,28 @@ class Workshop:
 
         The future fails with BadData if the data is not what it should be.
         """
-        found = await self._store.load_weights(work.model)
-        lease = Lease(work.model, work.job, self._environment.lease)
-        if not await self._store.jobs.begin(lease, found.epoch, work.about()):
-            return None
-        run = Run(self._store, self._environment, work, lease, found.epoch, found.settings)
-        self._runs[work.job] = asyncio.create_task(self._watch(run), name=work.job)
-        return run.read
+        self._beginning += 1  # its room is taken from here on
+        try:
+            found = await self._store.load_weights(work.model)
+            lease = Lease(work.model, work.job, self._environment.lease)
+            if not await self._store.jobs.begin(lease, found.epoch, work.about()):
+                return None
+            run = Run(self._store, self._environment, work, lease, found.epoch, found.settings)
+            task = asyncio.create_task(self._watch(run, lease.trains), name=work.job)
+            self._runs[lease.trains] = task
+            return run.read
+        finally:
+            self._beginning -= 1
 
-    async def _watch(self, run: "Run") -> None:
+    async def _watch(self, run: "Run", trains: str) -> None:
         try:
             outcome = await run.run()
             self._tell(Trained(run.work.model, outcome))
         except Lost:
             log.warning("job %s: another process trains it now", run.work.job)
         finally:
-            if not run.read.done():
-                run.read.cancel()
-            self._runs.pop(run.work.job, None)
+            self._runs.pop(trains, None)
+            run.tell_reader()
 
     async def close(self) -> None:
         """Stop all trainings; their jobs can be started again."""
@@ -137,6 +154,17 @@ class Run:
         self._progress: dict[str, Any] = {}
         self._result: dict[str, Any] = {}
         self._error = ""
+        self._refused: BadData | None = None
+
+    def tell_reader(self) -> None:
+        """Whoever still waits for the data to be read hears that it was refused, or not read."""
+        if self.read.done():
+            return
+        if self._refused is None:
+            self.read.cancel()
+        else:
+            self.read.set_exception(self._refused)
+            self.read.exception()  # it may be that nobody waits
 
     async def run(self) -> str:
         """Train and put the result in place; how it ended."""
@@ -144,13 +172,16 @@ class Run:
             state = await self._outcome()
         except NoSuchModel:
             state, self._error = "failed", "the model is gone"
+        except (OSError, SolarError) as error:
+            log.warning("job %s: %s", self.work.job, type(error).__name__)
+            state, self._error = "failed", BROKEN
         except asyncio.CancelledError:
             self._error = STOPPED
             with suppress(SolarError, Lost, TimeoutError):
                 async with asyncio.timeout(BEAT):
                     await self._say(ends=True, state="failed", error=self._error)
             raise
-        if state != "failed" or isinstance(self._refusal(), BadData):
+        if state != "failed" or self._refused is not None:
             await asyncio.to_thread(shutil.rmtree, self.work.directory, ignore_errors=True)
         await self._insist(ends=True, state=state, result=self._result, error=self._error)
         log.info("job %s: %s", self.work.job, state, extra={"error": self._error})
@@ -183,8 +214,6 @@ class Run:
             return "cancelled"
         if not self._result:
             self._error = self._error or f"the process that trained ended with {code}"
-            if not self.read.done():
-                self.read.set_result({})
             return "failed"
         return await self._put_in_place()
 
@@ -219,39 +248,56 @@ class Run:
             case {"refused": why}:
                 self._error = why
                 if not self.read.done():
-                    self.read.set_exception(BadData(why))
+                    self._refused = BadData(why)
             case {"progress": progress}:
                 self._progress = {**self._progress, **progress}
             case {"done": result}:
                 self._result = result
-
-    def _refusal(self) -> BaseException | None:
-        return self.read.exception() if self.read.done() and not self.read.cancelled() else None
 
     async def _put_in_place(self) -> str:
         """Append what was found; tried again while the store cannot."""
         record = await asyncio.to_thread((self.work.directory / REPLACEMENT).read_bytes)
         if await self._insist(state="finishing", progress=self._progress) == "cancel":
             return "cancelled"
-        model = self.work.model
         while True:
             try:
-                found = await self._store.load_weights(model)
-                if found.epoch != self._epoch:
-                    raise NoSuchModel(f"model {model}: it was made anew")
-                if found.settings != self._settings:
-                    self._error = CHANGED
-                    return "failed"
-                (appended,) = await self._store.append(
-                    model, self._epoch, [Event(f"job-{self.work.job}", b"", record)],
-                    limit=self._environment.backlog, time=now(), wait=True,
-                )  # fmt: skip
+                appended = await self._append(record)
             except StoreError:
                 await asyncio.sleep(BEAT)
                 await self._keep()
             else:
+                if appended is None:
+                    self._error = CHANGED
+                    return "failed"
                 self._result = {**self._result, "seq": appended.seq}
                 return "done"
+
+    async def _append(self, record: bytes) -> Appended | None:
+        """Append a record; None if the model has other settings by then, learnt or not."""
+        model = self.work.model
+        found = await self._store.load_weights(model)
+        if found.epoch != self._epoch:
+            raise NoSuchModel(f"model {model}: it was made anew")
+        if found.settings != self._settings:
+            return None
+        at = found.seq
+        while True:
+            while entries := await self._store.read(model, at, TOGETHER):
+                if any(map(self._changes_settings, entries)):
+                    return None
+                at = entries[-1].seq
+            with suppress(Fenced):  # feedback came in between: it may have been more
+                (appended,) = await self._store.append(
+                    model, self._epoch, [Event(f"job-{self.work.job}", b"", record)],
+                    limit=self._environment.backlog, time=now(), wait=True, dedupe=KNOWN, tail=at,
+                )  # fmt: skip
+                return appended
+
+    def _changes_settings(self, entry: Entry) -> bool:
+        if not entry.replaces:
+            return codec.kind_is(entry.record, "retune")
+        replaced = codec.load_record(entry.record)
+        return isinstance(replaced, Replace) and replaced.model.settings != self._settings
 
     async def _keep(self) -> None:
         with suppress(StoreError):

@@ -187,7 +187,19 @@ ROOMS: dict[str, set[str]] = {
     "app.letor": {"app.errors", "app.ranking", "numpy", *STANDARD},
     "app.world": {"app.ranking", "numpy", *STANDARD},
     "app.evaluation": {"app.errors", "app.letor", "app.ranking", "numpy", "tqdm", *STANDARD},
-    "app.__main__": {"app", "numpy", *STANDARD},
+    "app.folds": {"app.errors", "app.letor", "app.ranking", *STANDARD},
+    "app.comparison": {
+        "app.evaluation",
+        "app.folds",
+        "app.ranking",
+        "app.starts",
+        "numpy",
+        "tqdm",
+        *STANDARD,
+    },
+    "app.starts": {"app.evaluation", "app.folds", "app.ranking", "numpy", *STANDARD},
+    "app.doors": {"app", "numpy", *STANDARD},
+    "app.__main__": {"app.errors", "app.logs", *STANDARD},
 }
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import yaml
 
+from app.learner import warm_up
 from ops.__main__ import ROOT
 from ops.rules import QUALITY_DAY
 from tests.api.services import serving
@@ -119,7 +120,11 @@ def empty(http: httpx.Client, expressions: list[Asked]) -> list[Asked]:
 
 def main() -> int:
     """Run it all; 1 if an expression has no data."""
-    expressions = [*everything(), *(Asked("the traffic", f"{one} > 0") for one in HAPPENED)]
+    warm_up()  # a first compilation takes longer than we wait
+    every = list(everything())
+    aside = [one for one in every if awaited(one.expr)]
+    expressions = [one for one in every if one not in aside]
+    expressions += [Asked("the traffic", f"{one} > 0") for one in HAPPENED]
     with (
         tempfile.TemporaryDirectory(prefix="solar-live-") as directory,
         serving("--workers", "2", "--source-share", str(SHARE), "--jobs", "2",
@@ -130,15 +135,17 @@ def main() -> int:
         traffic = Traffic(client, service)
         traffic.begin()
         deadline, left = time.monotonic() + 120, expressions
-        while [one for one in left if not awaited(one.expr)] and time.monotonic() < deadline:
+        while left and time.monotonic() < deadline:
             traffic.round()
             left = empty(http, left)
         print(json.dumps(traffic.done, indent=1))
         counted = len(expressions) - len(left)
         print(f"{counted} of {len(expressions)} expressions returned data")
+        for one in aside:
+            print("NOT TRIED", one.where, one.expr, sep=" | ")
         for one in left:
-            print("awaited" if awaited(one.expr) else "EMPTY", one.where, one.expr, sep=" | ")
-    return int(any(not awaited(one.expr) for one in left))
+            print("EMPTY", one.where, one.expr, sep=" | ")
+    return int(bool(left))
 
 
 if __name__ == "__main__":

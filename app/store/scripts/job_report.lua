@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- How a job goes on, from who trains; that also keeps the lease. With '1' it ends here.
--- A lease that has run out is taken anew, if nobody else trains: a store that was gone for a while
--- ends no training.
+-- A lease that has run out is taken anew, if nobody else trains, or has begun the job again: a store
+-- that was gone for a while ends no training.
 -- KEYS: job:<id> training   ARGV: who trains, lease in ms, how long a job is kept in ms, '1' if it
 --       ends, then fields and values
 -- Returns 0, or 1 if another trains, or it was forgotten, or 2 if it is to be cancelled; then
@@ -9,7 +9,7 @@
 local trains, ends = redis.call('GET', KEYS[2]), ARGV[4] == '1'
 if redis.call('HGET', KEYS[1], 'ended') == ARGV[1] then return ends and 0 or 1 end
 if trains and trains ~= ARGV[1] then return 1 end
-if redis.call('EXISTS', KEYS[1]) == 0 then return 1 end
+if redis.call('HGET', KEYS[1], 'trains') ~= ARGV[1] then return 1 end
 if redis.call('HEXISTS', KEYS[1], 'cancel') == 1 and not ends then return 2 end
 redis.call('HSET', KEYS[1], unpack(ARGV, 5))
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
