@@ -5,20 +5,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test check bench chaos up lock clean
+.PHONY: help setup run test check bench chaos dashboards up lock clean
 
 help: ## show these lines
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-8s%s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-11s%s\n", $$1, $$2}'
 
-setup: $(VENV)/.dev ## make the environment in .venv, with the tools for tests and checks
+setup: $(VENV)/.ops ## make the environment in .venv, with the tools for tests and checks
 
 run: $(VENV)/.run ## serve on 127.0.0.1:8000, with a store of its own in ./data
 	$(BIN)/solar serve
 
-test: $(VENV)/.dev ## the tests
+test: $(VENV)/.ops ## the tests
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.dev ## style and types
+check: $(VENV)/.ops ## style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -29,6 +29,9 @@ bench: $(VENV)/.bench ## speed, side by side with C, BLAS and other libraries
 chaos: $(VENV)/.dev ## hundreds of rounds of faults against real servers
 	SOLAR_CHAOS=20 $(BIN)/python -m pytest -s tests/faults
 
+dashboards: $(VENV)/.ops ## write the dashboards and alert rules in docker/ anew
+	$(BIN)/python -m ops
+
 up: ## start the containers (once there are any)
 	@echo "There are no containers yet; 'make run' shows what there is." >&2; exit 1
 
@@ -37,7 +40,7 @@ lock: $(VENV)/.dev ## resolve the requirement files anew
 
 clean: ## remove the environment and everything compiled
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find app tests benchmarks -name __pycache__ -exec rm -rf {} +
+	find app ops tests benchmarks -name __pycache__ -exec rm -rf {} +
 
 $(VENV)/.made: tools/venv.sh
 	sh tools/venv.sh $(VENV)
@@ -50,6 +53,10 @@ $(VENV)/.run: $(VENV)/.made requirements/build.txt requirements/run.txt pyprojec
 
 $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 	$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.ops: $(VENV)/.dev requirements/ops.txt
+	$(PIP) --require-hashes -r requirements/ops.txt
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev requirements/bench.txt

@@ -171,11 +171,33 @@ class Stumbled:
 
 
 @dataclass(frozen=True, slots=True)
+class Replaced:
+    """A learner has come upon a replacement, which says why it is there."""
+
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
     """A job has ended: done, failed or cancelled."""
 
     model: str
     outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a model stands in the store, beside its state.
+
+    `tail` is the last record of its log, `leader` the fence of the learner at work (0: none), and
+    `terms` counts the learners so far.
+    """
+
+    tail: int
+    leader: int = 0
+    terms: int = 0
+    trains: bool = False
 
 
 def freeze(*arrays: NDArray[Any] | None) -> None:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from app.errors import BadBlob, Fenced, NoSuchModel, SolarError, StoreError
-from app.events import Committed, Feedback, Settings, State, Stumbled
+from app.events import Committed, Feedback, Replace, Replaced, Settings, State, Stumbled
 from app.fold import Fold, decoded, sound
 from app.genesis import genesis
 from app.store import codec
@@ -47,10 +47,10 @@ class Pace:
     discover: float = 0.25
 
 
-Tell: TypeAlias = Callable[[Committed | Stumbled], None]
+Tell: TypeAlias = Callable[[Committed | Replaced | Stumbled], None]
 
 
-def nobody(_: Committed | Stumbled) -> None:
+def nobody(_: Committed | Replaced | Stumbled) -> None:
     """Nobody counts."""
 
 
@@ -182,6 +182,8 @@ class Term:
         folded = await asyncio.to_thread(fold_for, self._fold, chunk, left)
         done, self._queue = self._queue[:folded], self._queue[folded:]
         self._time = done[-1].time
+        if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
+            self._tell(Replaced(self._model, record.reason))
         size = sum(len(entry.record) for entry in done)
         self._bytes, self._record_bytes = self._bytes + size, max(1, size // folded)
         return any(entry.waited_for for entry in done)

@@ -118,7 +118,8 @@ class Ranker:
         backwards = bool(before and before.epoch == found.epoch and before.version > found.seq)
         if backwards:
             log.warning("model %s: the store went back to version %d", model, found.seq)
-        self._tell(Served(model, found.aside.time, backwards))
+        appended = found.aside.time if before else 0  # found at a start: it may be of last week
+        self._tell(Served(model, appended, backwards))
         self._news.pop(model, asyncio.Event()).set()
         return serving
 

@@ -9,18 +9,30 @@ belong to processes; with several workers prometheus-client adds them up over fi
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.events import SUMS, Committed, Served, Stumbled, Trained
+from app.events import SUMS, Committed, Replaced, Served, Standing, Stumbled, Trained
 from app.ranker import Serving
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+IMPRESSIONS = ("remembered", "dropped")
+EVENTS = ("accepted", "duplicates", "rejected", "over-share")
+JOBS = ("done", "failed", "cancelled")
+#: How the reason of a replacement begins → its kind.
+REPLACEMENTS = {"warm start": "warm-start", "rollback": "rollback", "without source": "replay"}
+
+
+class Server(NamedTuple):
+    """How the store's server is, seen from here: whether it answers, and how full it is."""
+
+    reachable: bool
+    memory_share: float
 
 
 class Telemetry:
@@ -65,7 +77,20 @@ class Telemetry:
             "solar_jobs", "Trainings that ended, by whether they were done.", ["model", "outcome"],
             registry=self.registry,
         )  # fmt: skip
+        self._degraded = Counter(
+            "solar_degraded_answers", "Answers of /rank from memory, with the store gone.",
+            ["model"], registry=self.registry,
+        )  # fmt: skip
+        self._replacements = Counter(
+            "solar_replacements", "Replacements of a model that were learnt, by kind.",
+            ["model", "kind"], registry=self.registry,
+        )  # fmt: skip
         self._children: dict[tuple[str, int], Any] = {}
+        self._known: set[str] = set()
+        for outcome in IMPRESSIONS:
+            self._impressions.labels(outcome)
+        for outcome in EVENTS:
+            self._events.labels(outcome)
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """A request was answered."""
@@ -84,18 +109,38 @@ class Telemetry:
         if count:
             self._events.labels(outcome).inc(count)
 
+    def degraded(self, model: str) -> None:
+        """An answer came from memory, as the store is gone."""
+        self._degraded.labels(model).inc()
+
     def served(self, fact: Served) -> None:
         """New weights are served."""
+        self._begin(fact.model)
         if fact.backwards:
             self._backwards.labels(fact.model).inc()
         elif fact.appended:
             self._served.labels(fact.model).observe(max(0.0, time() - fact.appended / 1000))
 
-    def learnt(self, fact: Committed | Stumbled) -> None:
-        """A learner went on, or stumbled."""
+    def _begin(self, model: str) -> None:
+        """Counters of a model begin at 0: a series that begins at 1 has not risen."""
+        if model in self._known:
+            return
+        self._known.add(model)
+        for counter in (self._backwards, self._degraded, self._records, self._stumbles):
+            counter.labels(model)
+        for outcome in JOBS:
+            self._jobs.labels(model, outcome)
+        for kind in (*REPLACEMENTS.values(), "other"):
+            self._replacements.labels(model, kind)
+
+    def learnt(self, fact: Committed | Replaced | Stumbled) -> None:
+        """A learner went on, came upon a replacement, or stumbled."""
         if isinstance(fact, Committed):
             self._records.labels(fact.model).inc(fact.records)
             self._commits.labels(fact.model).observe(fact.seconds)
+        elif isinstance(fact, Replaced):
+            kinds = (kind for said, kind in REPLACEMENTS.items() if fact.reason.startswith(said))
+            self._replacements.labels(fact.model, next(kinds, "other")).inc()
         else:
             self._stumbles.labels(fact.model).inc()
 
@@ -103,36 +148,50 @@ class Telemetry:
         """A job has ended."""
         self._jobs.labels(fact.model, fact.outcome).inc()
 
-    def page(self, models: Iterable[Serving], tails: Mapping[str, int], server: float) -> bytes:
-        """All metrics as text; `server` is how full the store's memory is."""
+    def page(
+        self, models: Iterable[Serving], standings: Mapping[str, Standing], server: Server
+    ) -> bytes:
+        """All metrics as text; a model's standing is left out where the store cannot tell it."""
         registry = CollectorRegistry() if self._several else self.registry
         if self._several:
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         shared = CollectorRegistry()
-        shared.register(_Models(list(models), tails, server))
+        shared.register(_Models(list(models), standings, server))
         return generate_latest(registry) + generate_latest(shared)
 
 
 class _Models:
     """The gauges that come from committed states."""
 
-    def __init__(self, models: list[Serving], tails: Mapping[str, int], server: float) -> None:
-        self._models, self._tails, self._server = models, tails, server
+    def __init__(
+        self, models: list[Serving], standings: Mapping[str, Standing], server: Server
+    ) -> None:
+        self._models, self._standings, self._server = models, standings, server
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Each gauge with its value for every model."""
         yield GaugeMetricFamily(
-            "solar_store_memory_share", "Used share of the store's memory limit.", self._server
+            "solar_store_up", "Whether the store can be reached from here.", self._server.reachable
         )
+        yield GaugeMetricFamily(
+            "solar_store_memory_share", "Used share of the store's memory limit.",
+            self._server.memory_share,
+        )  # fmt: skip
         for side in ("online", "baseline"):
             yield from self._quality(side)
         for name, (meaning, value) in _GAUGES.items():
             family = GaugeMetricFamily(name, meaning, labels=["model"])
             for model in self._models:
-                family.add_metric([model.name], value(model, _sums(model), self._tails))
+                family.add_metric([model.name], value(model, _sums(model), self._standings))
             yield family
         yield self._updates()
         yield from self._debiased()
+        for name, (meaning, standing) in _STANDINGS.items():
+            family = GaugeMetricFamily(name, meaning, labels=["model"])
+            for model in self._models:
+                if model.name in self._standings:
+                    family.add_metric([model.name], standing(self._standings[model.name]))
+            yield family
 
     def _quality(self, side: str) -> Iterator[GaugeMetricFamily]:
         """NDCG at each k and MAP: the mean over all queries, and the sum for windows."""
@@ -184,11 +243,13 @@ def _sums(model: Serving) -> dict[str, float]:
     return dict(zip(SUMS, model.sums.tolist(), strict=True))
 
 
-def _lag(model: Serving, _: Any, tails: Mapping[str, int]) -> float:
-    return float(max(0, tails.get(model.name, model.version) - model.version))
+def _lag(model: Serving, _: Any, standings: Mapping[str, Standing]) -> float:
+    standing = standings.get(model.name)
+    return float(max(0, standing.tail - model.version)) if standing else 0.0
 
 
-_GAUGES: dict[str, tuple[str, Callable[[Serving, dict[str, float], Mapping[str, int]], float]]] = {
+_Value = Callable[[Serving, dict[str, float], Mapping[str, Standing]], float]
+_GAUGES: dict[str, tuple[str, _Value]] = {
     "solar_version": ("Last record in the weights served.", lambda m, _s, _t: m.version),
     "solar_lag_records": ("Records that wait to be learnt.", _lag),
     "solar_queries": ("Queries that count.", lambda _m, s, _t: s["queries"]),
@@ -197,4 +258,9 @@ _GAUGES: dict[str, tuple[str, Callable[[Serving, dict[str, float], Mapping[str, 
     "solar_squared_hinge_loss": ("Sum over all pairs.", lambda _m, s, _t: s["squared_loss"]),
     "solar_weight_norm": ("‖w‖.", lambda m, _s, _t: float(np.linalg.norm(m.weights))),
     "solar_covariance_trace": ("Trace of Σ.", lambda m, _s, _t: m.trace),
+}
+_STANDINGS: dict[str, tuple[str, Callable[[Standing], float]]] = {
+    "solar_learner_present": ("Whether a learner holds the lease.", lambda s: s.leader > 0),
+    "solar_learner_fence": ("Learners so far; a take-over adds one.", lambda s: s.terms),
+    "solar_training": ("Whether a job trains the model.", lambda s: s.trains),
 }

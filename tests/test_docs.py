@@ -179,7 +179,7 @@ def test_links_within_the_project_lead_somewhere(path: Path) -> None:
 
 def test_the_requirement_files_are_hashed_and_name_no_host() -> None:
     files = sorted((ROOT / "requirements").glob("*.txt"))
-    assert [path.stem for path in files] == ["bench", "build", "dev", "run"]
+    assert [path.stem for path in files] == ["bench", "build", "dev", "ops", "run"]
     for path in files:
         text = path.read_text()
         assert "://" not in text

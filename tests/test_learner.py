@@ -12,10 +12,10 @@ import pytest
 
 from app.audit import verify
 from app.errors import BadBlob, NoSuchModel
-from app.events import Feedback, Replace, ResetMeasures, Retune, Settings, State
+from app.events import Feedback, Replace, Replaced, ResetMeasures, Retune, Settings, State
 from app.fold import Fold
 from app.genesis import genesis
-from app.learner import Learner, Pace, learn_all
+from app.learner import Learner, Pace, Tell, learn_all, nobody
 from app.store import codec
 from app.store.keys import Keys
 from app.store.store import Event, Store
@@ -48,11 +48,11 @@ def blobs(start: int, stop: int) -> list[bytes]:
     return [feedback(at) for at in range(start, stop)]
 
 
-async def append(store: Store, records: list[bytes], model: str = "books") -> None:
+async def append(store: Store, records: list[bytes], model: str = "books", time: int = 0) -> None:
     epoch, *_ = await store.position(model)
     tail = await store.tail(model)
     events = [Event(f"e{tail + at}", b"", record) for at, record in enumerate(records)]
-    await store.append(model, epoch, events, limit=10_000, time=0)
+    await store.append(model, epoch, events, limit=10_000, time=time)
 
 
 def folded(state: State, records: list[bytes]) -> State:
@@ -63,10 +63,10 @@ def folded(state: State, records: list[bytes]) -> State:
 
 
 @contextlib.asynccontextmanager
-async def learning(store: Store, pace: Pace = QUICK) -> AsyncIterator[None]:
+async def learning(store: Store, pace: Pace = QUICK, tell: Tell = nobody) -> AsyncIterator[None]:
     """All models are learnt in here; then a graceful stop."""
     stop = asyncio.Event()
-    task = asyncio.create_task(learn_all(store, stop, pace))
+    task = asyncio.create_task(learn_all(store, stop, pace, tell))
     try:
         yield
     finally:
@@ -273,6 +273,20 @@ def test_the_model_before_a_replace_is_kept_wherever_the_replace_stands(url: str
 
 
 # ---- pacing and stopping ----
+
+
+def test_a_replacement_is_told_once_with_its_reason(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        await append(store, [*blobs(0, 3), replacement(2.0), *blobs(3, 5)])
+        facts: list[object] = []
+        async with learning(store, tell=facts.append):
+            await committed(store, 6)
+        assert [one for one in facts if isinstance(one, Replaced)] == [
+            Replaced("books", "a warm start")
+        ]
+
+    with_store(url, act)
 
 
 def test_the_first_batch_is_committed_at_once_then_at_so_many_records(url: str) -> None:

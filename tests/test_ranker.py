@@ -357,6 +357,23 @@ def test_what_is_served_cannot_be_written_to(url: str) -> None:
     with_store(url, act)
 
 
+def test_what_is_found_at_a_start_says_nothing_of_freshness(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        await append(store, blobs(0, 1), time=5)
+        async with learning(store):
+            await eventually(lambda: store.position("books"), lambda place: place[1] == 1)
+        facts: list[Served] = []
+        async with following(store, facts) as ranker:
+            await served(ranker, 1)
+            await append(store, blobs(1, 2), time=7)
+            async with learning(store):
+                await served(ranker, 2)
+        assert [fact.appended for fact in facts] == [0, 7]
+
+    with_store(url, act)
+
+
 def test_the_same_version_is_taken_once(url: str) -> None:
     async def act(store: Store) -> None:
         await store.create("books", first())

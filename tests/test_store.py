@@ -21,9 +21,10 @@ from app.errors import (
     StoreError,
     Unavailable,
 )
-from app.events import Settings, State
+from app.events import Settings, Standing, State
 from app.genesis import genesis
 from app.store.embedded import EmbeddedServer
+from app.store.jobs import Lease
 from app.store.keys import MODELS, Keys
 from app.store.store import (
     APPENDED,
@@ -557,6 +558,23 @@ def test_one_learner_holds_the_lease_and_keeps_it(url: str) -> None:
         assert await store.lease("books", 0, 60.0) == 0
         await store.release("books", fence)
         assert await store.lease("books", 0, 60.0) == fence + 1
+
+    with_store(url, act)
+
+
+def test_how_models_stand_is_told_in_one_look(url: str) -> None:
+    async def act(store: Store) -> None:
+        for name in ("books", "films"):
+            await store.create(name, first())
+        await store.release("films", await store.lease("films", 0, 60.0))
+        assert await store.lease("films", 0, 60.0) == 2
+        await append(store, 1, event("a"), event("b"))
+        await store.jobs.begin(Lease("books", "books.job", 60.0), 1, {})
+        assert await store.standings(["books", "films", "nobody"]) == {
+            "books": Standing(2, leader=0, terms=0, trains=True),
+            "films": Standing(0, leader=2, terms=2, trains=False),
+        }
+        assert await store.standings([]) == {}
 
     with_store(url, act)
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.events import SUMS, Committed, Served, Settings, Stumbled
+from app.events import SUMS, Committed, Replaced, Served, Settings, Standing, Stumbled, Trained
 from app.ranker import Serving
-from app.telemetry import Telemetry
+from app.telemetry import Server, Telemetry
 
+STANDINGS = ("solar_learner_present", "solar_learner_fence", "solar_training")
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -31,7 +32,8 @@ def read(page: bytes) -> Series:
 
 
 def paged(telemetry: Telemetry, models: Sequence[Serving] = (), **tails: int) -> Series:
-    return read(telemetry.page(models, tails, 0.25))
+    standings = {name: Standing(tail) for name, tail in tails.items()}
+    return read(telemetry.page(models, standings, Server(True, 0.25)))
 
 
 def series(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -130,12 +132,61 @@ def test_facts_are_counted(telemetry: Telemetry) -> None:
     assert found[series("solar_impressions_total", outcome="remembered")] == 1
     assert found[series("solar_impressions_total", outcome="dropped")] == 2
     assert found[series("solar_feedback_events_total", outcome="accepted")] == 3
-    assert series("solar_feedback_events_total", outcome="rejected") not in found
+    assert found[series("solar_feedback_events_total", outcome="rejected")] == 0
     assert found[series("solar_learnt_records_total", model="m")] == 5
     assert found[series("solar_commit_seconds_count", model="m")] == 1
     assert found[series("solar_learner_stumbles_total", model="m")] == 1
     assert found[series("solar_version_backwards_total", model="m")] == 1
     assert series("solar_freshness_seconds_count", model="m") not in found
+
+
+def test_counters_of_a_model_begin_at_0_so_that_the_first_failure_is_a_rise(
+    telemetry: Telemetry,
+) -> None:
+    telemetry.served(Served("m", 0, backwards=False))
+    before = paged(telemetry)
+    telemetry.trained(Trained("m", "failed"))
+    telemetry.degraded("m")
+    telemetry.learnt(Replaced("m", "rollback to version 3"))
+    telemetry.learnt(Stumbled("m"))
+    telemetry.served(Served("m", 0, backwards=True))
+    after = paged(telemetry)
+    risen = [
+        series("solar_jobs_total", model="m", outcome="failed"),
+        series("solar_degraded_answers_total", model="m"),
+        series("solar_replacements_total", model="m", kind="rollback"),
+        series("solar_learner_stumbles_total", model="m"),
+        series("solar_version_backwards_total", model="m"),
+    ]
+    assert [(before[one], after[one]) for one in risen] == [(0, 1)] * len(risen)
+    counters = {one: value for one, value in before.items() if one[0].endswith("_total")}
+    assert set(counters.values()) == {0}
+
+
+def test_replacements_are_counted_by_kind_whatever_their_reason_says(telemetry: Telemetry) -> None:
+    for reason in ("warm start", "without source robots", "rollback to version 7", "who knows"):
+        telemetry.learnt(Replaced("m", reason))
+    found = paged(telemetry)
+    for kind in ("warm-start", "replay", "rollback", "other"):
+        assert found[series("solar_replacements_total", model="m", kind=kind)] == 1
+
+
+def test_how_a_model_stands_is_told_only_where_the_store_tells_it(telemetry: Telemetry) -> None:
+    models = [serving("led"), serving("alone"), serving("unknown")]
+    standings = {"led": Standing(9, leader=4, terms=4, trains=True), "alone": Standing(9, terms=6)}
+    found = read(telemetry.page(models, standings, Server(True, 0.0)))
+    told = {"led": (1, 4, 1), "alone": (0, 6, 0)}
+    for name, values in told.items():
+        for metric, value in zip(STANDINGS, values, strict=True):
+            assert found[series(metric, model=name)] == value
+    assert not [one for one in STANDINGS if series(one, model="unknown") in found]
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_whether_the_store_is_there_is_told(telemetry: Telemetry, reachable: bool) -> None:
+    found = read(telemetry.page([], {}, Server(reachable, 0.5)))
+    assert found[series("solar_store_up")] == reachable
+    assert found[series("solar_store_memory_share")] == 0.5
 
 
 def test_freshness_is_the_time_from_the_append_to_being_served(telemetry: Telemetry) -> None:

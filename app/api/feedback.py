@@ -76,7 +76,7 @@ async def feedback(service: Service, call: Call) -> Answer:
         except TimeoutError:
             raise Problem(503, "the store takes too long; post it again") from None
     if single and items[0].refused:
-        service.telemetry.events("rejected", 1)
+        _count(service, Received(0, 0, 1, 0, []), items)
         return refusal(items[0].refused)
     return await _answer(service, model, items, _wait(call))
 
@@ -325,8 +325,7 @@ async def _answer(
         if item.refused is not None
     ]
     received = Received(accepted, len(stored) - accepted, len(errors), seq, _shortened(errors))
-    for outcome in ("accepted", "duplicates", "rejected"):
-        service.telemetry.events(outcome, getattr(received, outcome))
+    _count(service, received, items)
     if not stored:
         told = Problem(422, "events: expected at least one that can be accepted")
         return refusal(told, msgspec.to_builtins(received))
@@ -337,6 +336,15 @@ async def _answer(
             status, received.version = 200, serving.version
     headers = {"preference-applied": "wait"} if status == 200 else {}
     return Answer(status, schemas.encode(received), headers=headers)
+
+
+def _count(service: Service, received: Received, items: Sequence[Item]) -> None:
+    """Tell what became of the events; those of a source over its share are counted apart."""
+    over = sum(item.refused is not None and item.refused.status == 429 for item in items)
+    service.telemetry.events("accepted", received.accepted)
+    service.telemetry.events("duplicates", received.duplicates)
+    service.telemetry.events("rejected", received.rejected - over)
+    service.telemetry.events("over-share", over)
 
 
 def _shortened(errors: list[Refused]) -> list[Refused]:

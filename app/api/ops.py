@@ -8,11 +8,12 @@ from app.api import schemas
 from app.api.calls import Answer
 from app.api.problems import Problem
 from app.errors import SolarError
+from app.events import Standing
 from app.ranker import Ranker
 from app.store.store import Store
-from app.telemetry import MEDIA_TYPE, Telemetry
+from app.telemetry import MEDIA_TYPE, Server, Telemetry
 
-#: How long the store may take to say where the logs end.
+#: How long the store may take to say how the models stand.
 STORE_SECONDS = 1.0
 
 
@@ -46,10 +47,11 @@ class Ops:
 
     async def metrics(self) -> Answer:
         """For Prometheus; with the store gone, what was last known."""
-        models, tails = list(self._ranker.serving.values()), dict[str, int]()
+        models, standings = list(self._ranker.serving.values()), dict[str, Standing]()
         if self._ranker.reachable:
             with suppress(SolarError, TimeoutError):
                 async with asyncio.timeout(STORE_SECONDS):
-                    tails = await self._store.tails([model.name for model in models])
-        page = self._telemetry.page(models, tails, self._ranker.memory_share)
+                    standings = await self._store.standings([model.name for model in models])
+        server = Server(self._ranker.reachable, self._ranker.memory_share)
+        page = self._telemetry.page(models, standings, server)
         return Answer(200, page, MEDIA_TYPE)

@@ -61,9 +61,12 @@ async def rank(service: Service, call: Call) -> Answer:
     logged = body.log and await _remember(service, serving, request, slate, ranking)
     if body.log:
         service.telemetry.impression("remembered" if logged else "dropped")
+    degraded = not service.ranker.reachable
+    if degraded:
+        service.telemetry.degraded(body.model)
     answer = Ranked(
         request, body.query_id, body.model, serving.version, ranking.odds is not None, logged,
-        not service.ranker.reachable, placed,
+        degraded, placed,
     )  # fmt: skip
     return Answer(200, schemas.encode(answer))
 

@@ -17,7 +17,7 @@ from redis import exceptions as foreign
 from redis.asyncio import Redis
 
 from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel
-from app.events import SUMS, Model, Settings, State
+from app.events import SUMS, Model, Settings, Standing, State
 from app.ranking.covariance import diagonal, triangle_size
 from app.store import codec, jobs
 from app.store.jobs import Jobs
@@ -239,14 +239,20 @@ class Store:
             raise NoSuchModel(f"model {model}: there is none of this name")
         return int(tail)
 
-    async def tails(self, models: Sequence[str]) -> dict[str, int]:
-        """The same of many models, as far as they exist."""
+    async def standings(self, models: Sequence[str]) -> dict[str, Standing]:
+        """How many models stand, as far as they exist: one round trip."""
         with translated():
             pipeline = self._client.pipeline(transaction=False)
-            for model in models:
-                pipeline.get(Keys(model).seq)
-            found = await pipeline.execute() if models else []
-        return {name: int(tail) for name, tail in zip(models, found, strict=True) if tail}
+            for keys in map(Keys, models):  # one by one: a Cluster's pipeline knows no MGET
+                for key in (keys.seq, keys.lease, keys.fence, keys.training):
+                    pipeline.get(key)
+            found = iter(await pipeline.execute() if models else [])
+        each = zip(models, found, found, found, found, strict=True)
+        return {
+            name: Standing(int(tail), int(lease or 0), int(fence or 0), trains is not None)
+            for name, tail, lease, fence, trains in each
+            if tail is not None
+        }
 
     # ---- state ----
 

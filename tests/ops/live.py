@@ -1,0 +1,152 @@
+"""`python -m tests.ops.live`: a real Prometheus scrapes a real service under traffic.
+
+Then every expression of every panel and rule must return data. What needs a week of memory gets it
+by backfill: a block of last week's recorded quality.
+"""
+
+import contextlib
+import json
+import math
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from app.learner import warm_up
+from ops.__main__ import ROOT
+from ops.rules import QUALITY_DAY
+from tests.api.services import serving
+from tests.ops.expressions import Asked, awaited, everything
+from tests.ops.traffic import CLICKED, JUDGED, SHARE, Traffic
+from tests.servers import PATIENCE, until
+
+WEEK = 7 * 86_400
+#: What Grafana puts in the place of its variables; the traffic lasts for about a minute.
+GRAFANA = {"$__rate_interval": "30s", "$__range": "1m", "$window": "1m",
+           "$model": ".*", "$instance": ".*"}  # fmt: skip
+#: What must have happened, or the traffic was too tame.
+HAPPENED = (
+    'solar_jobs_total{outcome="done"}', 'solar_jobs_total{outcome="failed"}',
+    'solar_replacements_total{kind="warm-start"}', 'solar_replacements_total{kind="rollback"}',
+    'solar_feedback_events_total{outcome="duplicates"}',
+    'solar_feedback_events_total{outcome="rejected"}',
+    'solar_feedback_events_total{outcome="over-share"}',
+    'solar_impressions_total{outcome="dropped"}', "solar_degraded_answers_total",
+    'solar_request_seconds_count{status="503"}', 'solar_request_seconds_count{status="404"}',
+)  # fmt: skip
+SETTINGS = {
+    "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+    "rule_files": [str(ROOT / "docker" / "prometheus" / "rules.yml")],
+}
+
+
+def free_port() -> int:
+    """A port that nobody listens on, for now."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+    return port
+
+
+@contextlib.contextmanager
+def prometheus(directory: Path, targets: list[str]) -> Iterator[httpx.Client]:
+    """A Prometheus that scrapes these targets by our rules; a client for it."""
+    jobs = [{"job_name": "solar", "static_configs": [{"targets": targets}]}]
+    (directory / "prometheus.yml").write_text(yaml.safe_dump({**SETTINGS, "scrape_configs": jobs}))
+    backfill(directory)
+    port = free_port()
+    command = [
+        "prometheus", f"--config.file={directory}/prometheus.yml",
+        f"--storage.tsdb.path={directory}/data", f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=warn",
+    ]  # fmt: skip
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+            until(lambda: ready(http, process, directory / "log"))
+            yield http
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+def ready(http: httpx.Client, process: "subprocess.Popen[bytes]", log: Path) -> bool:
+    """Whether Prometheus answers."""
+    assert process.poll() is None, log.read_text()
+    try:
+        return http.get("/-/ready").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def backfill(directory: Path) -> None:
+    """Some minutes of last week, as if Prometheus had run then."""
+    start = time.time() - WEEK - 300
+    measures = ((JUDGED, "ndcg@10"), (CLICKED, "debiased wins"))
+    lines = [f"# TYPE {QUALITY_DAY} gauge"]
+    lines += [
+        f'{QUALITY_DAY}{{model="{model}",measure="{measure}"}} 0.5 {start + at:.0f}'
+        for model, measure in measures
+        for at in range(0, 1200, 10)
+    ]
+    (directory / "week.txt").write_text("\n".join([*lines, "# EOF", ""]))
+    subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics",  # noqa: S607  # on PATH
+         str(directory / "week.txt"), str(directory / "data")],
+        check=True, capture_output=True,
+    )  # fmt: skip
+
+
+def asked(http: httpx.Client, expr: str) -> list[Any]:
+    """What an expression returns now, without what is not a number."""
+    for name, value in GRAFANA.items():
+        expr = expr.replace(name, value)
+    answer = http.post("/api/v1/query", data={"query": expr}).json()
+    assert answer["status"] == "success", (expr, answer)
+    return [one for one in answer["data"]["result"] if not math.isnan(float(one["value"][1]))]
+
+
+def empty(http: httpx.Client, expressions: list[Asked]) -> list[Asked]:
+    """Those that return nothing."""
+    return [one for one in expressions if not asked(http, one.expr)]
+
+
+def main() -> int:
+    """Run it all; 1 if an expression has no data."""
+    warm_up()  # a first compilation takes longer than we wait
+    every = list(everything())
+    aside = [one for one in every if awaited(one.expr)]
+    expressions = [one for one in every if one not in aside]
+    expressions += [Asked("the traffic", f"{one} > 0") for one in HAPPENED]
+    with (
+        tempfile.TemporaryDirectory(prefix="solar-live-") as directory,
+        serving("--workers", "2", "--source-share", str(SHARE), "--jobs", "2",
+                environ={"SOLAR_REMEMBER_SECONDS": "0.5"}) as service,
+        prometheus(Path(directory), [service.url.removeprefix("http://")]) as http,
+        service.client() as client,
+    ):  # fmt: skip
+        traffic = Traffic(client, service)
+        traffic.begin()
+        deadline, left = time.monotonic() + 120, expressions
+        while left and time.monotonic() < deadline:
+            traffic.round()
+            left = empty(http, left)
+        print(json.dumps(traffic.done, indent=1))
+        counted = len(expressions) - len(left)
+        print(f"{counted} of {len(expressions)} expressions returned data")
+        for one in aside:
+            print("NOT TRIED", one.where, one.expr, sep=" | ")
+        for one in left:
+            print("EMPTY", one.where, one.expr, sep=" | ")
+    return int(bool(left))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

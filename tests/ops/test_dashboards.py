@@ -1,0 +1,120 @@
+"""The dashboards are what the code says, and whoever looks at them is told what they see."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.learner import warm_up
+from ops.__main__ import BOARDS, ROOT, files
+from tests.api.services import serving
+from tests.ops.expressions import AWAITED, everything, metrics, of_the_service
+from tests.servers import until
+
+FOLDER = ROOT / "docker" / "grafana" / "dashboards"
+#: Of the value formats of @grafana/data 11.6 those that are used; an unknown one shows no unit.
+UNITS = {"bool_yes_no", "cps", "none", "percentunit", "reqps", "s", "short"}
+BUILT_IN = {"__rate_interval", "__range"}
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: Path(path).name)
+def test_what_is_committed_is_what_the_code_writes(path: Path) -> None:
+    assert path.read_text() == files()[path], "make dashboards"
+
+
+def test_nothing_else_is_provisioned() -> None:
+    assert sorted(path.stem for path in FOLDER.iterdir()) == ["pipeline", "quality", "service"]
+
+
+def boards() -> list[Any]:
+    return [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
+
+
+def panels(board: Any) -> Iterator[Any]:
+    return (panel for panel in board["panels"] if panel["type"] != "row")
+
+
+@pytest.mark.parametrize("board", boards(), ids=lambda board: board["uid"])
+def test_every_panel_has_a_unit_a_description_and_a_legend(board: Any) -> None:
+    for panel in panels(board):
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, panel["title"]
+        assert len(panel["description"]) > 20, panel["title"]
+        assert panel["targets"], panel["title"]
+        for target in panel["targets"]:
+            assert target["legendFormat"], panel["title"]
+    titles = [panel["title"] for panel in panels(board)]
+    assert len(titles) == len(set(titles))
+
+
+@pytest.mark.parametrize("board", boards(), ids=lambda board: board["uid"])
+def test_variables_are_declared_and_used(board: Any) -> None:
+    declared = {one["name"] for one in board["templating"]["list"]}
+    assert {"datasource", "model", "instance"} <= declared
+    text = json.dumps(list(panels(board)))
+    used = set(re.findall(r"\$\{?(\w+)", text)) - BUILT_IN
+    assert used == declared
+
+
+@pytest.mark.parametrize("board", boards(), ids=lambda board: board["uid"])
+def test_panels_stand_side_by_side_with_names_of_their_own(board: Any) -> None:
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        at = panel["gridPos"]
+        x, y = at.get("x", 0), at.get("y", 0)
+        cells = {(x + dx, y + dy) for dx in range(at["w"]) for dy in range(at["h"])}
+        assert x + at["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_descriptions_name_alerts_that_exist() -> None:
+    rules = (ROOT / "docker" / "prometheus" / "rules.yml").read_text()
+    for board in BOARDS:
+        for panel in board.panels():
+            for name in re.findall(r"\bSolar[A-Z]\w+", panel.description):
+                assert f"alert: {name}\n" in rules, panel.title
+
+
+# ---- what the service has ----
+
+
+@pytest.fixture(scope="module")
+def page() -> dict[str, str]:
+    """The samples of the page of a real service that has learnt once → their families' types."""
+    warm_up()  # a first compilation takes longer than a test waits
+    documents = [{"id": "a", "features": [1.0, 0.0]}, {"id": "b", "features": [0.0, 1.0]}]
+    event = {"event_id": "e", "type": "labels", "documents": documents, "labels": {"b": 1}}
+    with serving() as service, service.client() as http:
+        assert http.put("/models/default", json={"features": 2}).status_code == 201
+        assert http.post("/feedback", json=event).status_code == 202
+        until(lambda: 'solar_freshness_seconds_count{model="default"}' in http.get("/metrics").text)
+        text = http.get("/metrics").text
+    return {
+        sample.name: family.type
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_every_metric_in_an_expression_is_on_the_page(page: dict[str, str]) -> None:
+    named = set[str]().union(*(of_the_service(one.expr) for one in everything()))
+    assert named - AWAITED <= set(page)
+    assert len(named) > 25
+
+
+def test_what_every_replica_reports_alike_is_never_summed(page: dict[str, str]) -> None:
+    gauges = {name for name, kind in page.items() if kind == "gauge"} | AWAITED
+    shared = gauges - {"solar_store_up"}  # that one is seen by each for itself
+    seen = set()
+    for where, expr in everything():
+        for name in metrics(expr) & shared:
+            for before in re.split(rf"\b{name}\b", expr)[:-1]:
+                assert re.search(r"max( by \([\w, ]+\) )?\((deriv\()?$", before), (where, name)
+                seen.add(name)
+    assert len(seen) > 15

@@ -1,0 +1,45 @@
+// A dashboard as SOLAR may have one: Grafana's own types, and for each kind of panel those of its plugin,
+// which the dashboard's type leaves open. Prometheus' query has no type in @grafana/schema: its fields
+// are named here.
+import type { DataQuery } from '@grafana/schema';
+import type {
+  Dashboard,
+  DataSourceRef,
+  FieldConfig,
+  FieldConfigSource,
+  Panel,
+  RowPanel,
+} from '@grafana/schema/dist/esm/raw/dashboard/x/dashboard_types.gen.d.ts';
+import type * as stat from '@grafana/schema/dist/esm/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen.d.ts';
+import type * as timeline from '@grafana/schema/dist/esm/raw/composable/statetimeline/panelcfg/x/StateTimelinePanelCfg_types.gen.d.ts';
+import type * as series from '@grafana/schema/dist/esm/raw/composable/timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen.d.ts';
+
+interface Query extends Omit<DataQuery, 'datasource'> {
+  datasource: DataSourceRef;
+  expr: string;
+  legendFormat: string;
+  instant: boolean;
+  range: boolean;
+}
+
+interface Fields<Custom> extends Omit<FieldConfigSource, 'defaults'> {
+  defaults: Omit<FieldConfig, 'custom' | 'unit'> & { custom?: Custom; unit: string };
+}
+
+interface Drawn<Kind, Options, Custom>
+  extends Omit<Panel, 'type' | 'options' | 'fieldConfig' | 'targets' | 'description'> {
+  type: Kind;
+  description: string;
+  options: Options;
+  fieldConfig: Fields<Custom>;
+  targets: Query[];
+}
+
+export interface SolarDashboard extends Omit<Dashboard, 'panels'> {
+  panels: Array<
+    | RowPanel
+    | Drawn<'timeseries', series.Options, series.FieldConfig>
+    | Drawn<'stat', stat.Options, Record<string, never>>
+    | Drawn<'state-timeline', timeline.Options, timeline.FieldConfig>
+  >;
+}
