@@ -300,6 +300,9 @@ def warm_up() -> None:
     """Compile the kernels, or load them: what a first record would have to wait for."""
     rows = np.eye(2, dtype=np.float32)
     judged = Feedback("warm", "labels", rows, labels=np.array([0.0, 1.0]))
+    drawn = Feedback(
+        "warm", "clicks", rows, np.arange(2), clicks=np.array([1]), odds=np.array([1.0, 1.0, 0.0])
+    )
     for settings in (
         Settings(("a", "b"), "solar-i"),
         Settings(("a", "b"), "solar-ii"),
@@ -307,6 +310,7 @@ def warm_up() -> None:
     ):
         fold = Fold(genesis(settings))
         fold.apply(codec.dump_record(judged))
+        fold.apply(codec.dump_record(drawn))
         fold.state()
 
 

@@ -7,10 +7,6 @@ from typing import NamedTuple
 from ops.__main__ import BOARDS
 from ops.rules import ALERTS, RECORDED
 
-#: Metrics whose expressions are not tried on live data yet; to be emptied once they are to be.
-#: Nothing else has to change: `live.py` then asks for them too, and the page must have them.
-AWAITED = {"solar_debiased_wins", "solar_debiased_wins_sum", "solar_debiased_weight_sum"}
-
 _MADE_OF = {name: [one.expr for one in RECORDED if one.name == name] for name in
             {one.name for one in RECORDED}}  # fmt: skip
 
@@ -51,16 +47,4 @@ def of_the_service(expr: str) -> set[str]:
     recorded = {name for name in found if ":" in name}
     return (found - recorded).union(
         *(of_the_service(one) for name in recorded for one in _MADE_OF[name])
-    )
-
-
-def awaited(expr: str) -> bool:
-    """Whether its data is made of what is awaited; what only takes series away (`unless`) is not.
-
-    >>> awaited("max(solar_debiased_wins)"), awaited("max(solar_queries)")
-    (True, False)
-    """
-    named = metrics(re.split(r"\bunless\b", expr)[0])
-    return bool(named & AWAITED) or any(
-        all(awaited(one) for one in _MADE_OF[name]) for name in named if ":" in name
     )
