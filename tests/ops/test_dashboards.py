@@ -86,7 +86,7 @@ def test_descriptions_name_alerts_that_exist() -> None:
 
 @pytest.fixture(scope="module")
 def page() -> dict[str, str]:
-    """The samples of the page of a real service that has learnt once → their families' types."""
+    """The samples of the page of a real service that has learnt twice → their families' types."""
     warm_up()  # a first compilation takes longer than a test waits
     documents = [{"id": "a", "features": [1.0, 0.0]}, {"id": "b", "features": [0.0, 1.0]}]
     event = {"event_id": "e", "type": "labels", "documents": documents, "labels": {"b": 1}}
@@ -94,6 +94,10 @@ def page() -> dict[str, str]:
         assert http.put("/models/default", json={"features": 2}).status_code == 201
         assert http.post("/feedback", json=event).status_code == 202
         until(lambda: 'solar_freshness_seconds_count{model="default"}' in http.get("/metrics").text)
+        drawn = http.post("/rank", json={"documents": documents, "explore": True}).json()
+        click = {"event_id": "c", "type": "clicks", "request_id": drawn["request_id"]}
+        assert http.post("/feedback", json={**click, "clicked": ["a"]}).status_code == 202
+        until(lambda: 'solar_debiased_wins{model="default"' in http.get("/metrics").text)
         text = http.get("/metrics").text
     return {
         sample.name: family.type
