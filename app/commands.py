@@ -43,13 +43,13 @@ async def learn(
     loop = asyncio.get_running_loop()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stop.set)
-    for complaint in await _complaints(store, stop):
-        log.warning("%s", complaint)
     telemetry, warm = Telemetry(), asyncio.create_task(asyncio.to_thread(warm_up))
     async with contextlib.AsyncExitStack() as stack:
         if port is not None:
             watched = _watched(store, telemetry, host, port, stop, warm.done)
-            await stack.enter_async_context(watched)
+            await stack.enter_async_context(watched)  # first: it lives, store or not
+        for complaint in await _complaints(store, stop):
+            log.warning("%s", complaint)
         await warm
         gone = asyncio.create_task(_gone(lives, stop))
         await learn_all(store, stop, pace, telemetry.learnt)

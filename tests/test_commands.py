@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -21,9 +23,10 @@ from app.genesis import genesis
 from app.impressions import Shown
 from app.posting import Posted, post
 from app.store import codec
+from app.store.embedded import SOCKET, EmbeddedServer
 from app.store.keys import Keys
 from app.store.store import Event, Store
-from tests.servers import client, old_server, server, url, with_store
+from tests.servers import PATIENCE, client, old_server, server, until, url, with_store
 from tests.test_codec import bits
 from tests.test_learner import QUICK, append, blobs, committed, feedback, first, folded, learning
 
@@ -132,6 +135,30 @@ def test_a_learner_of_a_badly_set_server_says_so_and_learns(url: str) -> None:
 
 
 # ---- log ----
+
+
+def test_a_learner_without_a_store_lives_but_is_not_ready_until_it_comes(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"unix://{tmp_path / 'data' / SOCKET}"
+    learn = [sys.executable, "-m", "app", "learn", "--redis-url", url, "--port", str(port)]
+    with subprocess.Popen(learn, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+        try:
+            until(lambda: status(port, "/healthz") == 200)
+            assert status(port, "/readyz") == 503
+            with EmbeddedServer.start(tmp_path / "data"):
+                until(lambda: status(port, "/readyz") == 200)
+                process.terminate()
+                assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+
+
+def status(port: int, path: str) -> int:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}{path}", trust_env=False).status_code
+    except httpx.TransportError:
+        return 0
 
 
 def test_a_log_is_shown_a_record_a_line(url: str) -> None:

@@ -1,0 +1,466 @@
+"""The manifests of k8s/: complete, locked down, and in step with the service.
+
+`make test` has no kustomize (there is no wheel of it), so it reads the files that the overlays name
+and puts together what an overlay would. `tools/ops/kubernetes.sh` runs these tests on what kubectl
+really renders: SOLAR_KUBECTL names the binary.
+"""
+
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app import settings, supervisor, worker
+from app.__main__ import parser as front_door
+from app.api.openapi import _OPS as OPS
+from app.store.wall import SCHEMES
+from tools import prometheus_rule
+
+ROOT = Path(__file__).parents[1]
+K8S = ROOT / "k8s"
+KUBECTL = os.environ.get("SOLAR_KUBECTL", "")
+OVERLAYS = ("single", "redis-ha", "monitoring")
+WITH_PODS = ("single", "redis-ha")
+COMPONENT = "app.kubernetes.io/component"
+Manifest = dict[str, Any]
+
+
+# ---- reading ----
+
+
+@cache
+def overlay(name: str) -> tuple[Manifest, ...]:
+    """All that an overlay applies."""
+    folder = K8S / "overlays" / name
+    if not KUBECTL:
+        return tuple(_collected(folder))
+    ran = subprocess.run(
+        [KUBECTL, "kustomize", str(folder)], capture_output=True, text=True, check=True
+    )
+    return tuple(yaml.safe_load_all(ran.stdout))
+
+
+def _collected(folder: Path) -> Iterator[Manifest]:
+    """What a kustomization leads to; of what it does to it, images and generated names' roots."""
+    said = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    images = {one["name"]: one for one in said.get("images", ())}
+    for resource in said["resources"]:
+        path = (folder / resource).resolve()
+        found = _collected(path) if path.is_dir() else yaml.safe_load_all(path.read_text())
+        for one in found:
+            for spec in pod_specs([one]):
+                for container in spec["containers"]:
+                    if image := images.get(container["image"]):
+                        name = image.get("newName", image["name"])
+                        container["image"] = f"{name}:{image['newTag']}"
+            yield one
+    for made in said.get("configMapGenerator", ()):
+        data = {file: (folder / file).read_text() for file in made.get("files", ())}
+        for file in made.get("envs", ()):
+            lines = (folder / file).read_text().splitlines()
+            data |= dict(one.split("=", 1) for one in lines if one and not one.startswith("#"))
+        yield {"kind": "ConfigMap", "metadata": {"name": made["name"]}, "data": data}
+
+
+def of_kind(manifests: tuple[Manifest, ...], *kinds: str) -> list[Manifest]:
+    return [one for one in manifests if one["kind"] in kinds]
+
+
+def named(manifests: tuple[Manifest, ...], kind: str, name: str) -> Manifest:
+    """By name; kubectl adds a hash to those of generated ones."""
+    found = [
+        one
+        for one in of_kind(manifests, kind)
+        if re.fullmatch(re.escape(name) + r"(-[a-z0-9]{10})?", one["metadata"]["name"])
+    ]
+    assert len(found) == 1, (kind, name)
+    return found[0]
+
+
+def workloads(manifests: tuple[Manifest, ...]) -> list[Manifest]:
+    return of_kind(manifests, "Deployment", "StatefulSet")
+
+
+def pod_specs(manifests: Any) -> list[Manifest]:
+    return [
+        one["spec"]["template"]["spec"]
+        for one in manifests
+        if one["kind"] in ("Deployment", "StatefulSet")
+    ]
+
+
+def component(manifest: Manifest) -> str:
+    return str(manifest["spec"]["template"]["metadata"]["labels"][COMPONENT])
+
+
+def selects(selector: Manifest, labels: dict[str, str]) -> bool:
+    wanted = selector.get("matchLabels", {})
+    return all(labels.get(name) == value for name, value in wanted.items()) and all(
+        one["operator"] == "In" and labels.get(one["key"]) in one["values"]
+        for one in selector.get("matchExpressions", ())
+    )
+
+
+def ports_of(manifest: Manifest) -> dict[str, int]:
+    return {
+        port["name"]: port["containerPort"]
+        for container in manifest["spec"]["template"]["spec"]["containers"]
+        for port in container["ports"]
+    }
+
+
+def knobs(manifests: tuple[Manifest, ...]) -> dict[str, str]:
+    data: dict[str, str] = named(manifests, "ConfigMap", "solar-settings")["data"]
+    return data
+
+
+# ---- every pod ----
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_every_pod_fits_the_restricted_standard(name: str) -> None:
+    (namespace,) = of_kind(overlay(name), "Namespace")
+    for mode in ("enforce", "audit", "warn"):
+        assert namespace["metadata"]["labels"][f"pod-security.kubernetes.io/{mode}"] == "restricted"
+    for spec in pod_specs(overlay(name)):
+        pod = spec["securityContext"]
+        assert pod["runAsNonRoot"] is True
+        assert pod["runAsUser"] > 0
+        assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+        for volume in spec["volumes"]:
+            assert set(volume) - {"name"} <= {"emptyDir", "configMap"}
+            assert "sizeLimit" in volume.get("emptyDir", {"sizeLimit": ""})
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_no_pod_gets_a_token_or_the_addresses_of_services(name: str) -> None:
+    (account,) = of_kind(overlay(name), "ServiceAccount")
+    assert account["automountServiceAccountToken"] is False
+    for spec in pod_specs(overlay(name)):
+        assert spec["serviceAccountName"] == account["metadata"]["name"]
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["enableServiceLinks"] is False  # SOLAR_PORT=tcp://… would be one
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_every_container_has_resources_probes_and_a_pinned_image(name: str) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for spec in pod_specs(overlay(name)):
+        for container in spec["containers"]:
+            resources = container["resources"]
+            assert set(resources["requests"]) == {"cpu", "memory"}
+            assert "memory" in resources["limits"]
+            assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
+            image, _, tag = container["image"].partition(":")
+            assert re.fullmatch(r"\d+\.\d+\.\d+", tag), container["image"]
+            assert image != "solar" or tag == version
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_every_selector_selects_its_own_pods(name: str) -> None:
+    pods = {
+        component(one): one["spec"]["template"]["metadata"]["labels"]
+        for one in workloads(overlay(name))
+    }
+    assert set(pods) >= {"api", "learner"}
+    for one in workloads(overlay(name)):
+        found = [who for who, labels in pods.items() if selects(one["spec"]["selector"], labels)]
+        assert found == [component(one)]
+        for constraint in one["spec"]["template"]["spec"].get("topologySpreadConstraints", ()):
+            assert selects(constraint["labelSelector"], pods[component(one)])
+    for one in of_kind(overlay(name), "Service", "PodDisruptionBudget"):
+        selector = one["spec"]["selector"]
+        selector = selector if "matchLabels" in selector else {"matchLabels": selector}
+        found = [who for who, labels in pods.items() if selects(selector, labels)]
+        assert [f"solar-{who}" for who in found] == [one["metadata"]["name"]]
+    for one in of_kind(overlay(name), "Service"):
+        ports = ports_of(named(overlay(name), *_kind_and_name(name, one["metadata"]["name"])))
+        for port in one["spec"]["ports"]:
+            assert port["port"] == ports[port["targetPort"]]
+
+
+def _kind_and_name(of: str, name: str) -> tuple[str, str]:
+    return next(
+        (one["kind"], name) for one in workloads(overlay(of)) if one["metadata"]["name"] == name
+    )
+
+
+# ---- in step with the service ----
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_every_variable_is_one_that_the_service_knows_and_can_read(name: str) -> None:
+    given = knobs(overlay(name))
+    assert set(given) <= set(settings.VARIABLES)
+    assert settings.read(given).jobs == 1
+    for one in workloads(overlay(name)):
+        if component(one) == "redis":
+            continue
+        for container in one["spec"]["template"]["spec"]["containers"]:
+            assert {entry["name"] for entry in container["env"]} <= set(settings.VARIABLES)
+            (source,) = container["envFrom"]
+            assert source["configMapRef"]["name"].startswith("solar-settings")
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_secrets_come_by_reference_only(name: str) -> None:
+    assert of_kind(overlay(name), "Secret") == []
+    secret = {"SOLAR_KEYS", "SOLAR_REDIS_URL"}
+    assert not secret & set(knobs(overlay(name)))
+    for spec in pod_specs(overlay(name)):
+        for container in spec["containers"]:
+            for entry in container["env"]:
+                assert set(entry["valueFrom"]) == {"secretKeyRef"}
+    for path in K8S.rglob("*"):
+        if path.is_file() and path.suffix != ".md":
+            assert not re.search(r"://[^/\s]*:[^/\s]*@", path.read_text()), path
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_the_commands_exist_and_the_learner_is_not_in_the_api(name: str) -> None:
+    for who, flags in (("api", {"learner": False}), ("learner", {"host": "0.0.0.0"})):  # noqa: S104
+        one = named(overlay(name), "Deployment", f"solar-{who}")
+        (container,) = one["spec"]["template"]["spec"]["containers"]
+        assert container["command"][0] == "solar"
+        options = vars(front_door().parse_args(container["command"][1:]))
+        assert flags.items() <= options.items()
+    assert options["port"] == ports_of(one)["metrics"]
+    api = named(overlay(name), "Deployment", "solar-api")
+    given = settings.read(knobs(overlay(name)))
+    assert ports_of(api) == {"http": given.port}
+    assert given.host == "0.0.0.0"  # noqa: S104  # all of the pod's addresses
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_probes_ask_for_what_there_is_each_for_its_own(name: str) -> None:
+    for who in ("api", "learner"):
+        one = named(overlay(name), "Deployment", f"solar-{who}")
+        (container,) = one["spec"]["template"]["spec"]["containers"]
+        asked = {
+            probe: container[probe]["httpGet"]["path"]
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe")
+        }
+        assert asked == {
+            "startupProbe": "/healthz",
+            "livenessProbe": "/healthz",
+            "readinessProbe": "/readyz",
+        }
+        assert set(asked.values()) <= set(OPS)
+        ports = {container[probe]["httpGet"]["port"] for probe in asked}
+        assert ports == set(ports_of(one))
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_a_pod_that_ends_has_the_time_that_the_service_takes(name: str) -> None:
+    api = named(overlay(name), "Deployment", "solar-api")["spec"]["template"]["spec"]
+    (container,) = api["containers"]
+    before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert before >= 3  # balancers hear of it meanwhile
+    assert api["terminationGracePeriodSeconds"] >= before + supervisor.DRAIN + 5
+    learner = named(overlay(name), "Deployment", "solar-learner")["spec"]["template"]["spec"]
+    assert learner["terminationGracePeriodSeconds"] >= worker.DRAIN + 5
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_uploads_have_a_volume_that_holds_them(name: str) -> None:
+    given = settings.read(knobs(overlay(name)))
+    api = named(overlay(name), "Deployment", "solar-api")["spec"]["template"]["spec"]
+    (container,) = api["containers"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume["emptyDir"] for volume in api["volumes"]}
+    assert set(mounts) == {"/tmp", str(given.uploads)}  # noqa: S108
+    assert size(volumes[mounts[str(given.uploads)]]["sizeLimit"]) >= 2 * given.upload_bytes
+    room = size(container["resources"]["limits"]["memory"]) - size(volumes["tmp"]["sizeLimit"])
+    assert room >= given.training_memory + (256 << 20)
+
+
+def size(text: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)([KMG]i)", text).groups()  # type: ignore[union-attr]
+    return int(number) << {"Ki": 10, "Mi": 20, "Gi": 30}[unit]
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_two_of_each_over_zones_and_one_at_most_goes(name: str) -> None:
+    (scaling,) = of_kind(overlay(name), "HorizontalPodAutoscaler")
+    target = scaling["spec"]["scaleTargetRef"]
+    assert (target["kind"], target["name"]) == ("Deployment", "solar-api")
+    assert scaling["apiVersion"] == "autoscaling/v2"
+    assert 2 <= scaling["spec"]["minReplicas"] < scaling["spec"]["maxReplicas"]
+    assert scaling["spec"]["metrics"][0]["resource"]["name"] == "cpu"
+    assert "replicas" not in named(overlay(name), "Deployment", "solar-api")["spec"]
+    assert named(overlay(name), "Deployment", "solar-learner")["spec"]["replicas"] == 2
+    for who in ("api", "learner"):
+        spec = named(overlay(name), "Deployment", f"solar-{who}")["spec"]
+        assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+        spread = spec["template"]["spec"]["topologySpreadConstraints"]
+        keys = [one["topologyKey"] for one in spread]
+        assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+        budget = named(overlay(name), "PodDisruptionBudget", f"solar-{who}")
+        assert budget["spec"]["maxUnavailable"] == 1
+
+
+# ---- the network ----
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_what_is_not_named_is_denied(name: str) -> None:
+    policy = named(overlay(name), "NetworkPolicy", "default-deny")
+    assert policy["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+def _ways(names: tuple[str, ...]) -> set[tuple[str, str, str, str]]:
+    """(pods, in or out, peer, ports) for every way that some overlays leave open."""
+    ways = set()
+    for one in (policy for name in names for policy in of_kind(overlay(name), "NetworkPolicy")):
+        spec = one["spec"]
+        for direction, peers in (("ingress", "from"), ("egress", "to")):
+            rules = spec.get(direction, ())
+            assert bool(rules) <= (direction.title() in spec["policyTypes"])
+            for rule in rules:
+                ports = " ".join(f"{port['protocol']}:{port['port']}" for port in rule["ports"])
+                ways |= {
+                    (who, direction, _peer(peer), ports)
+                    for who in ("api", "learner", "redis")
+                    for peer in rule[peers]
+                    if selects(spec["podSelector"], {COMPONENT: who})
+                }
+    return ways
+
+
+def _peer(peer: Manifest) -> str:
+    if "ipBlock" in peer:
+        return str(peer["ipBlock"]["cidr"])
+    parts = []
+    for kind in ("namespaceSelector", "podSelector"):
+        selector = peer.get(kind, {})
+        parts += selector.get("matchLabels", {}).values()
+        parts += [value for one in selector.get("matchExpressions", ()) for value in one["values"]]
+    assert parts, "everybody"
+    return " ".join(parts)
+
+
+DNS = ("egress", "kube-system kube-dns", "UDP:53 TCP:53")
+CALLERS = ("api", "ingress", "allowed", "TCP:http")
+PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+
+
+def test_exactly_what_is_needed_goes_through() -> None:
+    assert _ways(("single",)) == {
+        CALLERS,
+        ("api", *DNS),
+        ("learner", *DNS),
+        ("api", "egress", "redis", "TCP:redis"),
+        ("learner", "egress", "redis", "TCP:redis"),
+        ("redis", "ingress", "api learner", "TCP:redis"),
+    }
+    assert _ways(("redis-ha",)) == {
+        CALLERS,
+        ("api", *DNS),
+        ("learner", *DNS),
+        *(("api", "egress", where, "TCP:6379 TCP:6380") for where in PRIVATE),
+        *(("learner", "egress", where, "TCP:6379 TCP:6380") for where in PRIVATE),
+    }
+    assert _ways(("monitoring",)) == {
+        (who, "ingress", "monitoring prometheus", "TCP:http TCP:metrics")
+        for who in ("api", "learner")
+    }
+
+
+# ---- the stores ----
+
+
+def test_the_redis_of_single_keeps_what_it_acknowledged() -> None:
+    redis = named(overlay("single"), "StatefulSet", "solar-redis")
+    config = named(overlay("single"), "ConfigMap", "solar-redis")["data"]
+    said = dict(
+        line.split(" ", 1)
+        for line in config["redis.conf"].splitlines()
+        if line and not line.startswith("#")
+    )
+    assert said["appendonly"] == "yes"
+    assert said["appendfsync"] == "always"
+    assert said["maxmemory-policy"] == "noeviction"
+    assert redis["spec"]["replicas"] == 1
+    (claim,) = redis["spec"]["volumeClaimTemplates"]
+    disk = size(claim["spec"]["resources"]["requests"]["storage"])
+    memory = int(said["maxmemory"].removesuffix("mb")) << 20
+    (container,) = redis["spec"]["template"]["spec"]["containers"]
+    assert size(container["resources"]["limits"]["memory"]) >= 2 * memory  # a rewrite forks
+    assert disk >= 3 * memory
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts[claim["metadata"]["name"]] == said["dir"]
+    assert said["aclfile"].startswith(mounts["run"] + "/")
+    assert container["command"] == ["sh", mounts["config"] + "/start.sh"]
+    assert "user default off ~* &* +@all" in config["start.sh"]  # else Redis 7.0 loses its AOF
+
+
+def test_redis_ha_brings_no_redis_and_says_what_its_address_may_be() -> None:
+    assert of_kind(overlay("redis-ha"), "StatefulSet") == []
+    text = (K8S / "overlays" / "redis-ha" / "kustomization.yaml").read_text()
+    for scheme in SCHEMES:
+        assert scheme in text
+    assert "Sentinel" in text
+
+
+# ---- monitoring, and the example ----
+
+
+def test_prometheus_finds_every_pod_that_has_metrics() -> None:
+    services = of_kind(overlay("single"), "Service")
+    monitors = of_kind(overlay("monitoring"), "ServiceMonitor")
+    base = {"app.kubernetes.io/name": "solar"}  # the kustomization gives it to all
+    for monitor in monitors:
+        selector, (endpoint,) = monitor["spec"]["selector"], monitor["spec"]["endpoints"]
+        assert endpoint["path"] in OPS
+        (found,) = (
+            one for one in services if selects(selector, {**base, **one["metadata"]["labels"]})
+        )
+        assert endpoint["port"] in [port["name"] for port in found["spec"]["ports"]]
+    assert [one["metadata"]["name"] for one in monitors] == ["solar-api", "solar-learner"]
+
+
+def test_the_alerts_are_those_of_the_containers() -> None:
+    (rule,) = of_kind(overlay("monitoring"), "PrometheusRule")
+    for group in rule["spec"]["groups"]:
+        assert group["name"]
+        assert all("expr" in one for one in group["rules"])
+    if prometheus_rule.SOURCE.exists():
+        made = prometheus_rule.rendered(prometheus_rule.SOURCE.read_text())
+        assert made == prometheus_rule.TARGET.read_text(), "run python tools/prometheus_rule.py"
+
+
+def test_a_rule_file_becomes_a_rule_of_the_operator() -> None:
+    groups = [{"name": "g", "rules": [{"alert": "A", "expr": "up == 0", "labels": {"x": "‖w‖"}}]}]
+    made = yaml.safe_load(prometheus_rule.rendered(yaml.safe_dump({"groups": groups})))
+    assert made["spec"] == {"groups": groups}
+    assert made["kind"] == "PrometheusRule"
+
+
+def test_the_ingress_of_the_example_leads_to_the_api_and_to_nothing_inside() -> None:
+    (ingress,) = yaml.safe_load_all((K8S / "examples" / "ingress.yaml").read_text())
+    (rule,) = ingress["spec"]["rules"]
+    paths = {one["path"] for one in rule["http"]["paths"]}
+    assert paths == {"/rank", "/feedback", "/models", "/jobs"}
+    (api,) = (
+        one
+        for one in of_kind(overlay("single"), "Service")
+        if one["metadata"]["name"] == "solar-api"
+    )
+    names = [port["name"] for port in api["spec"]["ports"]]
+    for one in rule["http"]["paths"]:
+        service = one["backend"]["service"]
+        assert (service["name"], service["port"]["name"]) == ("solar-api", *names)

