@@ -29,8 +29,8 @@ bench: $(VENV)/.bench ## speed, side by side with C, BLAS and other libraries
 chaos: $(VENV)/.dev ## hundreds of rounds of faults against real servers
 	SOLAR_CHAOS=20 $(BIN)/python -m pytest -s tests/faults
 
-up: ## start the containers (once there are any)
-	@echo "There are no containers yet; 'make run' shows what there is." >&2; exit 1
+up: ## start the containers of docker-compose.yml (COMPOSE_PROFILES=demo: with simulated traffic)
+	@sh docker/up.sh
 
 lock: $(VENV)/.dev ## resolve the requirement files anew
 	sh tools/lock.sh $(BIN)/uv
