@@ -27,7 +27,9 @@ API_KEY=$web
 ADMIN_KEY=$admin
 # For the service: the same two, as hashes.
 SOLAR_KEYS=web:rank+feedback:$(digest "$web"),admin:rank+feedback+admin:$(digest "$admin")
+# Of Redis: the service's user solar, and the user operator, who may do everything.
 REDIS_PASSWORD=$(secret)
+REDIS_OPERATOR_PASSWORD=$(secret)
 # Of the user admin.
 GRAFANA_PASSWORD=$(secret)
 END

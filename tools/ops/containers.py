@@ -11,18 +11,20 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+#: What is mounted, where, and whether it may be written: "rw" or "ro".
+Mount = tuple[Path, str, str]
 PATIENCE = 60.0  # seconds
 
-#: In namespaces of its own: $1 is the image's root, $2 where to mount it, $3 the data; the rest is
-#: pairs of what else to mount and where, up to --, and then the command.
+#: In namespaces of its own: $1 is the image's root, $2 where to mount it; then what else to mount,
+#: where, and how (rw, ro), up to --; the rest is the command.
 ENTER = """
-root=$1 new=$2 data=$3; shift 3
+root=$1 new=$2; shift 2
 mount --make-rprivate /
 mount --bind "$root" "$new"
 mount -o remount,bind,ro "$new"
@@ -33,8 +35,14 @@ for one in null zero random urandom; do
     : >"$new/dev/$one"
     mount --bind "/dev/$one" "$new/dev/$one"
 done
-mount --bind "$data" "$new/data"
-while [ "$1" != -- ]; do mount --bind -o ro "$1" "$new$2"; shift 2; done; shift
+ln -s /proc/self/fd "$new/dev/fd"
+for one in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${one%:*}" "$new/dev/${one#*:}"; done
+while [ "$1" != -- ]; do
+    mount --bind "$1" "$new$2"
+    mount -o "remount,bind,$3" "$new$2"
+    shift 3
+done
+shift
 exec chroot "$new" "$@"
 """
 
@@ -75,7 +83,13 @@ class Container:
     def first(self) -> int:
         """The container's process 1, by its number here."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return int(children.read_text().split()[0])
+        return int(until(lambda: children.read_text().split())[0])
+
+    def entered(self) -> bool:
+        """Whether its process 1 is the image's user by now, or has ended already."""
+        if self.process.poll() is not None:
+            return True
+        return Path(f"/proc/{self.first}").stat().st_uid == self.image.user[0]
 
     def logged(self) -> str:
         """All that it wrote."""
@@ -94,6 +108,11 @@ class Container:
         assert kind == "CMD", kind
         return self.run(*command).returncode == 0
 
+    def kill(self) -> None:
+        """At once, with all that runs in it."""
+        os.kill(self.first, signal.SIGKILL)
+        self.process.wait(PATIENCE)
+
     def stop(self) -> tuple[int, float]:
         """As `docker stop` does; how it ended, and after how many seconds."""
         began = time.monotonic()
@@ -109,32 +128,33 @@ def running(
     place: Path,
     command: Sequence[str] | None = None,
     *,
-    data: Path,
+    mounts: Sequence[Mount],
     environ: Mapping[str, str] | None = None,
     entrypoint: Sequence[str] | None = None,
-    mounts: Mapping[Path, str] | None = None,
     netns: str = "",
 ) -> Iterator[Container]:
     """Run an image until the end of the block."""
     (place / "root").mkdir(parents=True)
     words = [*(entrypoint or image.config["Entrypoint"]), *(command or image.config["Cmd"])]
-    binds = [word for source, target in (mounts or {}).items() for word in (str(source), target)]
-    for target in (mounts or {}).values():
-        (image.root / target.lstrip("/")).mkdir(exist_ok=True)  # as an engine would
+    binds = [word for mount in mounts for word in map(str, mount)]
+    for source, target, _ in mounts:  # as an engine would
+        point = image.root / target.lstrip("/")
+        point.parent.mkdir(parents=True, exist_ok=True)
+        point.mkdir(exist_ok=True) if source.is_dir() else point.touch()
     network = ["nsenter", f"--net=/run/netns/{netns}", "--"] if netns else []
-    isolated = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--"]
-    entering = ["sh", "-euc", ENTER, "enter", str(image.root), str(place / "root"), str(data)]
+    isolated = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--"]
+    entering = ["sh", "-euc", ENTER, "enter", str(image.root), str(place / "root")]
     started = [*network, *isolated, *entering, *binds, "--", *image.confined(environ or {}), *words]
     with (place / "log").open("wb") as log:
+        os.chown(place / "log", *image.user)  # as an engine does: a program may open it by name
         process = subprocess.Popen(started, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     container = Container(name, place, image, environ or {}, process)
     try:
+        until(container.entered)
         yield container
     finally:
         if process.poll() is None:
-            with suppress(OSError, IndexError):
-                os.kill(container.first, signal.SIGKILL)
-            process.wait(PATIENCE)
+            container.kill()
 
 
 def folder(path: Path, owner: tuple[int, int]) -> Path:

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The image and what stands around it, checked by the programs that read them, without a Docker engine:
-# buildah builds docker/Dockerfile, crun runs it read-only and without root. Needs root on a Debian (or its
-# like) and the package registries; installs what is missing. The base image comes from no registry here but
-# is a Debian of the same release with the same Python, bootstrapped: a stand-in, kept for the next time.
+# buildah builds docker/Dockerfile, trial.py runs it read-only and without root, and play.py plays the whole
+# docker-compose.yml (but Grafana) in a network of its own. Needs root on a Debian (or its like) and the
+# package registries; installs what is missing. The base image comes from no registry here but is a Debian of
+# the same release with the same Python, bootstrapped: a stand-in, kept for the next time.
 #
 #   tools/ops/image.sh            SOLAR_OPS_CACHE=DIR: where the base and the layers are kept
 set -euo pipefail
@@ -33,8 +34,9 @@ need() { # COMMAND PACKAGE …
     { apt-get update -qq && apt-get install -qqy --no-install-recommends "${missing[@]}"; } >"$cache/apt.log" 2>&1 \
         || { tail -5 "$cache/apt.log"; failed "apt-get install ${missing[*]}"; }
 }
-need buildah buildah crun crun debootstrap debootstrap nginx nginx promtool prometheus \
-    amtool prometheus-alertmanager redis-server redis-server redis-cli redis-tools unzip unzip
+need buildah buildah debootstrap debootstrap nginx nginx promtool prometheus \
+    amtool prometheus-alertmanager redis-server redis-server redis-cli redis-tools \
+    dnsmasq dnsmasq-base ip iproute2 wget wget unzip unzip
 [ -x $python ] || make setup
 
 # ---- the files, each by the program that reads it ----
@@ -108,5 +110,8 @@ ours=$(du -sm "$root/opt/solar" | cut -f 1)
 kernels=$(du -sk "$root/opt/solar/kernels" | cut -f 1)
 packed=$(tar -C "$root" -c opt/solar | gzip -1 | wc -c)
 say "the image adds $ours MB to its base ($((packed / 1000000)) MB packed), $kernels kB of it kernels"
+say "docker run: one container with its own store"
 $python -m tools.ops.trial "$root" "$work/config.json" "$work/trial"
+say "docker compose up: everything but Grafana"
+unshare --net --mount --propagation private $python -m tools.ops.play "$root" "$work/config.json" "$work/play"
 say "all of it passed"

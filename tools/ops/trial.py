@@ -74,7 +74,8 @@ def service(
     """One container that serves and learns; and after how many seconds it was ready."""
     environ = {"SOLAR_KEYS": entry, "SOLAR_PORT": str(PORT)}
     began = time.monotonic()
-    with running(image, name, place / name, data=data, environ=environ) as container:
+    mounts = [(data, "/data", "rw")]
+    with running(image, name, place / name, mounts=mounts, environ=environ) as container:
         client = Client("")
         until(lambda: client.ready() or _must_live(container))
         yield container, time.monotonic() - began
