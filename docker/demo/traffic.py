@@ -151,6 +151,7 @@ def main(url: str, seconds: float = math.inf) -> None:
             print(f"away: {error}", flush=True)
             time.sleep(1.0)
         time.sleep(chance.expovariate(rate(at)))
+    service.close()
 
 
 def _end(_signal: int, _frame: FrameType | None) -> None:

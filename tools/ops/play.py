@@ -255,12 +255,13 @@ def check_replicas(play: Play, keys: Mapping[str, str]) -> int:
     until(lambda: all(_answered(play, one) > 20 for one in ("api-1", "api-2")))
     play.running["api-2"].kill()
     seen = [sum(one.statuses.values()) for one in callers]
-    until(lambda: all(sum(one.statuses.values()) > past + 40
+    until(lambda: all(one.error or sum(one.statuses.values()) > past + 40
                       for one, past in zip(callers, seen, strict=True)))  # fmt: skip
     for caller in callers:
         caller.end()
-    statuses = [one.statuses for one in callers]
+    statuses, errors = [one.statuses for one in callers], [one.error for one in callers]
     assert all(set(one) <= {200, 202} for one in statuses), statuses
+    assert not any(errors), (errors, play.running["proxy-1"].logged())
     say(f"two replicas serve; api-2 killed under load, all answers still good: {statuses}")
     play.start("api-2")
     until(lambda: play.healthy("api-2"))

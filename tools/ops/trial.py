@@ -161,6 +161,7 @@ class Callers(threading.Thread):
         self._client, self._on = client, True
         self.statuses: dict[int, int] = {}
         self.seq = 0
+        self.error = ""
 
     def run(self) -> None:
         """Until the service is gone."""
@@ -175,7 +176,8 @@ class Callers(threading.Thread):
                     status, said = self._client.ask("POST", path, sent)
                     self.statuses[status] = self.statuses.get(status, 0) + 1
                     self.seq = max(self.seq, said.get("seq", 0))
-            except (OSError, HTTPException):
+            except (OSError, HTTPException) as error:
+                self.error = repr(error)
                 return
 
     def end(self) -> None:
