@@ -154,31 +154,39 @@ def check_kernels(container: Container) -> None:
 
 
 class Callers(threading.Thread):
-    """Rank and give feedback without a break; what was answered, and what was acknowledged."""
+    """Rank and give feedback without a break; what was answered, and what was acknowledged.
 
-    def __init__(self, client: Client) -> None:
+    Who is patient sends again what was cut off, as everybody should; others end with the service.
+    """
+
+    def __init__(self, client: Client, *, patient: bool = False) -> None:
         super().__init__(daemon=True, name=str(uuid4()))
-        self._client, self._on = client, True
+        self._client, self._on, self._patient = client, True, patient
         self.statuses: dict[int, int] = {}
-        self.seq = 0
-        self.error = ""
+        self.cut, self.seq = 0, 0
 
     def run(self) -> None:
-        """Until the service is gone."""
+        """Until told to end, or until the service is gone."""
         at = 0
         while self._on:
             at += 1
             event = {"event_id": f"{self.name}.{at}", "type": "triplets", "model": "books",
                      "documents": DOCUMENTS, "triplets": [["a", "b"]]}  # fmt: skip
             body = {"model": "books", "documents": DOCUMENTS}
-            try:
-                for path, sent in (("/rank", body), ("/feedback", event)):
-                    status, said = self._client.ask("POST", path, sent)
-                    self.statuses[status] = self.statuses.get(status, 0) + 1
-                    self.seq = max(self.seq, said.get("seq", 0))
-            except (OSError, HTTPException) as error:
-                self.error = repr(error)
-                return
+            for path, sent in (("/rank", body), ("/feedback", event)):
+                while not self._call(path, sent):
+                    if not self._patient:
+                        return
+
+    def _call(self, path: str, body: Any) -> bool:
+        try:
+            status, said = self._client.ask("POST", path, body)
+        except (OSError, HTTPException):
+            self.cut += 1
+            return False
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.seq = max(self.seq, said.get("seq", 0))
+        return True
 
     def end(self) -> None:
         """No more."""
