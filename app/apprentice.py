@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
 
         try:
             work(order, say)
-        except SolarError as error:
+        except (SolarError, ValueError) as error:
             say("refused", without_input(error))
         except MemoryError:
             say("refused", f"expected data that {order.memory} bytes of memory can hold")

@@ -7,7 +7,7 @@ the mean of the online cumulative measures over the permutations, and their stan
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Never
+from typing import Never, TypeAlias
 
 import numpy as np
 from tqdm import tqdm
@@ -27,8 +27,11 @@ from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, Rows, SolarI, SolarII, S
 ALGORITHMS = ("solar-i", "solar-ii", "solar-ii-diagonal")
 BASELINES = ("prank-pointwise", "prank-pairwise", "committee-perceptron", "pamir")
 
-#: Table 2 of the paper (NDCG@1, @5, @10) by (queries, features) of the data set.
-PUBLISHED: Mapping[tuple[int, int], Mapping[str, tuple[float, float, float]]] = {
+#: Figures of the paper (NDCG@1, @5, @10) by (queries, features) of the data set, and algorithm.
+Published: TypeAlias = Mapping[tuple[int, int], Mapping[str, tuple[float, ...]]]
+
+#: Its Table 2.
+PUBLISHED: Published = {
     (106, 45): {  # OHSUMED
         "prank-pointwise": (0.2689, 0.2253, 0.2221),
         "prank-pairwise": (0.4456, 0.3953, 0.3904),
@@ -89,7 +92,15 @@ class Row:
     queries: int
     mean: Quality
     std: Quality
-    published: tuple[float, float, float] | None
+    published: tuple[float, ...] | None
+
+    @classmethod
+    def of(
+        cls, algorithm: str, data: JudgedData, means: list[Quality], published: Published
+    ) -> "Row":
+        """From the means of each permutation."""
+        figures = published.get((len(data.queries), data.n), {}).get(algorithm)
+        return cls(algorithm, len(data.queries), online.mean(means), _std(means), figures)
 
     def as_json(self) -> str:
         """One object, on one line."""
@@ -104,9 +115,7 @@ def run(experiment: Experiment, data: JudgedData, *, progress: bool = True) -> I
     for make in makers:
         make()  # what cannot be is said before hours of work
     total = len(experiment.algorithms) * experiment.permutations * len(data.queries)
-    published = PUBLISHED.get((len(data.queries), data.n), {})
-    if experiment.discount != "letor":
-        published = {}  # the paper's tables were made with LETOR's discount
+    published = comparable(PUBLISHED, experiment.discount)
     with tqdm(total=total, unit="query", disable=None if progress else True, leave=False) as bar:
         for algorithm, make in zip(experiment.algorithms, makers, strict=True):
             bar.set_description(algorithm)
@@ -114,13 +123,12 @@ def run(experiment: Experiment, data: JudgedData, *, progress: bool = True) -> I
                 _permutation(make, experiment, data, at, bar)
                 for at in range(experiment.permutations)
             ]
-            yield Row(
-                algorithm,
-                len(data.queries),
-                online.mean(means),
-                _std(means),
-                published.get(algorithm),
-            )
+            yield Row.of(algorithm, data, means, published)
+
+
+def comparable(published: Published, discount: Discount) -> Published:
+    """The paper's figures, which were made with LETOR's discount; nothing under another one."""
+    return published if discount == "letor" else {}
 
 
 def _permutation(

@@ -58,7 +58,7 @@ class Feedback:
     submitted; None if the event brought its own documents, which the fold then ranks itself.
     `clicked_before` are earlier clicks on the list, in order, and `rounds` after how many of them
     each earlier event ended. `counted` are the labels by which this query is in the measures
-    already, None if it is not.
+    already, None if it is not. `odds` are of a list that was drawn (`ranking/debiased.py`).
     """
 
     event: str
@@ -73,6 +73,7 @@ class Feedback:
     preferred: Positions | None = None
     other: Positions | None = None
     weights: Floats | None = None
+    odds: Floats | None = None
     query: str = ""
     source: str = ""
 
@@ -101,7 +102,8 @@ class ResetMeasures:
 
 Record: TypeAlias = Feedback | Replace | Retune | ResetMeasures
 
-#: The sums of a state, by place. All but the last six are over queries that count.
+#: The sums of a state, by place; new ones come last, as a state may have been kept before them.
+#: From `stepped` to `rejected` they are over pairs and records, else over queries that count.
 SUMS = (
     "queries",
     "ndcg@1",
@@ -120,6 +122,9 @@ SUMS = (
     "squared_loss",
     "feedback",
     "rejected",
+    "debiased_weight",
+    "debiased_wins",
+    "baseline_debiased_wins",
 )
 
 

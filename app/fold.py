@@ -28,7 +28,7 @@ from app.events import (
 )
 from app.genesis import CHAIN
 from app.impressions import all_clicks, as_labels, as_positions, measured_labels
-from app.ranking import covariance, measures, serving
+from app.ranking import covariance, debiased, measures, serving
 from app.ranking.clicks import STRATEGIES
 from app.ranking.pairs import Pairs, from_clicks, from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
@@ -36,6 +36,7 @@ from app.store import codec
 
 _AT = {name: place for place, name in enumerate(SUMS)}
 _QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
+_DEBIASED = slice(_AT["debiased_weight"], _AT["baseline_debiased_wins"] + 1)
 _STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
 
 
@@ -105,9 +106,10 @@ class Fold:
         """Algorithm 1: measure the ranking as served, then learn each pair."""
         submission = _submission(event)
         pairs = _pairs(event, submission, self.settings.clicks)
-        gained = self._measured(event, submission)
+        gained, won = self._measured(event, submission), _debiased(event)
         steps = self._learner.learn_pairs(event.documents, pairs)
         self._sums[: _BASELINE + 5] += gained
+        self._sums[_DEBIASED] += won
         self._sums[_AT["feedback"]] += 1
         self._count(steps)
 
@@ -135,6 +137,30 @@ def _qualities(labels: Floats, shown: Positions | None, submission: Positions) -
     measures.measure_into(found[_QUALITY:_BASELINE], labels, order=shown)
     measures.measure_into(found[_BASELINE:], labels, order=submission)
     return found
+
+
+def _debiased(event: Feedback) -> Floats:
+    """What clicks on a drawn list add to the debiased wins: all of them, less those of before.
+
+    The weight of their pairs, and of those that the model's plain order gets right, and the order
+    as submitted.
+    """
+    if event.kind != "clicks" or event.odds is None or event.submitted is None:
+        return np.zeros(3)
+    if event.odds.shape != (len(event.documents) + 1,) or event.odds.dtype != np.float64:
+        raise ValueError("odds: expected one of each document, and the rest")
+    clicks = all_clicks(event).tolist()
+    before = clicks[: len(clicks) - len(event.clicks if event.clicks is not None else ())]
+    return _wins(event, clicks) - _wins(event, before)
+
+
+def _wins(event: Feedback, clicks: list[int]) -> Floats:
+    if not clicks or event.odds is None or event.submitted is None:
+        return np.zeros(3)
+    pairs = debiased.pairs(clicks, event.odds)
+    plain = debiased.plain_places(event.odds, event.submitted)
+    both = debiased.wins(pairs, plain), debiased.wins(pairs, event.submitted)
+    return np.array([float(pairs.weights.sum()), *both])
 
 
 def _pairs(event: Feedback, submission: Positions, strategy: str) -> Pairs:

@@ -16,22 +16,28 @@ from app.store import codec
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The documents of an answer, in the order shown; `submitted` says where each came from."""
+    """The documents of an answer, in the order shown; `submitted` says where each came from.
+
+    `odds` are those of a list that was drawn: e of each document, and the sum of all others.
+    """
 
     ids: tuple[str, ...]
     documents: Documents
     submitted: Positions
+    odds: Floats | None = None
 
     def dump(self) -> bytes:
         """As the store keeps it."""
-        arrays = {"documents": self.documents, "submitted": self.submitted}
+        arrays = {"documents": self.documents, "submitted": self.submitted, "odds": self.odds}
         return codec.dump("shown", {"ids": list(self.ids)}, arrays)
 
     @classmethod
     def load(cls, blob: bytes) -> "Shown":
         """The inverse of `dump`."""
         _, fields, arrays = codec.load(blob, "shown")
-        return cls(tuple(fields["ids"]), arrays["documents"], arrays["submitted"])
+        return cls(
+            tuple(fields["ids"]), arrays["documents"], arrays["submitted"], arrays.get("odds")
+        )
 
     def positions(self, ids: Sequence[str]) -> Positions:
         """Where these documents stand; ValueError if one was not shown."""

@@ -3,27 +3,35 @@
 Reads whole files or nothing: the first line that is not what it should be stops with
 `file:line: what was expected, what came`. Feature values are rounded to float32, as everywhere at
 the edge.
+
+Lines in their usual form are read many at a time by `app/ranking/lines.py`; a block of lines with
+one that is not goes, field by field, through the parser here. Seen on MQ2008 (9,600 lines of 46
+features): 110 ms of CPU instead of 440 from .xz (60 of them its own), 47 instead of 370 plain.
 """
 
 import gzip
+import io
 import lzma
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from app.errors import BadData
-from app.ranking.arrays import Dense, Integers
-from app.ranking.limits import LARGEST_LABEL, MOST_FEATURES, MOST_FEATURES_FULL
+from app.ranking.arrays import Dense, Floats, Integers
+from app.ranking.limits import LARGEST_LABEL, LARGEST_VALUE, MOST_FEATURES, MOST_FEATURES_FULL
+from app.ranking.lines import Lines, usual
 from app.ranking.online import JudgedQuery
 from app.ranking.sparse import SparseRows
 
-LARGEST_VALUE = float(np.finfo(np.float32).max)
+#: So many bytes of text are read at a time.
+BLOCK = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,83 +52,127 @@ class JudgedData:
         return self.n > MOST_FEATURES_FULL
 
 
-class _Row(NamedTuple):
-    label: float
+class _Rows(NamedTuple):
+    """Documents of one query that stand together; document d names `lengths[d]` of the columns."""
+
     query: str
+    labels: Floats
+    lengths: Integers
     columns: Integers
     values: Dense
 
 
 def read(paths: Sequence[Path]) -> JudgedData:
     """Read files as one data set; a query must stand together, in one place of one file."""
-    return read_apart([paths])[0]
+    parts = read_parts(paths)
+    return JudgedData(parts[0].n, [query for part in parts for query in part.queries])
 
 
-def read_apart(sets: Sequence[Sequence[Path]]) -> list[JudgedData]:
-    """Read several data sets that share their features."""
-    groups = [_groups(paths) for paths in sets]
-    n = max(
-        (int(row.columns[-1]) + 1 for some in groups for rows in some for row in rows
-         if row.columns.size),
-        default=0,
-    )  # fmt: skip
-    if n == 0:
-        raise BadData(f"{sets[0][0]}: expected features, got none in any line")
-    gather = _sparse if n > MOST_FEATURES_FULL else _dense
-    return [JudgedData(n, [gather(rows, n) for rows in some]) for some in groups]
-
-
-def _groups(paths: Sequence[Path]) -> list[list[_Row]]:
-    """The rows of each query."""
+def read_parts(paths: Sequence[Path]) -> list[JudgedData]:
+    """Read files as parts of one data set: all share their features, no query is in two."""
     started: dict[str, str] = {}
-    groups: list[list[_Row]] = []
-    for path in paths:
-        before, last = len(started), None
-        for where, row in _rows(path):
-            if row.query != last:
-                if row.query in started:
-                    raise BadData(
-                        f"{where}: expected all lines of a query in one place, got more of "
-                        f"{_short(row.query)} after those at {started[row.query]}"
-                    )
-                started[row.query], last = where, row.query
-                groups.append([])
-            groups[-1].append(row)
-        if len(started) == before:
-            raise BadData(f"{path}: expected lines of judged documents, got none")
+    parts = [_groups(path, started) for path in paths]
+    rows = (rows for groups in parts for group in groups for rows in group)
+    n = max(int(some.columns.max(initial=-1)) + 1 for some in rows)
+    if n == 0:
+        raise BadData(f"{paths[0]}: expected features, got none in any line")
+    gather = _sparse if n > MOST_FEATURES_FULL else _dense
+    return [JudgedData(n, [gather(group, n) for group in groups]) for groups in parts]
+
+
+def _groups(path: Path, started: dict[str, str]) -> list[list[_Rows]]:
+    """The lines of a file by query; `started` says where each query of any file began."""
+    groups: list[list[_Rows]] = []
+    last = None
+    for number, rows in _rows(path):
+        if rows.query != last:
+            where = f"{path}:{number}"
+            if rows.query in started:
+                raise BadData(
+                    f"{where}: expected all lines of a query in one place, got more of "
+                    f"{_short(rows.query)} after those at {started[rows.query]}"
+                )
+            started[rows.query], last = where, rows.query
+            groups.append([])
+        groups[-1].append(rows)
+    if not groups:
+        raise BadData(f"{path}: expected lines of judged documents, got none")
     return groups
 
 
-def _dense(rows: list[_Row], n: int) -> JudgedQuery:
-    documents = np.zeros((len(rows), n), np.float32)
-    for document, row in zip(documents, rows, strict=True):
-        document[row.columns] = row.values
-    return JudgedQuery(np.array([row.label for row in rows]), documents)
+def _dense(group: list[_Rows], n: int) -> JudgedQuery:
+    query = _joined(group)
+    documents = np.zeros((len(query.labels), n), np.float32)
+    documents[np.repeat(np.arange(len(documents)), query.lengths), query.columns] = query.values
+    return JudgedQuery(query.labels, documents)
 
 
-def _sparse(rows: list[_Row], n: int) -> JudgedQuery:
-    starts = np.cumsum([0, *(row.columns.size for row in rows)])
-    columns = np.concatenate([row.columns for row in rows])
-    values = np.concatenate([row.values for row in rows])
-    documents = SparseRows((len(rows), n), starts, columns, values)
-    return JudgedQuery(np.array([row.label for row in rows]), documents)
+def _sparse(group: list[_Rows], n: int) -> JudgedQuery:
+    query = _joined(group)
+    starts = np.append(0, np.cumsum(query.lengths))
+    documents = SparseRows((len(query.labels), n), starts, query.columns, query.values)
+    return JudgedQuery(query.labels, documents)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
+def _joined(group: list[_Rows]) -> _Rows:
+    query, *_ = group[0]
+    return _Rows(query, *(np.concatenate(parts) for parts in list(zip(*group, strict=True))[1:]))
+
+
+def _rows(path: Path) -> Iterator[tuple[int, _Rows]]:
+    """The number of a line, and the rows of one query that begin there."""
+    before = 0
+    with _opened(path) as file:
+        for text in _blocks(file):
+            lines = usual(text)
+            found = _one_by_one(path, before, text) if lines is None else _by_query(text, lines)
+            for number, rows in found:
+                yield before + number, rows
+            before += text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    """The file in parts that end where a line ends."""
+    rest = b""
+    while block := file.read(BLOCK):
+        whole, newline, after = block.rpartition(b"\n")
+        if newline:
+            yield rest + whole + newline
+            rest = after
+        else:
+            rest += block
+    if rest:
+        yield rest
+
+
+def _by_query(text: bytes, lines: Lines) -> Iterator[tuple[int, _Rows]]:
+    ids = [text[low:high] for low, high in lines.ids.tolist()]
+    starts = np.cumsum([0, *(len(list(same)) for _, same in groupby(ids))])
+    ends = np.append(0, np.cumsum(lines.lengths))
+    for low, high in pairwise(starts.tolist()):
+        named = slice(ends[low], ends[high])
+        yield int(lines.numbers[low]), _Rows(
+            ids[low].decode(), lines.labels[low:high], lines.lengths[low:high],
+            lines.columns[named], lines.values[named],
+        )  # fmt: skip
+
+
+def _one_by_one(path: Path, before: int, text: bytes) -> Iterator[tuple[int, _Rows]]:
     keys: tuple[str, ...] = ()
     columns = np.zeros(0, np.int64)
-    with _opened(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            fields = line.partition("#")[0].split()
-            if not fields:
-                continue
-            try:
-                label, query, new_keys, values = _parse(fields)
-                if new_keys != keys:  # most lines name the same features as the one before
-                    keys, columns = new_keys, _columns(new_keys)
-            except ValueError:
-                raise BadData(f"{path}:{number}: {_complaint(fields)}") from None
-            yield f"{path}:{number}", _Row(label, query, columns, values)
+    lines = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", errors="backslashreplace")
+    for number, line in enumerate(lines, start=1):
+        fields = line.partition("#")[0].split()
+        if not fields:
+            continue
+        try:
+            label, query, new_keys, values = _parse(fields)
+            if new_keys != keys:  # most lines name the same features as the one before
+                keys, columns = new_keys, _columns(new_keys)
+        except ValueError:
+            raise BadData(f"{path}:{before + number}: {_complaint(fields)}") from None
+        length = np.array([columns.size])
+        yield number, _Rows(query, np.array([label]), length, columns, values)
 
 
 def _parse(fields: list[str]) -> tuple[float, str, tuple[str, ...], Dense]:
@@ -194,12 +246,12 @@ def _short(text: str) -> str:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[str]]:
+def _opened(path: Path) -> Iterator[IO[bytes]]:
     openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
     opener = openers.get(path.suffix, open)
     try:
-        with opener(path, "rt", encoding="utf-8", errors="backslashreplace") as lines:
-            yield lines
+        with opener(path, "rb") as file:
+            yield file
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise BadData(f"{path}: expected {path.suffix[1:]} data, got {error}") from error
     except OSError as error:

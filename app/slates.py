@@ -27,7 +27,7 @@ class Ranking(NamedTuple):
 
     shown: Positions
     scores: Floats
-    explored: bool = False
+    odds: Floats | None = None  # of a list that was drawn
 
 
 def as_documents(features: Floats, normalization: str, bound: float) -> Documents:
@@ -81,8 +81,11 @@ def rank(
     most = len(found) if top_k is None else top_k
     if explore is None:
         return Ranking(serving.top_k(found, most), found)
-    sampled = serving.sampled(found, explore)
-    return Ranking(serving.top_k(sampled, most), found, explored=sampled is not found)
+    sharp = serving.sharpened(found)
+    if sharp is None:
+        return Ranking(serving.top_k(found, most), found)
+    shown = serving.top_k(serving.sampled(sharp, explore), most)
+    return Ranking(shown, found, serving.odds(sharp, shown))
 
 
 def deviations(documents: Documents, spread: Floats) -> Floats:

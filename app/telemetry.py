@@ -132,6 +132,7 @@ class _Models:
                 family.add_metric([model.name], value(model, _sums(model), self._tails))
             yield family
         yield self._updates()
+        yield from self._debiased()
 
     def _quality(self, side: str) -> Iterator[GaugeMetricFamily]:
         """NDCG at each k and MAP: the mean over all queries, and the sum for windows."""
@@ -150,6 +151,23 @@ class _Models:
             mean.add_metric([model.name], sums[f"{prefix}map"] / queries)
             whole.add_metric([model.name], sums[f"{prefix}map"])
         yield from (ndcg, total, mean, whole)
+
+    def _debiased(self) -> Iterator[GaugeMetricFamily]:
+        """What judges: pairs of clicks on drawn lists, by how much each says."""
+        labels = ["model", "order"]
+        share = GaugeMetricFamily("solar_debiased_wins", "Share of debiased wins.", labels=labels)
+        total = GaugeMetricFamily("solar_debiased_wins_sum", "Sum of them.", labels=labels)
+        weight = GaugeMetricFamily("solar_debiased_weight_sum", "Of all pairs.", labels=["model"])
+        for model in self._models:
+            sums = _sums(model)
+            whole = sums["debiased_weight"]
+            for order, prefix in (("model", ""), ("submitted", "baseline_")):
+                won = sums[f"{prefix}debiased_wins"]
+                total.add_metric([model.name, order], won)
+                if whole > 0.0:
+                    share.add_metric([model.name, order], won / whole)
+            weight.add_metric([model.name], whole)
+        yield from (share, total, weight)
 
     def _updates(self) -> GaugeMetricFamily:
         family = GaugeMetricFamily(

@@ -52,9 +52,10 @@ class Lesson:
         """All judged data; queries to validate on stand last."""
         if self.validate is None:
             return letor.read(self.files), self.training
-        first, last = letor.read_apart([self.files, [self.validate]])
-        together = JudgedData(first.n, first.queries + last.queries)
-        return together, replace(self.training, validation=float(len(last.queries)))
+        *parts, last = letor.read_parts([*self.files, self.validate])
+        queries = [query for part in (*parts, last) for query in part.queries]
+        training = replace(self.training, validation=float(len(last.queries)))
+        return JudgedData(last.n, queries), training
 
     def write(self, features: tuple[str, ...], weights: list[float], about: Any) -> None:
         """The model as a file, if one is wanted."""

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
 
 from app import slates
 from app.errors import BadData
 from app.events import Floats, Model, Settings, freeze
 from app.letor import JudgedData
 from app.ranking.batch import path
-from app.ranking.batch.judgements import Judgements
+from app.ranking.batch.judgements import Judgements, csr, is_sparse
 from app.ranking.batch.newton import Minimum
 from app.ranking.batch.trainers import Kind, Trainer, trainer
 from app.ranking.batch.warmstart import covariance_after, variances_after
 from app.ranking.limits import LARGEST_WEIGHT
 from app.ranking.online import JudgedQuery
+from app.ranking.sparse import SparseRows
 from app.training import Training, check
 
 #: Of the queries, where neither C nor a share is given.
@@ -80,7 +80,7 @@ def judgements(data: JudgedData, settings: Settings, bound: float) -> Judgements
     if settings.normalization == "query-minmax":
         return Judgements.of([_scaled(query) for query in data.queries])
     found = Judgements.of(data.queries)
-    values = found.X.data if issparse(found.X) else found.X
+    values = found.X.data if is_sparse(found.X) else found.X
     if values.size and not slates.within(values, bound):
         raise BadData(
             f"features: expected at most ±{bound:g} for a model without normalization; "
@@ -94,8 +94,8 @@ def _scaled(query: JudgedQuery) -> JudgedQuery:
     rows = query.documents
     if isinstance(rows, np.ndarray):
         return JudgedQuery(query.labels, slates.min_max(rows.astype(np.float32)))
-    sparse = csr_array((rows.data, rows.indices, rows.indptr), shape=rows.shape)
-    return JudgedQuery(query.labels, csr_array(slates.min_max(sparse.toarray())))
+    scaled = slates.min_max(csr(rows).toarray().astype(np.float32))
+    return JudgedQuery(query.labels, SparseRows.of(scaled))
 
 
 def split(judged: Judgements, validation: float) -> tuple[Judgements, Judgements]:

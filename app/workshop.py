@@ -1,64 +1,30 @@
-"""Jobs that train a model, each in a process of its own, watched from here.
-
-Who trains says in the store how far it is, which also keeps the job's lease; what it found enters
-the model's log as one event of the job's name, so that it does so once, however often it is tried.
-"""
+"""Jobs that train a model, each in a process of its own, and who does them: this process."""
 
 import asyncio
 import logging
-import os
+import re
 import shutil
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from time import time
 from typing import Any
 
-import msgspec
-
-from app.errors import BadData, NoSuchModel, SolarError, StoreError
-from app.events import Settings, Trained
-from app.posting import now
+from app.events import Trained
+from app.job import Lost, Run, Work
 from app.settings import Environment
-from app.store.embedded import tied
 from app.store.jobs import Lease
-from app.store.store import Event, Store
+from app.store.store import Store
 from app.tasks import end
-from app.training import ORDER, REPLACEMENT, Order, Training
 
 log = logging.getLogger("solar.jobs")
 
-#: Seconds between two words to the store about a job.
-BEAT = 0.5
 #: Uploads that nobody trains from any more are kept so long, for a job to be started again.
 KEPT = 86_400.0
-STOPPED = "the service was stopped; start the job again"
-CHANGED = "the model got other settings meanwhile; start the job again"
-#: One thread each: the other cores are for those who serve.
-THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+#: The name of a job's directory.
+_OURS = re.compile(r"[A-Za-z0-9_-]{1,64}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Tell = Callable[[Trained], None]
-
-
-class Lost(Exception):
-    """Somebody else trains this job now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A job to be done, and where its data is."""
-
-    job: str
-    model: str
-    training: Training
-    blob: bool
-    directory: Path
-
-    def about(self) -> dict[str, Any]:
-        """What the store keeps of it."""
-        return {"training": self.training, "blob": self.blob, "begun": round(time(), 3)}
 
 
 class Workshop:
@@ -68,10 +34,15 @@ class Workshop:
         self._store, self._environment, self._tell = store, environment, tell
         self._root = environment.uploads
         self._runs: dict[str, asyncio.Task[None]] = {}
+        self._beginning = 0
 
     def has_room(self) -> bool:
         """Whether one more may train."""
-        return len(self._runs) < self._environment.jobs
+        return len(self._runs) + self._beginning < self._environment.jobs
+
+    def trains(self, job: str) -> bool:
+        """Whether a job is being done here."""
+        return any(task.get_name() == job for task in self._runs.values())
 
     def directory(self, job: str) -> Path:
         """Where a job's data is, or would be."""
@@ -85,7 +56,7 @@ class Workshop:
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in self._root.iterdir():
             with suppress(OSError):
-                if old.stat().st_mtime < time() - KEPT:
+                if _OURS.fullmatch(old.name) and old.stat().st_mtime < time() - KEPT:
                     shutil.rmtree(old)
         directory.mkdir(mode=0o700)
         return directory
@@ -95,180 +66,29 @@ class Workshop:
 
         The future fails with BadData if the data is not what it should be.
         """
-        found = await self._store.load_weights(work.model)
-        lease = Lease(work.model, work.job, self._environment.lease)
-        if not await self._store.jobs.begin(lease, found.epoch, work.about()):
-            return None
-        run = Run(self._store, self._environment, work, lease, found.epoch, found.settings)
-        self._runs[work.job] = asyncio.create_task(self._watch(run), name=work.job)
-        return run.read
+        self._beginning += 1  # its room is taken from here on
+        try:
+            found = await self._store.load_weights(work.model)
+            lease = Lease(work.model, work.job, self._environment.lease)
+            if not await self._store.jobs.begin(lease, found.epoch, work.about()):
+                return None
+            run = Run(self._store, self._environment, work, lease, found.epoch, found.settings)
+            task = asyncio.create_task(self._watch(run, lease.trains), name=work.job)
+            self._runs[lease.trains] = task
+            return run.read
+        finally:
+            self._beginning -= 1
 
-    async def _watch(self, run: "Run") -> None:
+    async def _watch(self, run: Run, trains: str) -> None:
         try:
             outcome = await run.run()
             self._tell(Trained(run.work.model, outcome))
         except Lost:
             log.warning("job %s: another process trains it now", run.work.job)
         finally:
-            if not run.read.done():
-                run.read.cancel()
-            self._runs.pop(run.work.job, None)
+            self._runs.pop(trains, None)
+            run.tell_reader()
 
     async def close(self) -> None:
         """Stop all trainings; their jobs can be started again."""
         await end(list(self._runs.values()))
-
-
-class Run:
-    """One job on its way."""
-
-    def __init__(
-        self,
-        store: Store,
-        environment: Environment,
-        work: Work,
-        lease: Lease,
-        epoch: int,
-        settings: Settings,
-    ) -> None:
-        self._store, self._environment, self.work = store, environment, work
-        self._lease, self._epoch, self._settings = lease, epoch, settings
-        self.read: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._progress: dict[str, Any] = {}
-        self._result: dict[str, Any] = {}
-        self._error = ""
-
-    async def run(self) -> str:
-        """Train and put the result in place; how it ended."""
-        try:
-            state = await self._outcome()
-        except NoSuchModel:
-            state, self._error = "failed", "the model is gone"
-        except asyncio.CancelledError:
-            self._error = STOPPED
-            with suppress(SolarError, Lost, TimeoutError):
-                async with asyncio.timeout(BEAT):
-                    await self._say(ends=True, state="failed", error=self._error)
-            raise
-        if state != "failed" or isinstance(self._refusal(), BadData):
-            await asyncio.to_thread(shutil.rmtree, self.work.directory, ignore_errors=True)
-        await self._insist(ends=True, state=state, result=self._result, error=self._error)
-        log.info("job %s: %s", self.work.job, state, extra={"error": self._error})
-        return state
-
-    async def _outcome(self) -> str:
-        """Train; whether that was done, cancelled, or failed."""
-        order = Order(
-            self._settings, self.work.training, self._environment.feature_bound, self.work.blob,
-            self._environment.training_memory,
-        )  # fmt: skip
-        path = self.work.directory / ORDER
-        await asyncio.to_thread(path.write_bytes, msgspec.json.encode(order))
-        reading, writing = os.pipe()
-        command = [sys.executable, "-m", "app.apprentice", str(writing), str(self.work.directory)]
-        process = await asyncio.to_thread(
-            tied, command, environ={**os.environ, **THREADS}, inherited=(writing,)
-        )
-        os.close(writing)
-        listening = asyncio.create_task(self._listen(reading))
-        try:
-            cancelled = await self._wait(listening)
-        finally:
-            process.kill()
-            await end([listening])
-            code = await asyncio.to_thread(process.wait)
-            if process.stdin is not None:
-                process.stdin.close()
-        if cancelled:
-            return "cancelled"
-        if not self._result:
-            self._error = self._error or f"the process that trained ended with {code}"
-            if not self.read.done():
-                self.read.set_result({})
-            return "failed"
-        return await self._put_in_place()
-
-    async def _wait(self, listening: "asyncio.Task[None]") -> bool:
-        """Until the process has said all; whether it is to be stopped before."""
-        while not listening.done():
-            await asyncio.wait({listening}, timeout=min(BEAT, self._lease.seconds / 3))
-            with suppress(StoreError):  # it may come back
-                if await self._say(progress=self._progress) == "cancel":
-                    return True
-        return False
-
-    async def _listen(self, pipe: int) -> None:
-        """Take what the process says, until it has nothing more to say."""
-        reader = asyncio.StreamReader(limit=1 << 20)
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
-        )
-        try:
-            while line := await reader.readline():
-                self._take(msgspec.json.decode(line))
-        finally:
-            transport.close()
-
-    def _take(self, word: dict[str, Any]) -> None:
-        match word:
-            case {"read": found}:
-                self._progress = found
-                if not self.read.done():
-                    self.read.set_result(found)
-            case {"refused": why}:
-                self._error = why
-                if not self.read.done():
-                    self.read.set_exception(BadData(why))
-            case {"progress": progress}:
-                self._progress = {**self._progress, **progress}
-            case {"done": result}:
-                self._result = result
-
-    def _refusal(self) -> BaseException | None:
-        return self.read.exception() if self.read.done() and not self.read.cancelled() else None
-
-    async def _put_in_place(self) -> str:
-        """Append what was found; tried again while the store cannot."""
-        record = await asyncio.to_thread((self.work.directory / REPLACEMENT).read_bytes)
-        if await self._insist(state="finishing", progress=self._progress) == "cancel":
-            return "cancelled"
-        model = self.work.model
-        while True:
-            try:
-                found = await self._store.load_weights(model)
-                if found.epoch != self._epoch:
-                    raise NoSuchModel(f"model {model}: it was made anew")
-                if found.settings != self._settings:
-                    self._error = CHANGED
-                    return "failed"
-                (appended,) = await self._store.append(
-                    model, self._epoch, [Event(f"job-{self.work.job}", b"", record)],
-                    limit=self._environment.backlog, time=now(), wait=True,
-                )  # fmt: skip
-            except StoreError:
-                await asyncio.sleep(BEAT)
-                await self._keep()
-            else:
-                self._result = {**self._result, "seq": appended.seq}
-                return "done"
-
-    async def _keep(self) -> None:
-        with suppress(StoreError):
-            await self._say(state="finishing")
-
-    async def _insist(self, **fields: Any) -> str:
-        """Say it, and again while the store cannot be reached."""
-        while True:
-            try:
-                return await self._say(**fields)
-            except StoreError:
-                await asyncio.sleep(BEAT)
-
-    async def _say(self, **fields: Any) -> str:
-        said = await self._store.jobs.report(self._lease, **fields)
-        if said == "lost":
-            raise Lost
-        with suppress(OSError):
-            os.utime(self.work.directory)
-        return said

@@ -7,15 +7,27 @@ noisy, and this is a report, not a test.
 import argparse
 import time
 
-from benchmarks import batch, kernels, peers, report, service, start, store
+from benchmarks import (
+    batch,
+    figure3,
+    kernels,
+    peers,
+    report,
+    service,
+    start,
+    store,
+    training,
+)
 
 SECTIONS = {
     "kernels": kernels.run,
     "peers": peers.run,
     "batch": batch.run,
+    "figure3": figure3.run,
     "start": start.run,
     "store": store.run,
     "service": service.run,
+    "training": training.run,
 }
 
 

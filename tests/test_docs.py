@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from app import settings
-from app.__main__ import _parser
+from app.__main__ import parser as front_door
 from app.api.routes import ROUTES
 from tests.api.services import serving
 from tests.servers import until
@@ -24,6 +24,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 SERVICE = (ROOT / "docs" / "service.md").read_text()
 STORE = (ROOT / "docs" / "store.md").read_text()
+TRAINING = (ROOT / "docs" / "training.md").read_text()
 EVALUATION = (ROOT / "docs" / "evaluation.md").read_text()
 
 
@@ -124,7 +125,7 @@ def test_the_curl_lines_of_the_readme_lead_to_a_ranking_that_improves() -> None:
 
 def test_every_path_and_metric_is_documented() -> None:
     for route in ROUTES:
-        path = route.path.replace("{name}", "NAME")
+        path = route.path.replace("{name}", "NAME").replace("{id}", "ID")
         assert f"{route.method} {path}" in SERVICE, path
     with serving() as service, service.client() as client:
         made = client.put("/models/default", json={"features": 2})
@@ -144,9 +145,9 @@ def test_every_make_verb_of_the_documents_exists_and_is_explained() -> None:
 
 def test_every_option_is_documented() -> None:
     commands = next(
-        action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)
+        action for action in front_door()._actions if isinstance(action, argparse._SubParsersAction)
     )
-    pages = {"evaluate": EVALUATION, "serve": SERVICE, "key": SERVICE}
+    pages = {"evaluate": EVALUATION, "serve": SERVICE, "key": SERVICE, "train": TRAINING}
     assert set(commands.choices) == {*pages, "learn", "log", "replay", "verify"}
     for command, parser in commands.choices.items():
         text = pages.get(command, STORE)

@@ -218,7 +218,10 @@ def test_wide_data_is_evaluated_sparsely(tmp_path: Path) -> None:
         (["evaluate", "--world", "--seed", "-1"], "--seed: expected a whole number from 0"),
         (["evaluate", "--world", "--permutations", "0"], "expected a whole number from 1, got '0'"),
         (["evaluate", "--world", "--algorithm", "best"], "invalid choice: 'best'"),
-        (["evaluate"], "one of the arguments FILE --world is required"),
+        (["evaluate", "--folds", ".", "--C", "1"], "solar: --folds: expected no --algorithm,"),
+        (["evaluate", "--folds", ".", "--compare"], "expected no --algorithm, --compare or --C"),
+        (["evaluate", "--folds", ".", "--world"], "not allowed with argument --folds"),
+        (["evaluate"], "one of the arguments FILE --world --folds is required"),
         ([], "the following arguments are required: COMMAND"),
     ],
 )

@@ -84,7 +84,7 @@ def test_the_best_come_first_and_ties_stay_as_submitted(documents: Rows, top_k: 
     weights = np.ones(documents.shape[1])
     found = slates.rank(np.round(documents), weights, top_k)
     assert found.shown.tolist() == ranking(found.scores.tolist())[:top_k]
-    assert not found.explored
+    assert found.odds is None
     assert slates.rank(np.round(documents), weights, None).shown.tolist() == ranking(
         found.scores.tolist()
     )
@@ -92,14 +92,15 @@ def test_the_best_come_first_and_ties_stay_as_submitted(documents: Rows, top_k: 
 
 def test_exploring_a_list_of_equal_scores_keeps_the_order_as_submitted() -> None:
     found = slates.rank(np.ones((5, 2), np.float32), np.ones(2), None, np.random.default_rng(0))
-    assert (found.shown.tolist(), found.explored) == ([0, 1, 2, 3, 4], False)
+    assert (found.shown.tolist(), found.odds) == ([0, 1, 2, 3, 4], None)
 
 
 def test_exploring_puts_the_better_document_first_more_often_but_not_always() -> None:
-    rng, documents = np.random.default_rng(0), np.array([[0.0], [1.0]], np.float32)
+    rng, scores = np.random.default_rng(0), np.array([0.0, 0.9, 1.0])
+    documents = scores[:, None].astype(np.float32)
     first = [slates.rank(documents, np.ones(1), None, rng).shown[0] for _ in range(1000)]
-    odds = math.exp(2.0)  # two scores are two standard deviations apart
-    assert np.mean(first) == pytest.approx(odds / (1.0 + odds), abs=0.05)
+    odds = np.exp(8.0 * scores / scores.std())
+    assert np.bincount(first, minlength=3) / 1000 == pytest.approx(odds / odds.sum(), abs=0.05)
 
 
 @pytest.mark.parametrize("bad", [1.0000001, -1.0000001, math.inf, -math.inf, math.nan, 1e300])

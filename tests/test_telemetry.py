@@ -65,6 +65,17 @@ def test_what_models_have_learnt_is_read_from_what_is_served(telemetry: Telemetr
     assert found[series("solar_store_memory_share")] == 0.25
 
 
+def test_debiased_wins_are_shares_once_there_are_any(telemetry: Telemetry) -> None:
+    judged = serving("a", debiased_weight=8.0, debiased_wins=6.0, baseline_debiased_wins=2.0)
+    found = paged(telemetry, [judged, serving("b")])
+    assert found[series("solar_debiased_wins", model="a", order="model")] == 0.75
+    assert found[series("solar_debiased_wins", model="a", order="submitted")] == 0.25
+    assert found[series("solar_debiased_wins_sum", model="a", order="model")] == 6.0
+    assert found[series("solar_debiased_weight_sum", model="a")] == 8.0
+    assert series("solar_debiased_wins", model="b", order="model") not in found
+    assert found[series("solar_debiased_weight_sum", model="b")] == 0.0
+
+
 def test_every_model_has_every_gauge_once(telemetry: Telemetry) -> None:
     found = paged(telemetry, [serving("a"), serving("b")])
     names = {
@@ -73,7 +84,7 @@ def test_every_model_has_every_gauge_once(telemetry: Telemetry) -> None:
         for model in ("a", "b")
     }  # fmt: skip
     assert names["a"] == names["b"]
-    assert len(names["a"]) == 2 * (2 * 4 + 2) + 8 + 3
+    assert len(names["a"]) == 2 * (2 * 4 + 2) + 8 + 3 + 3
 
 
 def test_a_model_without_queries_has_measures_of_0_and_no_model_has_none(

@@ -113,6 +113,14 @@ ROOMS: dict[str, set[str]] = {
         *STANDARD,
     },
     "app.workshop": {
+        "app.events",
+        "app.job",
+        "app.settings",
+        "app.store",
+        "app.tasks",
+        *STANDARD,
+    },
+    "app.job": {
         "app.errors",
         "app.events",
         "app.posting",
@@ -149,6 +157,7 @@ ROOMS: dict[str, set[str]] = {
         "app.events",
         "app.genesis",
         "app.impressions",
+        "app.job",
         "app.posting",
         "app.ranker",
         "app.ranking.clicks",
@@ -200,7 +209,19 @@ ROOMS: dict[str, set[str]] = {
     "app.letor": {"app.errors", "app.ranking", "numpy", *STANDARD},
     "app.world": {"app.ranking", "numpy", *STANDARD},
     "app.evaluation": {"app.errors", "app.letor", "app.ranking", "numpy", "tqdm", *STANDARD},
-    "app.__main__": {"app", "numpy", *STANDARD},
+    "app.folds": {"app.errors", "app.letor", "app.ranking", *STANDARD},
+    "app.comparison": {
+        "app.evaluation",
+        "app.folds",
+        "app.ranking",
+        "app.starts",
+        "numpy",
+        "tqdm",
+        *STANDARD,
+    },
+    "app.starts": {"app.evaluation", "app.folds", "app.ranking", "numpy", *STANDARD},
+    "app.doors": {"app", "numpy", *STANDARD},
+    "app.__main__": {"app.errors", "app.logs", *STANDARD},
 }
 
 

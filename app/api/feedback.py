@@ -244,8 +244,9 @@ class _Builder:
             clicks = shown.positions(event.clicked)
             self._check_clicks(clicks, len(shown.ids))
             return Feedback(
-                name, "clicks", documents, submitted, clicks=clicks, query=query, source=source
-            )
+                name, "clicks", documents, submitted, clicks=clicks, odds=shown.odds,
+                query=query, source=source,
+            )  # fmt: skip
         if isinstance(event, Labels):
             labels = np.zeros(len(shown.ids))
             labels[shown.positions(list(event.labels))] = list(event.labels.values())

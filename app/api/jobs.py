@@ -17,15 +17,16 @@ from app.api.problems import Problem, undecodable
 from app.api.service import Service
 from app.errors import BadData, SolarError
 from app.events import Settings
+from app.job import Work
 from app.store import codec
 from app.store.jobs import Job
 from app.training import UPLOAD, Training, check
-from app.workshop import Work
 
 TEXTS = (TEXT, "application/gzip", "application/x-gzip", "application/octet-stream")
 #: Numbers that judged queries in JSON may take; more come as text.
 MOST_NUMBERS = 25_000_000
 BUSY = "expected a model that is not being trained; this one has a job"
+OTHER_LIFE = "job: expected one of the model as it is; it was made anew since"
 ELSEWHERE = "expected a job whose data is still here; post the data again"
 
 
@@ -41,7 +42,7 @@ async def warm_start(service: Service, call: Call) -> Answer:
         work = Work(job, name, training, blob, directory)
         return await _begun(service, work)
     except BaseException:
-        if await _is_known(service, name, job):
+        if service.workshop.trains(job) or await _is_known(service, name, job):
             raise
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -66,6 +67,8 @@ async def _taken(
     """The data goes to a file; how to train, and whether the file is a blob."""
     limits = service.settings
     if call.media_type == JSON:
+        if call.query:
+            raise Problem(422, "query: expected none, as the options of JSON stand in the body")
         body = await read_body(call.receive, call.headers, limits.body_bytes, limits.body_seconds)
         training, blob = await asyncio.to_thread(_from_json, body, settings)
         await asyncio.to_thread(path.write_bytes, blob)
@@ -85,6 +88,8 @@ def _from_query(query: bytes) -> Training:
             query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query),
             max_num_fields=10, errors="strict",
         )  # fmt: skip
+        if len(dict(given)) < len(given):
+            raise Problem(422, "query: expected each option once")
         options = msgspec.convert(dict(given), schemas.TrainingOptions, strict=False)
     except msgspec.ValidationError as error:
         raise undecodable(error) from None
@@ -183,6 +188,9 @@ async def start(service: Service, call: Call) -> Answer:
     found = await _found(service, model, job)
     if found.state != "failed":
         raise Problem(409, "job: expected one that has failed")
+    epoch, *_ = await service.store.position(model)
+    if epoch != found.epoch:
+        raise Problem(409, OTHER_LIFE)
     directory = service.workshop.directory(job)
     if not await asyncio.to_thread((directory / UPLOAD).exists):
         raise Problem(409, ELSEWHERE)

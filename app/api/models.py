@@ -15,6 +15,7 @@ from app.events import Record, Replace, Retune, Settings, State
 from app.genesis import check
 from app.posting import now
 from app.ranking import covariance
+from app.ranking.limits import LEAST
 from app.store import codec
 from app.store.keys import check_name
 from app.store.store import Event
@@ -92,6 +93,10 @@ def described(name: str, state: State, seq: int) -> dict[str, Any]:
         "pairs": {kind: int(sums[kind]) for kind in ("stepped", "passive", "refused")},
         **_means(sums, ""),
         "baseline": _means(sums, "baseline_"),
+        "debiased_wins": {
+            order: sums[f"{prefix}debiased_wins"] / max(sums["debiased_weight"], LEAST)
+            for order, prefix in (("model", ""), ("submitted", "baseline_"))
+        },
     }
 
 

@@ -62,7 +62,7 @@ async def rank(service: Service, call: Call) -> Answer:
     if body.log:
         service.telemetry.impression("remembered" if logged else "dropped")
     answer = Ranked(
-        request, body.query_id, body.model, serving.version, ranking.explored, logged,
+        request, body.query_id, body.model, serving.version, ranking.odds is not None, logged,
         not service.ranker.reachable, placed,
     )  # fmt: skip
     return Answer(200, schemas.encode(answer))
@@ -146,5 +146,5 @@ async def _remember(
     if not service.ranker.reachable or service.ranker.memory_share > MEMORY_SHARE:
         return False
     ids = tuple(slate.ids[at] for at in ranking.shown.tolist())
-    shown = Shown(ids, slate.documents[ranking.shown], ranking.shown)
+    shown = Shown(ids, slate.documents[ranking.shown], ranking.shown, ranking.odds)
     return await service.rememberer.remember(serving.name, serving.epoch, request, shown.dump())

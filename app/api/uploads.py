@@ -10,7 +10,7 @@ from app.api.problems import Problem
 
 #: Bytes that are gathered before they are written.
 ENOUGH = 1 << 20
-GZIP = b"\x1f\x8b"
+GZIP, SLICE = b"\x1f\x8b", 1 << 16
 
 
 async def save(receive: Receive, path: Path, most: int, seconds: float) -> int:
@@ -67,10 +67,11 @@ class _Writer:
         """The next part."""
         if part and not self._begun:
             self._begun, self._gzip = True, part.startswith(GZIP)
-        if self._gzip:
-            self._unpack(part)
-        else:
+        if not self._gzip:
             self._put(part)
+            return
+        for at in range(0, len(part), SLICE):  # what is left of it is copied at every member's end
+            self._unpack(part[at : at + SLICE])
 
     def _unpack(self, part: bytes) -> None:
         while part:

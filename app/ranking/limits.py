@@ -13,3 +13,5 @@ MOST_FEATURES_SERVED = 100_000
 
 #: Labels are numbers from 0 to this.
 LARGEST_LABEL = 30.0
+#: Features are float32 at the edge: the largest.
+LARGEST_VALUE = (2.0 - 2.0**-23) * 2.0**127

@@ -53,6 +53,17 @@ class SparseRows:
         return cls((count, columns), indptr, indices, data)
 
     @classmethod
+    def of(cls, dense: Dense) -> "SparseRows":
+        """The same rows without their zeros.
+
+        >>> SparseRows.of(np.array([[0.0, 2.0], [0.0, 0.0]], np.float32)).indptr
+        array([0, 1, 1])
+        """
+        rows, columns = np.nonzero(dense)
+        starts = np.cumsum([0, *np.bincount(rows, minlength=len(dense))])
+        return cls((dense.shape[0], dense.shape[1]), starts, columns, dense[rows, columns])
+
+    @classmethod
     def empty_row(cls, columns: int) -> "SparseRows":
         """One row without a single feature: what a ready gap is taken against."""
         none = np.zeros(0, np.int64)

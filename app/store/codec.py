@@ -136,6 +136,7 @@ _FEEDBACK_ARRAYS = (
     "preferred",
     "other",
     "weights",
+    "odds",
 )
 _FEEDBACK_FIELDS = ("event", "kind", "query", "source")
 

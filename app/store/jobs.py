@@ -63,7 +63,8 @@ class Jobs:
         fields = {"state": "running", "trains": lease.trains, "about": about}
         with translated():
             code = await self._scripts["job_begin"](
-                [keys.state, keys.job(lease.job), keys.training], [*values, *_fields(fields)]
+                [keys.state, keys.job(lease.job), keys.training, keys.trained],
+                [*values, *_fields(fields)],
             )
         if code == 1:
             raise NoSuchModel(f"model {lease.model}: there is none of this name (any more)")
@@ -74,7 +75,9 @@ class Jobs:
         keys = Keys(lease.model)
         values = [lease.trains, _ms(lease.seconds), _ms(KEPT), int(ends), *_fields(fields)]
         with translated():
-            code = await self._scripts["job_report"]([keys.job(lease.job), keys.training], values)
+            code = await self._scripts["job_report"](
+                [keys.job(lease.job), keys.training, keys.trained], values
+            )
         return _REPORTED[int(code)]
 
     async def cancel(self, model: str, job: str) -> Cancelled:

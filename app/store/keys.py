@@ -68,6 +68,11 @@ class Keys:
         """Who trains the model."""
         return self._key("training")
 
+    @property
+    def trained(self) -> str:
+        """Who began to train it last."""
+        return self._key("trained")
+
     def job(self, job: str) -> str:
         """A job that trains, or trained, the model."""
         return self._key(f"job:{job}")

@@ -12,11 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from redis import exceptions as foreign
 from redis.asyncio import Redis
 
 from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel
-from app.events import Model, Settings, State
+from app.events import SUMS, Model, Settings, State
 from app.ranking.covariance import diagonal, triangle_size
 from app.store import codec, jobs
 from app.store.jobs import Jobs
@@ -298,7 +299,8 @@ class Store:
         weights = _weights(w or b"", int(seq), chain)
         _, said, arrays = codec.load(sums or b"", "sums")
         aside = Aside(int(said.get("time", 0)), float(said.get("trace", 0.0)))
-        return Weights(int(epoch), int(seq), chain, settings, weights, arrays["values"], aside)
+        sums = _whole(arrays["values"])
+        return Weights(int(epoch), int(seq), chain, settings, weights, sums, aside)
 
     async def versions(self, model: str) -> list[int]:
         """The seqs of the kept versions, oldest first."""
@@ -482,7 +484,15 @@ def _load_state(fields: dict[bytes, bytes]) -> State:
     settings = codec.load_settings(codec.load(fields[b"meta"], "meta").fields)
     seq, chain = int(fields[b"seq"]), fields[b"chain"]
     weights, spread = _weights(fields[b"w"], seq, chain), _array(fields[b"spread"], "spread")
-    return State(seq, chain, Model(settings, weights, spread), _array(fields[b"sums"], "sums"))
+    sums = _whole(_array(fields[b"sums"], "sums"))
+    return State(seq, chain, Model(settings, weights, spread), sums)
+
+
+def _whole(sums: Any) -> Any:
+    """Sums that were kept before there were as many: the others are 0."""
+    return (
+        np.concatenate([sums, np.zeros(len(SUMS) - len(sums))]) if len(sums) < len(SUMS) else sums
+    )
 
 
 def _weights(blob: bytes, seq: int, chain: bytes) -> Any:

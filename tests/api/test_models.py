@@ -36,6 +36,7 @@ NEW = {
     "ndcg": {"1": 0.0, "5": 0.0, "10": 0.0, "all": 0.0},
     "map": 0.0,
     "baseline": {"ndcg": {"1": 0.0, "5": 0.0, "10": 0.0, "all": 0.0}, "map": 0.0},
+    "debiased_wins": {"model": 0.0, "submitted": 0.0},
 }
 EVENTS = count()
 NAMES = count()

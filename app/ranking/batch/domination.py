@@ -24,11 +24,10 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from app.ranking.arrays import Floats, Integers
 from app.ranking.batch import Progress, silent
-from app.ranking.batch.judgements import Judgements
+from app.ranking.batch.judgements import Judgements, is_sparse
 from app.ranking.batch.ordertree import OrderTree
 from app.ranking.lanes import kernel
 
@@ -179,7 +178,7 @@ class Columns:
     """Column r of X, by query and label, with the queries in which it varies, and its `B_r`."""
 
     def __init__(self, X: Any, tree: OrderTree) -> None:
-        self._sparse = issparse(X)
+        self._sparse = is_sparse(X)
         self._X: Any = (
             X[tree.by_label].tocsc() if self._sparse else np.asfortranarray(X[tree.by_label])
         )

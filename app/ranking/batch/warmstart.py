@@ -8,11 +8,9 @@ of eq. 11 with 2C = 1/γ. Where Σ is kept as a diagonal, its inverse has that o
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
-from scipy.sparse import issparse
 
 from app.ranking.arrays import Floats, owned
-from app.ranking.batch.judgements import Judgements
+from app.ranking.batch.judgements import Judgements, is_sparse
 from app.ranking.batch.ranksvm import Residuals, squared_hinge
 from app.ranking.lanes import kernel
 
@@ -65,7 +63,7 @@ def spreads(judged: Judgements, w: Floats) -> Floats:
         x = ranking.tree.centred(column)
         return max(0.0, float(x @ residuals.laplacian(x)))
 
-    if not issparse(judged.X):
+    if not is_sparse(judged.X):
         return np.array([through_tree(column) for column in judged.X.T])
     X = judged.X.tocsc()
     X.sum_duplicates()
@@ -138,11 +136,13 @@ def scatter(judged: Judgements, w: Floats) -> Floats:
     ranking = squared_hinge(judged, C=1.0)
     residuals = Residuals(ranking.tree, ranking.scores(w))
     X, n = judged.X, judged.n
-    columns = X.tocsc() if issparse(X) else X
+    columns = X.tocsc() if is_sparse(X) else X
     found = np.empty((n, n))
     for low in range(0, n, BLOCK):
         some = columns[:, low : low + BLOCK]
-        block: Floats = (some.toarray() if issparse(X) else some).T.copy()  # a column is a row here
+        block: Floats = (
+            some.toarray() if is_sparse(X) else some
+        ).T.copy()  # a column is a row here
         for column in block:
             column[:] = residuals.laplacian(ranking.tree.centred(column))
         found[:, low : low + BLOCK] = X.T @ block.T
@@ -154,6 +154,8 @@ def inverse(precision: Floats) -> Floats:
 
     Scaled to a unit diagonal first: features of very different size cost no digits then.
     """
+    from scipy.linalg import lapack  # noqa: PLC0415  # 0.2 s that no other training waits for
+
     scale = 1.0 / np.sqrt(np.diagonal(precision))
     factor, failed = lapack.dpotrf(precision * np.outer(scale, scale), lower=1)
     if failed:

@@ -1,6 +1,6 @@
 #!lua
 -- A job begins, if no other trains the model; sent twice, it has begun once.
--- KEYS: state job:<id> training   ARGV: epoch, who trains, lease in ms, how long a job is kept in ms,
+-- KEYS: state job:<id> training trained   ARGV: epoch, who trains, lease in ms, how long a job is kept in ms,
 --       then the job's fields and values
 -- Returns 0, or 1 if there is no such model, or 2 if another trains it.
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 1 end
@@ -10,4 +10,5 @@ redis.call('DEL', KEYS[2])
 redis.call('HSET', KEYS[2], 'epoch', ARGV[1], unpack(ARGV, 5))
 redis.call('PEXPIRE', KEYS[2], ARGV[4])
 redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
+redis.call('SET', KEYS[4], ARGV[2], 'PX', ARGV[4])
 return 0

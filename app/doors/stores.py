@@ -1,0 +1,48 @@
+"""What all commands on a store share."""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from app import settings, wiring
+from app.settings import Environment
+from app.store.store import Store
+
+Command = Callable[[argparse.Namespace, Store], Awaitable[None]]
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """The options that say where the store is."""
+    parser.add_argument("--redis-url", metavar="URL", help="the store (SOLAR_REDIS_URL)")
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="of the embedded store (SOLAR_DATA_DIR)"
+    )
+
+
+def environment_of(options: argparse.Namespace) -> Environment:
+    """The variables, and the options over them."""
+    environment = settings.read()
+    if options.redis_url:
+        environment = replace(environment, redis_url=options.redis_url)
+    if options.data_dir:
+        environment = replace(environment, data_dir=options.data_dir)
+    return environment
+
+
+def with_store(options: argparse.Namespace, command: Command, *, patient: bool = False) -> None:
+    """Run a command on the store; a patient one waits for it, and then asks how old it is."""
+    environment = environment_of(options)
+
+    async def run(url: str) -> None:
+        store = Store.open(url)
+        try:
+            if not patient:
+                await store.refuse_old_server()
+            await command(options, store)
+        finally:
+            await store.close()
+
+    with wiring.store_url(environment) as url:
+        asyncio.run(run(url))

@@ -1,0 +1,199 @@
+"""Judged lines in their usual form, from bytes to numbers: `label qid:ID 1:v 2:v … # comment`.
+
+Usual are plain decimals that one multiplication or division by an exact power of ten rounds as
+`float()` would, ascending features, and blanks that are spaces or tabs. Whatever else a line may
+be, right or wrong, is for the careful reader in `app/letor.py`: here it ends the scan.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from app.ranking.arrays import Dense, Floats, Integers
+from app.ranking.lanes import inlined, kernel
+from app.ranking.limits import LARGEST_LABEL, LARGEST_VALUE, MOST_FEATURES
+
+Array = Any
+TAB, NEWLINE, RETURN, SPACE, HASH, MINUS, PLUS, POINT, COLON = b"\t\n\r #-+.:"
+ZERO, NINE, SMALL_E, CAPITAL_E = b"09eE"
+Q, I, D = b"qid"  # noqa: E741
+#: Up to here every power of ten is a float64, and so is every whole number.
+POWERS = np.array([float(10**e) for e in range(23)])
+EXACT = 2**53
+MOST_DIGITS = len(str(MOST_FEATURES))
+UNUSUAL = -1
+
+
+class Lines(NamedTuple):
+    """Documents in the order of their lines; document d names `lengths[d]` of the columns.
+
+    `ids[d]` says from where to where its query stands in the text, `numbers[d]` in which line,
+    from 1 on.
+    """
+
+    labels: Floats
+    ids: Integers
+    numbers: Integers
+    lengths: Integers
+    columns: Integers
+    values: Dense
+
+
+def usual(text: bytes) -> Lines | None:
+    r"""The documents of whole lines; None if one of them is not in its usual form.
+
+    >>> usual(b"2 qid:7 1:0.5 3:-2e-3 # x\n").values
+    array([ 0.5  , -0.002], dtype=float32)
+    >>> usual(b"2 qid:7 1:nan\n") is None
+    True
+    """
+    if not text.endswith(b"\n"):
+        text += b"\n"  # where every loop below ends
+    most, named = text.count(b"\n"), text.count(b":")
+    labels, ids, numbers = np.empty(most), np.empty((most, 2), np.int64), np.empty(most, np.int64)
+    lengths, columns = np.empty(most, np.int64), np.empty(named, np.int64)
+    values = np.empty(named, np.float32)
+    bytes_ = np.frombuffer(text, np.uint8)
+    rows, used = scan(bytes_, labels, ids, numbers, lengths, columns, values)
+    if rows == UNUSUAL:
+        return None
+    found = (labels[:rows], ids[:rows], numbers[:rows], lengths[:rows])
+    return Lines(*found, columns[:used], values[:used])
+
+
+@kernel
+def scan(
+    text: Array, labels: Array, ids: Array, numbers: Array,
+    lengths: Array, columns: Array, values: Array,
+) -> Any:  # fmt: skip
+    """Read all lines; how many documents and values there are, or UNUSUAL."""
+    at, line, row, used = 0, 0, 0, 0
+    while at < text.shape[0]:
+        at, line = blanks(text, at), line + 1
+        if not ends(text[at]):
+            at, labels[row], ids[row, 0], ids[row, 1] = head(text, at)
+            if at == UNUSUAL:
+                return UNUSUAL, 0
+            at, after = features(text, at, columns, values, used)
+            if at == UNUSUAL:
+                return UNUSUAL, 0
+            numbers[row], lengths[row] = line, after - used
+            row, used = row + 1, after
+        at = next_line(text, at)
+        if at == UNUSUAL:
+            return UNUSUAL, 0
+    return row, used
+
+
+@kernel
+def head(text: Array, at: int) -> Any:
+    """Past `label qid:ID`; the label, and from where to where the ID stands."""
+    at, label = decimal(text, at)
+    if at == UNUSUAL or not 0.0 <= label <= LARGEST_LABEL or not blank(text[at]):
+        return UNUSUAL, 0.0, 0, 0
+    at = blanks(text, at)
+    if text[at] != Q or text[at + 1] != I or text[at + 2] != D or text[at + 3] != COLON:
+        return UNUSUAL, 0.0, 0, 0
+    low = at = at + 4
+    while SPACE < text[at] < 127 and text[at] != HASH:
+        at += 1
+    if at == low or not (blank(text[at]) or ends(text[at])):
+        return UNUSUAL, 0.0, 0, 0
+    return at, label, low, at
+
+
+@kernel
+def features(text: Array, at: int, columns: Array, values: Array, used: int) -> Any:
+    """Past all `feature:value`; how many are in use now."""
+    last, at = 0, blanks(text, at)
+    while not ends(text[at]):
+        low, feature = at, 0
+        while digit(text[at]) and at - low < MOST_DIGITS:
+            feature, at = 10 * feature + value_of(text[at]), at + 1
+        if text[at] != COLON or not last < feature <= MOST_FEATURES:
+            return UNUSUAL, used
+        at, value = decimal(text, at + 1)
+        if at == UNUSUAL or not abs(value) <= LARGEST_VALUE:
+            return UNUSUAL, used
+        if not (blank(text[at]) or ends(text[at])):
+            return UNUSUAL, used
+        columns[used], values[used], last = feature - 1, value, feature
+        at, used = blanks(text, at), used + 1
+    return at, used
+
+
+@kernel
+def decimal(text: Array, at: int) -> Any:
+    """Past a number like `-12.5e-3`, and the float64 nearest to it."""
+    negative = text[at] == MINUS
+    low = at = at + negative
+    at, whole = digits(text, at, 0)
+    count, power = at - low, 0
+    if text[at] == POINT:
+        low = at + 1
+        at, whole = digits(text, low, whole)
+        count, power = count + at - low, low - at
+    if count == 0 or whole > EXACT:
+        return UNUSUAL, 0.0
+    if text[at] in (SMALL_E, CAPITAL_E):
+        down = text[at + 1] == MINUS
+        low = at + 1 + (down or text[at + 1] == PLUS)
+        at, size = digits(text, low, 0)
+        if at == low:
+            return UNUSUAL, 0.0
+        power += -size if down else size
+    if abs(power) >= POWERS.shape[0]:
+        return UNUSUAL, 0.0
+    value = whole * POWERS[power] if power >= 0 else whole / POWERS[-power]
+    return at, -value if negative else value
+
+
+@kernel
+def digits(text: Array, at: int, whole: Any) -> Any:
+    """Past digits, appended to a whole number; one that is not EXACT grows no further."""
+    while digit(text[at]):
+        whole = min(10 * whole + value_of(text[at]), EXACT + 1)
+        at += 1
+    return at, whole
+
+
+@kernel
+def next_line(text: Array, at: int) -> int:
+    """Past the end of the line; a lone carriage return is unusual, as it ends one too."""
+    while text[at] != NEWLINE:
+        if text[at] == RETURN and text[at + 1] != NEWLINE:
+            return UNUSUAL
+        at += 1
+    return at + 1
+
+
+@kernel
+def blanks(text: Array, at: int) -> int:
+    """Past spaces and tabs."""
+    while blank(text[at]):
+        at += 1
+    return at
+
+
+@inlined
+def blank(byte: int) -> bool:
+    """A space or a tab."""
+    return byte in (SPACE, TAB)
+
+
+@inlined
+def ends(byte: int) -> bool:
+    """What ends the fields of a line."""
+    return byte in (NEWLINE, RETURN, HASH)
+
+
+@inlined
+def digit(byte: int) -> bool:
+    """0 to 9."""
+    return ZERO <= byte <= NINE
+
+
+@inlined
+def value_of(byte: int) -> Any:
+    """Of a digit; signed, as a byte that has none mixes with no whole number but as a float."""
+    return np.int64(byte) - ZERO

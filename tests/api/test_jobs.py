@@ -1,0 +1,362 @@
+"""Warm starts as users make them: every kind of body, what comes of it, how a job is watched."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from threading import Barrier
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.events import Feedback, Model, Replace, Settings, State
+from app.fold import Fold
+from app.store import codec
+from app.store.store import Store
+from app.training import Training
+from tests.api.services import ROOT, Running, serving
+from tests.api.test_faults import gone
+from tests.api.trainings import (
+    apprentices,
+    as_json,
+    became,
+    begun,
+    done,
+    drawn,
+    expected,
+    held,
+    letor,
+    look,
+    patiently,
+    records,
+    store_of,
+    uploads,
+    warm_start,
+    warm_starts,
+    worker_of,
+)
+from tests.servers import PATIENCE, with_store
+
+LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+NAMES = ("bm25", "price", "age")
+QUERIES = drawn(len(NAMES))
+FIRST, LAST = letor(QUERIES[:5]), letor(QUERIES).removeprefix(letor(QUERIES[:5]))
+NUMBERS = count()
+
+
+def feedback(http: httpx.Client, model: str) -> int:
+    """One event that is learnt; its seq."""
+    event = {
+        "event_id": f"e{next(NUMBERS)}", "type": "labels", "model": model, "labels": {"a": 1},
+        "documents": [{"id": "a", "features": [0, 1, 1]}, {"id": "b", "features": [1, 0, 0]}],
+    }  # fmt: skip
+    answer = http.post("/feedback", json=event, headers=LEARNT)
+    assert answer.status_code == 200, answer.text
+    seq: int = answer.json()["seq"]
+    return seq
+
+
+def jobs_counted(http: httpx.Client, model: str) -> dict[str, float]:
+    """`solar_jobs_total` of a model, by outcome."""
+    page = http.get("/metrics").text
+    found = re.findall(r"^solar_jobs_total\{(.*)\} (.*)$", page, re.MULTILINE)
+    told = [(dict(re.findall(r'(\w+)="(\w+)"', labels)), float(value)) for labels, value in found]
+    return {labels["outcome"]: value for labels, value in told if labels["model"] == model}
+
+
+# ---- every body, every model ----
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A model, a body for it, and the training that it asks for."""
+
+    settings: dict[str, Any]
+    training: Training
+    body: bytes
+    headers: dict[str, str]
+    query: str = ""
+
+    def ask(self, http: httpx.Client, model: str) -> str:
+        path = f"/models/{model}/warm-start{self.query}"
+        return begun(http.post(path, content=self.body, headers=self.headers))
+
+
+KINDS = {
+    "text": Kind(
+        {"algorithm": "solar-i"}, Training(C=0.01),
+        b"# judged by hand\n" + FIRST + b"\n\n" + LAST, {"content-type": "text/plain"}, "?C=0.01",
+    ),
+    "members": Kind(
+        {"gamma": 50.0}, Training(loss="l1", C=0.5),
+        gzip.compress(FIRST) + gzip.compress(b"") + gzip.compress(LAST),
+        {"content-type": "application/gzip"}, "?loss=l1&C=0.5",
+    ),
+    "encoded": Kind(
+        {"covariance": "diagonal"}, Training(validation=4.0, by="pairwise"),
+        gzip.compress(FIRST + LAST),
+        {"content-type": "text/plain; charset=utf-8", "content-encoding": "gzip"},
+        "?validation=4&by=pairwise",
+    ),
+    "json": Kind(
+        {"normalization": "query-minmax"}, Training(trainer="domination", penalty=0.05),
+        json.dumps({"queries": as_json(QUERIES, NAMES), "trainer": "domination",
+                    "penalty": 0.05}).encode(),
+        {"content-type": "application/json"},
+    ),
+}  # fmt: skip
+
+
+@dataclass
+class Scene:
+    """A service in which every kind of model was warm-started, between two events."""
+
+    running: Running
+    http: httpx.Client
+    jobs: dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    with serving(environ={"SOLAR_JOBS": "4"}) as running, running.client() as http:
+        for name, kind in KINDS.items():
+            body = {"features": NAMES, **kind.settings}
+            assert http.put(f"/models/{name}", json=body).status_code == 201
+            assert feedback(http, name) == 1
+        begun = {name: kind.ask(http, name) for name, kind in KINDS.items()}
+        jobs = {name: done(http, job) for name, job in begun.items()}
+        for name in KINDS:
+            assert feedback(http, name) == 3
+        yield Scene(running, http, jobs)
+
+
+def test_each_kind_of_body_is_trained_on_and_told_of(scene: Scene) -> None:
+    for name, kind in KINDS.items():
+        job, asked = scene.jobs[name], kind.training
+        given = {one: getattr(asked, one) for one in Training.__slots__}
+        assert job["training"] == {one: value for one, value in given.items() if value is not None}
+        assert (job["model"], job["state"], "error" in job) == (name, "done", False)
+        result = job["result"]
+        assert (result["seq"], result["trainer"]) == (2, asked.trainer)
+        trained_on = 8 if asked.validation else 12  # the last four were held out
+        assert (result["queries"], result["documents"]) == (trained_on, 6 * trained_on)
+        assert result["converged"]
+        assert 0.0 < result["ndcg@10"] <= 1.0
+        assert result["seconds"] >= 0.0
+        assert ("tried" in result) == (asked.validation is not None)
+
+
+def test_progress_says_how_much_was_read_and_how_far_it_is(scene: Scene) -> None:
+    for name in KINDS:
+        progress = scene.jobs[name]["progress"]
+        assert (progress["queries"], progress["documents"]) == (12, 72)
+        assert progress["iteration"] >= 0
+        assert {"parameter", "objective", "distance", "ndcg@10"} <= set(progress)
+
+
+def settings_of(name: str) -> Settings:
+    return Settings(NAMES, **KINDS[name].settings)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_record_is_the_model_that_the_trainer_finds_here(scene: Scene, name: str) -> None:
+    (replaced,) = warm_starts(store_of(scene.running), name)
+    wanted = expected(QUERIES, settings_of(name), KINDS[name].training)
+    check_same(replaced.model, wanted)
+    sizes = {"text": 0, "members": 6, "encoded": 3, "json": 6}
+    assert replaced.model.spread.shape == (sizes[name],)
+
+
+def check_same(found: Model, wanted: Model) -> None:
+    """BLAS may add in another order there."""
+    assert found.settings == wanted.settings
+    np.testing.assert_allclose(found.weights, wanted.weights, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.spread, wanted.spread, rtol=1e-6, atol=1e-9)
+    assert np.abs(wanted.weights).max() > 0.0
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_feedback_before_and_after_stands_in_order_and_the_replay_agrees(
+    scene: Scene, name: str
+) -> None:
+    log = records(store_of(scene.running), name)
+    assert [type(one) for one in log] == [Feedback, Replace, Feedback]
+
+    async def act(store: Store) -> tuple[State, State]:
+        return (await store.load(name)).state, (await store.version(name, 1)).state
+
+    now, before = with_store(store_of(scene.running), act)
+    fold = Fold(before)
+    for record in log[1:]:
+        fold.apply(codec.dump_record(record))
+    assert fold.state().model.weights.tobytes() == now.model.weights.tobytes()
+    assert fold.state().model.spread.tobytes() == now.model.spread.tobytes()
+    assert (now.seq, now.measures()["queries"], now.measures()["feedback"]) == (3, 2.0, 2.0)
+
+
+def test_the_command_that_verifies_a_store_finds_nothing_wrong(scene: Scene) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "app", "verify", "--redis-url", store_of(scene.running), *KINDS],
+        cwd=ROOT, capture_output=True, text=True, timeout=3 * PATIENCE, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout.count("weights sound")) == (0, len(KINDS)), ran
+
+
+def test_of_a_job_that_is_done_nothing_is_left_on_the_disk(scene: Scene) -> None:
+    patiently(lambda: uploads(scene.running) == [])
+
+
+def test_a_job_that_is_done_cannot_be_stopped_nor_started(scene: Scene) -> None:
+    path = f"/jobs/{scene.jobs['text']['id']}"
+    for answer in (scene.http.delete(path), scene.http.post(f"{path}/start")):
+        assert answer.status_code == 409
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_jobs_are_counted(scene: Scene) -> None:
+    for name in KINDS:
+        assert jobs_counted(scene.http, name) == {"done": 1.0}
+
+
+def test_a_rollback_leads_to_before_the_warm_start(scene: Scene) -> None:
+    name, http = "members", scene.http
+    kept = [one["version"] for one in http.get(f"/models/{name}/versions").json()["versions"]]
+    assert kept == [0, 1]
+
+    async def first(store: Store) -> State:
+        return (await store.version(name, 1)).state
+
+    async def last(store: Store) -> State:
+        return (await store.load(name)).state
+
+    wanted = with_store(store_of(scene.running), first)
+    answer = http.post(f"/models/{name}/rollback", json={"version": 1})
+    assert (answer.status_code, answer.json()["seq"]) == (202, 4)
+    patiently(lambda: http.get(f"/models/{name}").json()["version"] == 4)
+    found = with_store(store_of(scene.running), last)
+    assert found.model.weights.tobytes() == wanted.model.weights.tobytes()
+    assert found.model.spread.tobytes() == wanted.model.spread.tobytes()
+
+
+# ---- while it trains ----
+
+
+@pytest.fixture(scope="module")
+def busy() -> Iterator[tuple[Running, httpx.Client]]:
+    """A service that answers an upload at once, and has room for one training."""
+    with serving(environ={"SOLAR_CHECK_SECONDS": "0"}) as running, running.client() as http:
+        for name in ("m", "other", "third"):
+            body = {"features": NAMES, "gamma": 50.0}
+            assert http.put(f"/models/{name}", json=body).status_code == 201
+        yield running, http
+
+
+def test_while_a_model_is_trained_feedback_flows_and_all_replicas_can_tell(
+    busy: tuple[Running, httpx.Client],
+) -> None:
+    running, http = busy
+    store = store_of(running)
+    assert [feedback(http, "m") for _ in range(2)] == [1, 2]
+    job = begun(warm_start(http, "m", FIRST + LAST, C=0.01))
+    trains = held(running)
+    check_busy(http)
+    assert [feedback(http, "m") for _ in range(2)] == [3, 4]
+    second = serving("--no-learner", environ={"SOLAR_REDIS_URL": store})
+    with second as replica, replica.client() as elsewhere:
+        assert look(elsewhere, job) == look(http, job)
+        assert look(elsewhere, job)["state"] == "running"
+        assert warm_start(elsewhere, "m", FIRST).status_code == 409
+        assert elsewhere.post(f"/jobs/{job}/start").status_code == 409
+        assert uploads(replica) == []
+        os.kill(trains, signal.SIGCONT)
+        assert done(elsewhere, job)["result"]["seq"] == 5
+        assert look(http, job)["result"]["seq"] == 5
+    assert feedback(http, "m") == 6
+    kinds = [type(one) for one in records(store)]
+    assert kinds == [Feedback] * 4 + [Replace, Feedback]
+    check_same(warm_starts(store)[0].model, expected(
+        QUERIES, Settings(NAMES, gamma=50.0), Training(C=0.01)))  # fmt: skip
+
+
+def check_busy(http: httpx.Client) -> None:
+    """The model has a job, and there is room for no other; nothing is kept of what was refused."""
+    for model in ("m", "other"):
+        refused = warm_start(http, model, FIRST)
+        assert refused.status_code in (409, 503), refused.text
+        assert refused.status_code == 409 or int(refused.headers["retry-after"]) >= 1
+    assert warm_start(http, "nobody", FIRST).status_code == 404
+
+
+def test_a_second_warm_start_takes_the_place_of_the_first(
+    busy: tuple[Running, httpx.Client],
+) -> None:
+    running, http = busy
+    for seed in (1, 2):
+        patiently(lambda: jobs_room(http, "other"))
+        queries = drawn(len(NAMES), seed=seed)
+        job = begun(warm_start(http, "other", letor(queries), C=0.01))
+        assert done(http, job)["result"]["seq"] == seed
+        found = warm_starts(store_of(running), "other")
+        assert len(found) == seed
+        settings = Settings(NAMES, gamma=50.0)
+        check_same(found[-1].model, expected(queries, settings, Training(C=0.01)))
+
+
+def jobs_room(http: httpx.Client, model: str) -> bool:
+    """Whether a training could begin: what is asked for here is not understood."""
+    answer = http.post(f"/models/{model}/warm-start", content=b"x")
+    assert answer.status_code in (415, 503), answer.text
+    return answer.status_code == 415
+
+
+def test_a_job_that_is_cancelled_stops_and_changes_nothing(
+    busy: tuple[Running, httpx.Client],
+) -> None:
+    running, http = busy
+    patiently(lambda: jobs_room(http, "third"))
+    job = begun(warm_start(http, "third", FIRST + LAST))
+    trains = held(running)
+    answer = http.delete(f"/jobs/{job}")
+    assert (answer.status_code, answer.json()["id"]) == (202, job)
+    found = became(http, job)
+    assert (found["state"], "result" in found) == ("cancelled", False)
+    patiently(gone(trains))
+    patiently(lambda: uploads(running) == [])
+    assert records(store_of(running), "third") == []
+    assert http.delete(f"/jobs/{job}").status_code == 202  # as it was then
+    assert http.post(f"/jobs/{job}/start").status_code == 409
+    patiently(lambda: jobs_counted(http, "third") == {"cancelled": 1.0})
+
+
+def test_no_more_jobs_begin_at_once_than_there_is_room_for(
+    busy: tuple[Running, httpx.Client],
+) -> None:
+    running, http = busy
+    patiently(lambda: jobs_room(http, "m"))
+    names = [f"one{at}" for at in range(6)]
+    for name in names:
+        assert http.put(f"/models/{name}", json={"features": NAMES}).status_code == 201
+    together = Barrier(len(names))
+
+    def ask(name: str) -> httpx.Response:
+        with running.client() as mine:
+            mine.get("/healthz")
+            together.wait()
+            return warm_start(mine, name, FIRST)
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        answers = list(pool.map(ask, names))
+    assert sorted(one.status_code for one in answers) == [202, *[503] * 5]
+    assert len(apprentices(worker_of(running))) <= 1
+    (job,) = [begun(one) for one in answers if one.status_code == 202]
+    http.delete(f"/jobs/{job}")
+    assert became(http, job)["state"] == "cancelled"

@@ -1,0 +1,155 @@
+"""Five folds from a folder: both layouts, and what is said of a folder that has neither."""
+
+import gzip
+import lzma
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app import folds, letor
+from app.errors import BadData
+from app.folds import Fold
+from app.ranking.online import JudgedQuery
+from tests.test_evaluation import solar
+
+#: Partition N holds the queries 3N … 3N + 2; a query's first feature tells which one it is.
+PARTITIONS = [[3 * at, 3 * at + 1, 3 * at + 2] for at in range(5)]
+
+
+def lines(queries: list[int]) -> str:
+    return "".join(f"{d} qid:{q} 1:{q} 2:{d}\n" for q in queries for d in (1, 0))
+
+
+def names(queries: list[JudgedQuery]) -> list[int]:
+    return [int(query.documents[0, 0]) for query in queries]
+
+
+def parts(fold: Fold) -> tuple[list[int], list[int], list[int]]:
+    return names(fold.train), names(fold.validation), names(fold.test)
+
+
+def partitions(folder: Path) -> Path:
+    for at, queries in enumerate(PARTITIONS, start=1):
+        (folder / f"S{at}.txt").write_text(lines(queries))
+    return folder
+
+
+def letors_folds(folder: Path) -> Path:
+    """Folds that are no rotation: fold N is tested on partition N."""
+    for at in range(5):
+        inside = folder / f"Fold{at + 1}"
+        inside.mkdir()
+        turn = [PARTITIONS[(at + step) % 5] for step in range(5)]
+        (inside / "test.txt").write_text(lines(turn[0]))
+        (inside / "vali.txt").write_text(lines(turn[1]))
+        (inside / "train.txt").write_text(lines([*turn[2], *turn[3], *turn[4]]))
+    return folder
+
+
+def test_partitions_take_turns(tmp_path: Path) -> None:
+    one, two, three, four, five = PARTITIONS
+    found = [parts(fold) for fold in folds.read(partitions(tmp_path))]
+    assert found == [
+        (one + two + three, four, five),
+        (two + three + four, five, one),
+        (three + four + five, one, two),
+        (four + five + one, two, three),
+        (five + one + two, three, four),
+    ]
+
+
+def test_letors_folds_are_taken_as_they_are(tmp_path: Path) -> None:
+    one, two, three, four, five = PARTITIONS
+    found = [parts(fold) for fold in folds.read(letors_folds(tmp_path))]
+    assert found[0] == (three + four + five, two, one)
+    assert found[4] == (two + three + four, one, five)
+
+
+def test_letors_folds_go_before_partitions(tmp_path: Path) -> None:
+    found = folds.read(letors_folds(partitions(tmp_path)))
+    assert names(found[0].test) == PARTITIONS[0]
+
+
+@pytest.mark.parametrize(("suffix", "packed"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize("layout", [partitions, letors_folds])
+def test_parts_may_be_compressed(
+    tmp_path: Path,
+    layout: Callable[[Path], Path],
+    suffix: str,
+    packed: Callable[[bytes], bytes],
+) -> None:
+    plain = [parts(fold) for fold in folds.read(layout(tmp_path))]
+    for path in tmp_path.rglob("*.txt"):
+        path.with_name(path.name + suffix).write_bytes(packed(path.read_bytes()))
+        path.unlink()
+    assert [parts(fold) for fold in folds.read(tmp_path)] == plain
+
+
+def test_all_queries_are_tested_on_once(tmp_path: Path) -> None:
+    for layout in (partitions, letors_folds):
+        whole = folds.whole(folds.read(layout(tmp_path)))
+        assert sorted(names(whole.queries)) == list(range(15))
+        assert (whole.n, whole.documents) == (2, 30)
+
+
+def test_parts_share_the_features_that_only_one_of_them_has(tmp_path: Path) -> None:
+    (partitions(tmp_path) / "S3.txt").write_text("1 qid:6 7:1\n0 qid:6 1:0\n")
+    for fold in folds.read(tmp_path):
+        assert fold.n == 7
+        assert {query.documents.shape[1] for query in fold.train + fold.test} == {7}
+
+
+def test_parts_together_are_the_data_set(tmp_path: Path) -> None:
+    paths = [partitions(tmp_path) / f"S{at}.txt" for at in (2, 1)]
+    apart, together = letor.read_parts(paths), letor.read(paths)
+    assert [names(part.queries) for part in apart] == [PARTITIONS[1], PARTITIONS[0]]
+    assert names(together.queries) == PARTITIONS[1] + PARTITIONS[0]
+
+
+def test_a_query_that_is_learnt_from_cannot_be_tested_on(tmp_path: Path) -> None:
+    partitions(tmp_path)
+    (tmp_path / "S5.txt").write_text(lines([12, 0]))
+    with pytest.raises(BadData, match=r"S5.txt:3: expected all lines of a query in one place"):
+        folds.read(tmp_path)
+
+
+def complaint(folder: Path) -> str:
+    with pytest.raises(BadData) as caught:
+        folds.read(folder)
+    return str(caught.value)
+
+
+def test_a_folder_without_folds_is_named(tmp_path: Path) -> None:
+    assert complaint(tmp_path) == (
+        f"{tmp_path}: expected S1.txt … S5.txt (also .gz, .xz) or Fold1 … Fold5, got neither"
+    )
+    (tmp_path / "S6.txt").write_text(lines([1]))
+    assert "got neither" in complaint(tmp_path)
+    assert complaint(tmp_path / "gone") == f"{tmp_path / 'gone'}: expected a folder, got none"
+    assert complaint(tmp_path / "S6.txt").endswith("S6.txt: expected a folder, got a file")
+
+
+def test_a_missing_part_is_named(tmp_path: Path) -> None:
+    (partitions(tmp_path) / "S4.txt").unlink()
+    once = "expected this file once (also .gz, .xz), got"
+    assert complaint(tmp_path) == f"{tmp_path / 'S4.txt'}: {once} none"
+    (letors_folds(tmp_path) / "Fold3" / "vali.txt").unlink()
+    assert complaint(tmp_path) == f"{tmp_path / 'Fold3' / 'vali.txt'}: {once} none"
+
+
+def test_a_part_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    (partitions(tmp_path) / "S2.txt.gz").write_bytes(gzip.compress(lines([3]).encode()))
+    assert complaint(tmp_path).endswith("S2.txt: expected this file once (also .gz, .xz), got "
+                                        "S2.txt and S2.txt.gz")  # fmt: skip
+
+
+def test_a_line_that_is_wrong_is_named_by_its_part(tmp_path: Path) -> None:
+    (letors_folds(tmp_path) / "Fold2" / "test.txt").write_text("1 qid:1 1:x\n")
+    assert "Fold2/test.txt:1: expected a finite float32" in complaint(tmp_path)
+
+
+def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
+    ran = solar("evaluate", "--folds", "nowhere", cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "solar: nowhere: expected a folder, got none\n"

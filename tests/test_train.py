@@ -1,0 +1,217 @@
+"""`solar train` as people call it: into a file, into a store, into a service."""
+
+import gzip
+import json
+import lzma
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app import letor, logs, trainer
+from app.__main__ import main
+from app.api import access
+from app.events import Settings
+from app.store import embedded
+from app.store.embedded import EmbeddedServer
+from app.store.store import Store, Stored
+from app.training import Training
+from app.world import World
+from tests.api.services import Running, serving
+from tests.servers import until, with_store
+
+BOUND = 1e4
+
+
+@dataclass
+class Solar:
+    """The command, in this process."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
+        code = main(["train", *map(str, arguments)])
+        said = self.capsys.readouterr()
+        return code, said.out, said.err
+
+
+@pytest.fixture
+def solar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Solar:
+    monkeypatch.setattr(logs, "configure", lambda: None)  # the log here is pytest's
+    return Solar(capsys)
+
+
+def text(seed: int, queries: int = 12) -> str:
+    lines = []
+    for at, query in enumerate(World(3, queries, 6).draw(np.random.default_rng(seed))[1]):
+        for label, row in zip(query.labels, np.asarray(query.documents), strict=True):
+            features = " ".join(f"{k}:{value:.6f}" for k, value in enumerate(row, start=1))
+            lines.append(f"{label:g} qid:{seed}-{at} {features}")
+    return "\n".join(lines)  # without a last newline, as many have it
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("judged")
+    plain, packed, more = folder / "a.txt", folder / "b.txt.gz", folder / "c.txt.xz"
+    plain.write_text(text(1))
+    with gzip.open(packed, "wt") as file:
+        file.write(text(2))
+    with lzma.open(more, "wt") as file:
+        file.write(text(3))
+    return [plain, packed, more]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Running]:
+    with serving() as running:
+        yield running
+
+
+def expected(files: list[Path], training: Training, settings: Settings | None = None) -> Any:
+    settings = settings or Settings(("f1", "f2", "f3"))
+    found = trainer.train(trainer.judgements(letor.read(files), settings, BOUND), training)
+    return trainer.online(found, settings)
+
+
+def test_a_model_is_written_to_a_file(solar: Solar, files: list[Path], tmp_path: Path) -> None:
+    code, said, _ = solar(*files, "--output", tmp_path / "model.json", "--C", "0.1")
+    assert code == 0
+    assert "36 queries, 216 documents; C = 0.1, NDCG@10 0." in said
+    written = json.loads((tmp_path / "model.json").read_text())
+    weights = expected(files, Training(C=0.1)).weights
+    assert written["weights"] == dict(zip(("f1", "f2", "f3"), weights.tolist(), strict=True))
+    assert written["training"]["converged"] is True
+
+
+def test_c_is_chosen_on_the_file_to_validate_on(
+    solar: Solar, files: list[Path], tmp_path: Path
+) -> None:
+    code, said, _ = solar(
+        files[0], files[1], "--validate", files[2], "--output", tmp_path / "model.json"
+    )
+    assert code == 0
+    assert "24 queries" in said
+    assert "on held-out queries: ndcg@10 0." in said
+    written = json.loads((tmp_path / "model.json").read_text())
+    weights = expected(files, Training(validation=12.0)).weights
+    assert list(written["weights"].values()) == weights.tolist()
+
+
+def test_a_store_gets_a_new_model_that_begins_with_what_was_found(
+    solar: Solar, files: list[Path], tmp_path: Path
+) -> None:
+    code, said, error = solar(*files, "--model", "books", "--data-dir", tmp_path, "--C", "0.1")
+    assert (code, error) == (0, "")
+    assert "model books: record 1 puts it in place" in said
+    with serving(data=tmp_path) as running, running.client() as client:
+        until(lambda: client.get("/models/books").json()["version"] == 1)
+        stored = state(running, "books")
+    model = expected(files, Training(C=0.1))
+    assert (stored.state.model.weights == model.weights).all()
+    assert (stored.state.model.spread == model.spread).all()
+
+
+def state(running: Running, model: str) -> Stored:
+    async def look(store: Store) -> Stored:
+        return await store.load(model)
+
+    url = embedded.find(running.data)
+    assert url is not None
+    return with_store(url, look)
+
+
+def test_a_service_trains_and_its_model_is_written_too(
+    solar: Solar, files: list[Path], service: Running, tmp_path: Path
+) -> None:
+    with service.client() as client:
+        settings = {"features": ["a", "b", "c"], "algorithm": "solar-i"}
+        assert client.put("/models/shop", json=settings).status_code == 201
+        code, said, error = solar(
+            *files, "--model", "shop", "--url", service.url, "--loss", "l1", "--C", "0.1",
+            "--output", tmp_path / "model.json",
+        )  # fmt: skip
+        assert (code, error) == (0, "")
+        assert "model shop: record 1 puts it in place" in said
+        found = client.get("/models/shop").json()
+    model = expected(files, Training(loss="l1", C=0.1), Settings(("a", "b", "c"), "solar-i"))
+    assert list(found["weights"].values()) == model.weights.tolist()
+    assert json.loads((tmp_path / "model.json").read_text())["weights"] == found["weights"]
+
+
+def test_a_service_gets_a_new_model_and_validates_on_the_last_file(
+    solar: Solar, files: list[Path], service: Running
+) -> None:
+    code, said, error = solar(
+        files[0], files[1], "--validate", files[2], "--model", "new", "--url", service.url
+    )
+    assert (code, error) == (0, "")
+    assert "best of " in said
+    model = expected(files, Training(validation=12.0))
+    assert (state(service, "new").state.model.weights == model.weights).all()
+
+
+def test_a_key_comes_from_the_environment(
+    solar: Solar, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, entry = access.new_key("ops", "admin")
+    with serving(environ={"SOLAR_KEYS": entry}) as running:
+        arguments = ["--model", "m", "--url", running.url, "--C", "1"]
+        code, _, error = solar(*files, *arguments)
+        assert code == 2
+        assert "the service says 401" in error
+        monkeypatch.setenv("SOLAR_KEY", secret)
+        code, _, error = solar(*files, *arguments)
+        assert (code, error) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--C", "1"], "expected --model NAME, --output FILE, or both"),
+        (["--model", "m", "--C", "0"], "C: expected a value from"),
+        (["--model", "m", "--penalty", "1"], "penalty: expected none, as ranksvm has C"),
+        (["--model", "a.b"], "model: expected 1 to 64 letters"),
+        (["--model", "m", "--url", "books"], "--url: expected http://HOST:PORT"),
+        (["--model", "m", "--url", "http://127.0.0.1:9"], "the service cannot be reached"),
+        (["--output", "no/such/folder/m.json", "--C", "1"], "no/such/folder/m.json: No such"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(
+    solar: Solar, files: list[Path], tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    where = [] if "--url" in arguments else ["--data-dir", str(tmp_path)]
+    code, said, error = solar(files[0], *arguments, *where)
+    assert (code, said) == (2, "")
+    assert error.startswith(f"solar: {message}"), error
+    assert error.count("\n") == 1
+
+
+def test_bad_data_is_said_with_its_line_and_changes_nothing(
+    solar: Solar, files: list[Path], tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_text("1 qid:1 1:1\n0 qid:1 1:x\n")
+    code, _, error = solar(files[0], bad, "--model", "m", "--data-dir", tmp_path / "data")
+    assert code == 2
+    assert error == (f"solar: {bad}:2: expected a finite float32 as value of feature 1, got 'x'\n")
+
+    async def models(store: Store) -> list[str]:
+        return await store.models()
+
+    with EmbeddedServer.start(tmp_path / "data") as server:
+        assert with_store(server.url, models) == []
+
+
+def test_data_of_another_width_leaves_the_model_as_it_is(
+    solar: Solar, files: list[Path], service: Running
+) -> None:
+    with service.client() as client:
+        client.put("/models/wide", json={"features": 4})
+        code, _, error = solar(*files, "--model", "wide", "--url", service.url)
+        assert code == 2
+        assert "the service says 422: features: expected 4 as the model has" in error
+        assert client.get("/models/wide").json()["seq"] == 0
