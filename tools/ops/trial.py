@@ -112,12 +112,14 @@ def check_answers(client: Client) -> None:
     assert status == 200, ranked
     assert ranked["logged"], ranked
     common = {"model": "books", "documents": DOCUMENTS}
+    _, drawn = client.ask("POST", "/rank", {**common, "explore": True})
     for event in (
         {"type": "clicks", "request_id": ranked["request_id"], "clicked": ["b"]},
+        {"type": "clicks", "request_id": drawn["request_id"], "clicked": ["b"]},
         {"type": "labels", "labels": {"b": 2}, **common},
         {"type": "triplets", "triplets": [["b", "a", 0.5]], **common},
     ):
-        body = {"event_id": str(event["type"]), **event}
+        body = {"event_id": str(uuid4()), **event}
         status, said = client.ask("POST", "/feedback", body, prefer="wait=20")
         assert status == 200, said
     status, ranked = client.ask("POST", "/rank", {"model": "books", "documents": DOCUMENTS})
