@@ -5,10 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test check bench chaos dashboards up lock clean
+.PHONY: help setup run test check check-ops bench chaos dashboards up lock clean
 
 help: ## show these lines
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-11s%s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-11s%s\n", $$1, $$2}'
 
 setup: $(VENV)/.ops ## make the environment in .venv, with the tools for tests and checks
 
@@ -23,6 +23,9 @@ check: $(VENV)/.ops ## style and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+check-ops: $(VENV)/.ops ## containers, clusters, dashboards: read and run by the real tools
+	@for part in tools/ops/*.sh; do echo "==== $$part"; sh $$part || exit 1; done
+
 bench: $(VENV)/.bench ## speed, side by side with C, BLAS and other libraries
 	$(BIN)/python -m benchmarks
 
@@ -32,8 +35,8 @@ chaos: $(VENV)/.dev ## hundreds of rounds of faults against real servers
 dashboards: $(VENV)/.ops ## write the dashboards and alert rules in docker/ anew
 	$(BIN)/python -m ops
 
-up: ## start the containers (once there are any)
-	@echo "There are no containers yet; 'make run' shows what there is." >&2; exit 1
+up: ## start the containers of docker-compose.yml (COMPOSE_PROFILES=demo: with simulated traffic)
+	@sh docker/up.sh
 
 lock: $(VENV)/.dev ## resolve the requirement files anew
 	sh tools/lock.sh $(BIN)/uv
