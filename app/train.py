@@ -1,42 +1,20 @@
-"""`solar train`: judged files → a batch model, put in place and written to a file.
+"""`solar train`: judged files → a batch model, and a file of it."""
 
-Into a store it trains here, and appends what it found to the model's log; over HTTP a service
-trains, and this watches its job.
-"""
-
-import gzip
 import json
-import lzma
-import os
-import time
-import zlib
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
-from uuid import uuid4
 
 from tqdm import tqdm
 
 from app import letor, trainer
-from app.errors import NoSuchModel, SolarError
-from app.events import Replace, Settings
-from app.genesis import check, genesis
+from app.errors import SolarError
+from app.events import Settings
+from app.genesis import check
 from app.letor import JudgedData
-from app.posting import now
 from app.ranking.limits import MOST_FEATURES_FULL
-from app.settings import Environment
-from app.store import codec
-from app.store.store import Event, Store
 from app.trainer import BatchModel, Progressed
 from app.training import Training
-
-CHUNK = 1 << 20
-LOOK = 0.2  # seconds between two looks at a job
-PATIENCE = 600.0  # seconds that a service gets to answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +60,14 @@ def trained(
     with tqdm(unit=" iterations", disable=None, leave=False) as bar:
 
         def watch(one: Progressed) -> None:
-            _show(bar, training, one.described())
+            show(bar, training, one.described())
 
         found = trainer.train(trainer.judgements(data, settings, bound), training, watch)
     return found, trainer.described(found, training)
 
 
-def _show(bar: "tqdm[Any]", training: Training, said: dict[str, Any]) -> None:
+def show(bar: "tqdm[Any]", training: Training, said: dict[str, Any]) -> None:
+    """How far it is, on the bar."""
     if "iteration" not in said:
         return
     bar.set_description(f"{training.trainer}, {training.parameter} = {said['parameter']:.3g}")
@@ -107,25 +86,6 @@ def into_file(lesson: Lesson, bound: float) -> str:
     return summary(about)
 
 
-async def into_store(lesson: Lesson, model: str, store: Store, environment: Environment) -> str:
-    """Train, and put the model in place; what was found."""
-    data, training = lesson.read()
-    try:
-        settings = (await store.load_weights(model)).settings
-    except NoSuchModel:
-        settings = new_settings(data.n)
-        await store.create(model, genesis(settings, seed=os.urandom(16)))
-    found, about = trained(data, training, settings, environment.feature_bound)
-    record = codec.dump_record(Replace(trainer.online(found, settings), "warm start"))
-    epoch, *_ = await store.position(model)
-    (appended,) = await store.append(
-        model, epoch, [Event(f"train-{uuid4()}", b"", record)],
-        limit=environment.backlog, time=now(), wait=True,
-    )  # fmt: skip
-    lesson.write(settings.features, found.weights.tolist(), about)
-    return f"{summary(about)}\nmodel {model}: record {appended.seq} puts it in place"
-
-
 def summary(about: dict[str, Any]) -> str:
     """What a training found, in a line or two."""
     named = "penalty" if "penalty" in about else "C"
@@ -139,101 +99,3 @@ def summary(about: dict[str, Any]) -> str:
     if not about["converged"]:
         lines.append("it stopped before it had converged")
     return "\n".join(lines)
-
-
-# ---- over HTTP ----
-
-
-def over_http(lesson: Lesson, model: str, url: str) -> str:
-    """Let a service train, and watch; what was found."""
-    data, training = lesson.read()  # what is wrong with it is said before anything is sent
-    service = _Service(url)
-    if service.ask("GET", f"/models/{model}", expect=(200, 404))[0] == 404:
-        settings = new_settings(data.n)
-        body = {"features": data.n, "covariance": settings.covariance}
-        service.ask("PUT", f"/models/{model}", json.dumps(body).encode(), expect=(200, 201))
-    files = [*lesson.files, *([lesson.validate] if lesson.validate else [])]
-    given = {name: getattr(training, name) for name in Training.__slots__}
-    options = urlencode({name: value for name, value in given.items() if value is not None})
-    _, job = service.ask(
-        "POST", f"/models/{model}/warm-start?{options}", _packed(files), expect=(202,),
-        media_type="application/gzip",
-    )  # fmt: skip
-    job = _watched(service, job, training)
-    _, found = service.ask("GET", f"/models/{model}", expect=(200,))
-    about = {key: value for key, value in job["result"].items() if key != "seq"}
-    lesson.write(tuple(found["features"]), list(found["weights"].values()), about)
-    return f"{summary(about)}\nmodel {model}: record {job['result']['seq']} puts it in place"
-
-
-def _watched(service: "_Service", job: dict[str, Any], training: Training) -> dict[str, Any]:
-    """The job once it is done; SolarError if it is not."""
-    path = f"/jobs/{job['id']}"
-    with tqdm(unit=" iterations", disable=None, leave=False) as bar:
-        try:
-            while job["state"] == "running":
-                time.sleep(LOOK)
-                _, job = service.ask("GET", path, expect=(200,))
-                _show(bar, training, job.get("progress", {}))
-        except KeyboardInterrupt:
-            service.ask("DELETE", path, expect=(202, 409))
-            raise
-    if job["state"] != "done":
-        raise SolarError(f"job {job['id']}: {job['state']}: {job.get('error', 'it was stopped')}")
-    return job
-
-
-def _packed(files: list[Path]) -> Iterator[bytes]:
-    """All files one after the other, as gzip."""
-    packer = zlib.compressobj(wbits=31)
-    openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
-    for path in files:
-        with openers.get(path.suffix, open)(path, "rb") as lines:
-            while chunk := lines.read(CHUNK):
-                yield packer.compress(chunk)
-        yield packer.compress(b"\n")
-    yield packer.flush()
-
-
-class _Service:
-    """A service somewhere; its key is `SOLAR_KEY`."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SolarError("--url: expected http://HOST:PORT or https://HOST:PORT")
-        self._parts, self._key = parts, os.environ.get("SOLAR_KEY", "")
-
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        expect: tuple[int, ...],
-        media_type: str = "application/json",
-    ) -> tuple[int, Any]:
-        """One request; the status and the answer, or SolarError with what the service says."""
-        headers = {"content-type": media_type} if body is not None else {}
-        if self._key:
-            headers["authorization"] = f"Bearer {self._key}"
-        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
-        connection = kind(str(self._parts.hostname), self._parts.port, timeout=PATIENCE)
-        try:
-            with suppress(BrokenPipeError, ConnectionResetError):  # refused halfway, with an answer
-                connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
-            return self._answer(connection.getresponse(), expect)
-        except (OSError, HTTPException) as error:
-            raise SolarError(f"the service cannot be reached: {error}") from error
-        finally:
-            connection.close()
-
-    @staticmethod
-    def _answer(response: HTTPResponse, expect: tuple[int, ...]) -> tuple[int, Any]:
-        try:
-            said = json.loads(response.read() or b"{}")
-        except ValueError:
-            raise SolarError(f"expected an answer of a service, got {response.status}") from None
-        if response.status not in expect:
-            raise SolarError(f"the service says {response.status}: {said.get('detail', '')}")
-        return response.status, said

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from app import comparison, evaluation, folds, letor
-from app.doors.numbers import natural, positive
+from app.doors.options import natural, positive
 from app.errors import SolarError
 from app.evaluation import ALGORITHMS, BASELINES, Experiment, Row
 from app.letor import JudgedData

@@ -4,8 +4,8 @@ import argparse
 from functools import partial
 
 from app import commands
-from app.doors.numbers import natural, positive
-from app.doors.stores import add_store, environment_of, with_store
+from app.doors.options import add_store, natural, positive
+from app.doors.stores import environment_of, with_store
 from app.errors import SolarError
 from app.learner import Pace
 from app.settings import Environment

@@ -4,21 +4,12 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 
 from app import settings, wiring
 from app.settings import Environment
 from app.store.store import Store
 
 Command = Callable[[argparse.Namespace, Store], Awaitable[None]]
-
-
-def add_store(parser: argparse.ArgumentParser) -> None:
-    """The options that say where the store is."""
-    parser.add_argument("--redis-url", metavar="URL", help="the store (SOLAR_REDIS_URL)")
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="of the embedded store (SOLAR_DATA_DIR)"
-    )
 
 
 def environment_of(options: argparse.Namespace) -> Environment:

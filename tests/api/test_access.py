@@ -106,7 +106,7 @@ def is_problem(reply: httpx.Response, status: int) -> bool:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_a_key_opens_what_its_scope_names_and_nothing_else(guarded: Guarded, route: Any) -> None:
-    path = route.path.format(name="nobody")
+    path = route.path.format(name="nobody", id="nobody.01970000-0000-7000-8000-000000000000")
     for scope in (*SCOPES, "all"):
         reply = guarded.ask(route.method, path, scope, json=BODIES.get(path, {}))
         assert is_problem(reply, 403) == (scope not in {route.scope, "all"})

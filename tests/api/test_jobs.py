@@ -66,11 +66,12 @@ def feedback(http: httpx.Client, model: str) -> int:
 
 
 def jobs_counted(http: httpx.Client, model: str) -> dict[str, float]:
-    """`solar_jobs_total` of a model, by outcome."""
+    """`solar_jobs_total` of a model, by outcome, where there were any."""
     page = http.get("/metrics").text
     found = re.findall(r"^solar_jobs_total\{(.*)\} (.*)$", page, re.MULTILINE)
     told = [(dict(re.findall(r'(\w+)="(\w+)"', labels)), float(value)) for labels, value in found]
-    return {labels["outcome"]: value for labels, value in told if labels["model"] == model}
+    of_model = [(labels["outcome"], value) for labels, value in told if labels["model"] == model]
+    return {outcome: value for outcome, value in of_model if value}
 
 
 # ---- every body, every model ----

@@ -1,6 +1,7 @@
-"""Numbers on the command line."""
+"""Options that several commands have."""
 
 import argparse
+from pathlib import Path
 
 
 def natural(text: str) -> int:
@@ -15,3 +16,11 @@ def positive(text: str) -> int:
     if not natural(text):
         raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
     return int(text)
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """The options that say where the store is."""
+    parser.add_argument("--redis-url", metavar="URL", help="the store (SOLAR_REDIS_URL)")
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR", help="of the embedded store (SOLAR_DATA_DIR)"
+    )
