@@ -16,6 +16,7 @@ run: $(VENV)/.run ## serve on 127.0.0.1:8000, with a store of its own in ./data
 	$(BIN)/solar serve
 
 test: $(VENV)/.ops ## the tests, by two at once: most of them wait for processes
+	$(BIN)/python -m app.warming
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: $(VENV)/.ops ## style and types

@@ -43,6 +43,12 @@ def test_every_variable_is_read() -> None:
         "SOLAR_FEATURE_BOUND": ("100", 100.0),
         "SOLAR_BACKLOG": ("7", 7),
         "SOLAR_SOURCE_SHARE": ("0.5", 0.5),
+        "SOLAR_JOBS": ("2", 2),
+        "SOLAR_TRAINING_MEMORY": ("1073741824", 1 << 30),
+        "SOLAR_UPLOAD_BYTES": ("2000", 2000),
+        "SOLAR_UPLOAD_SECONDS": ("30", 30.0),
+        "SOLAR_UPLOAD_DIR": ("/srv/solar", "/srv/solar"),
+        "SOLAR_CHECK_SECONDS": ("1", 1.0),
         "SOLAR_ACCESS_LOG": ("1", True),
     }
     assert set(given) == set(VARIABLES)

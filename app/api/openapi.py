@@ -15,7 +15,11 @@ _OPS = {
     "/readyz": "It can do its work.",
     "/metrics": "For Prometheus.",
 }
-_PLACES = {"name": {"pattern": "^[A-Za-z0-9_-]{1,64}$"}, "id": {}}
+_NAME, _UUID7 = "[A-Za-z0-9_-]{1,64}", "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-"
+_PLACES = {
+    "name": {"pattern": f"^{_NAME}$"},
+    "id": {"pattern": f"^{_NAME}[.]{_UUID7}[0-9a-f]{{12}}$"},
+}
 _PROBLEM = {
     "type": "object",
     "required": ["type", "title", "status", "detail"],

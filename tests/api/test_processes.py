@@ -176,7 +176,7 @@ def test_only_models_are_labels_without_a_bound(http: httpx.Client, counted: Ser
     http.request("BREW", "/rank")
     found = metrics(http)
     names = {name for _, labels in found for name, _ in labels}
-    assert names <= {"model", "k", "kind", "route", "status", "le", "outcome"}
+    assert names <= {"model", "k", "kind", "order", "route", "status", "le", "outcome"}
     routes = {value for _, labels in found for name, value in labels if name == "route"}
     assert not [route for route in routes if "nowhere" in route or "/x" in route]
 

@@ -15,7 +15,7 @@ from tests.api.services import serving
 from tests.kitchen import NEWER, PASSWORD, SINGLE, single
 from tests.servers import client, until
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 ACL = (SINGLE / "solar.acl").read_text().strip()
 #: In the list for others than the service: a probe, and other databases and protocols.
