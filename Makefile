@@ -25,7 +25,7 @@ check: $(VENV)/.ops ## style and types
 	$(BIN)/mypy
 
 check-ops: $(VENV)/.ops ## containers, clusters, dashboards: read and run by the real tools
-	@for part in tools/ops/*.sh; do echo "==== $$part"; sh $$part || exit 1; done
+	@for part in tools/ops/*.sh; do echo "==== $$part"; bash $$part || exit 1; done
 
 bench: $(VENV)/.bench ## speed, side by side with C, BLAS and other libraries
 	$(BIN)/python -m benchmarks

@@ -20,6 +20,7 @@ trap 'failed "line $LINENO: $BASH_COMMAND"' ERR
 
 [ "$(id -u)" = 0 ] || failed "expected root: containers are made here by hand"
 [ "$(uname -m)" = x86_64 ] || failed "expected x86_64, which the image's kernels are compiled for"
+unshare --net --mount true 2>/dev/null || { say "NOT TRIED: namespaces cannot be made here"; exit 0; }
 mkdir -p "$cache"
 
 need() { # COMMAND PACKAGE …
@@ -62,8 +63,14 @@ PATH=$PATH:/usr/sbin nginx -t -q -p "$work" -c "$PWD/docker/proxy/nginx.conf"
 
 image=$(sed -n 's/^ARG PYTHON_IMAGE=//p' docker/Dockerfile)
 release=${image##*-}
-export STORAGE_DRIVER=${STORAGE_DRIVER:-overlay}
-buildah() { command buildah --root "$cache/store" --runroot "$cache/run" "$@"; }
+buildah() { command buildah --root "$cache/$STORAGE_DRIVER" --runroot "$cache/run" "$@"; }
+stores() { # whether images can be kept like this; overlay cannot on every file system
+    local probe
+    probe=$(buildah from scratch 2>/dev/null) && buildah mount "$probe" >/dev/null 2>&1 \
+        && buildah rm "$probe" >/dev/null
+}
+export STORAGE_DRIVER=overlay
+stores || { STORAGE_DRIVER=vfs && say "no overlay here: layers are copied"; }
 
 if ! buildah inspect --type image "docker.io/library/$image" >/dev/null 2>&1; then
     say "a stand-in for $image: Debian $release with its Python (takes minutes, once)"
@@ -101,7 +108,7 @@ buildah bud --pull-never --isolation chroot --layers --format docker -q \
 
 container=$(buildah from --pull-never solar:check)
 cleanup() {
-    command buildah --root "$cache/store" --runroot "$cache/run" rm "$container" >/dev/null || true
+    buildah rm "$container" >/dev/null || true
     rm -rf "$work"
 }
 root=$(buildah mount "$container")
