@@ -130,9 +130,9 @@ def window(service: Running, ranks: list[bytes]) -> Any:
 
 
 def begin(port: int, text: bytes) -> str:
-    """A job that will take a while: the hinge, over all C."""
+    """A job that will take a while: a sparse model, over all penalties."""
     connection = http.client.HTTPConnection(load.HOST, port, timeout=120)
-    path = "/models/trained/warm-start?loss=l1&validation=0.2"
+    path = "/models/trained/warm-start?trainer=domination"
     connection.request("POST", path, text, {"content-type": "text/plain"})
     answer = connection.getresponse()
     said = json.loads(answer.read())
