@@ -53,6 +53,7 @@ $(VENV)/.made: tools/venv.sh
 $(VENV)/.run: $(VENV)/.made requirements/build.txt requirements/run.txt pyproject.toml
 	$(PIP) --require-hashes -r requirements/build.txt -r requirements/run.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m app.warming
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
