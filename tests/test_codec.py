@@ -347,6 +347,16 @@ def test_golden_values_mean_what_they_meant() -> None:
     assert retuned == Retune(C=0.5, gamma=None, clicks="click-skip-above")
 
 
+def test_sums_that_were_kept_before_there_were_as_many_go_on_from_0() -> None:
+    kept = {name: (GOLDEN / f"v1-{name}.bin").read_bytes() for name in ("w", "spread", "meta")}
+    fields = {name.encode(): blob for name, blob in kept.items()}
+    sums = (GOLDEN / "v1-sums-aside.bin").read_bytes()
+    chain = bytes(range(32))
+    state = _load_state({**fields, b"seq": b"7", b"chain": chain, b"sums": sums})
+    assert state.sums.tolist() == [*(np.arange(17) / 4.0), 0.0, 0.0, 0.0]
+    assert state.measures()["debiased_weight"] == 0.0
+
+
 def test_a_genesis_survives_the_store_s_form() -> None:
     state = genesis(Settings(("a", "b")), seed=b"x")
     w, spread, sums, meta = _dump_state(state)
