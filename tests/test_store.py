@@ -74,6 +74,12 @@ async def append(store: Store, epoch: int, *events: Event, **options: Any) -> li
     return await store.append("books", epoch, events, **{"limit": LIMIT, "time": 5, **options})
 
 
+async def written(store: Store, count: int = 20) -> None:
+    """So many records, for a learner to get to."""
+    epoch, *_ = await store.position("books")
+    await append(store, epoch, *(event(f"written {at}") for at in range(count)))
+
+
 def keys_of(url: str) -> set[bytes]:
     with client(url) as connection:
         return set(connection.keys("*"))
@@ -362,6 +368,7 @@ def test_a_commit_moves_the_state_from_what_it_started_from(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         epoch = await store.create("books", state)
+        await written(store)
         fence = await store.lease("books", 0, 5.0)
         await store.commit("books", (epoch, 0, state.chain), fence, later(state, 3))
         assert bits((await store.load("books")).state) == bits(later(state, 3))
@@ -380,10 +387,27 @@ def test_a_commit_moves_the_state_from_what_it_started_from(url: str) -> None:
     with_store(url, act)
 
 
+def test_no_commit_goes_beyond_the_end_of_the_log(url: str) -> None:
+    """As one would that is sent again to a server which has lost the last records meanwhile."""
+
+    async def act(store: Store) -> None:
+        state = first()
+        base = (await store.create("books", state), 0, state.chain)
+        fence = await store.lease("books", 0, 5.0)
+        await written(store, 2)
+        with pytest.raises(Fenced, match="the state is another"):
+            await store.commit("books", base, fence, later(state, 3))
+        assert await store.position("books") == base
+        await store.commit("books", base, fence, later(state, 2))
+
+    with_store(url, act)
+
+
 def test_a_commit_sent_twice_is_made_once(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.create("books", state), 0, state.chain)
+        await written(store)
         fence = await store.lease("books", 0, 5.0)
         for _ in range(2):
             await store.commit("books", base, fence, later(state, 3), version=True)
@@ -397,6 +421,7 @@ def test_a_commit_that_writes_again_may_be_sent_twice(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.create("books", state), 0, state.chain)
+        await written(store)
         fence = await store.lease("books", 0, 5.0)
         for _ in range(2):
             await store.commit("books", base, fence, later(state, 3), version=True, again=True)
@@ -427,6 +452,7 @@ def test_of_many_commits_on_one_base_one_is_made(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.create("books", state), 0, state.chain)
+        await written(store)
         fence = await store.lease("books", 0, 5.0)
         tried = await asyncio.gather(
             *(store.commit("books", base, fence, later(state, seq)) for seq in range(1, 20)),
@@ -442,6 +468,7 @@ def test_a_learner_that_was_overtaken_cannot_commit(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.create("books", state), 0, state.chain)
+        await written(store)
         old = await store.lease("books", 0, 5.0)
         await store.release("books", old)
         new = await store.lease("books", 0, 5.0)
@@ -524,6 +551,7 @@ def test_a_deleted_model_leaves_no_version_that_a_commit_made_meanwhile(url: str
     async def act(store: Store) -> None:
         state = first()
         epoch = await store.create("books", state)
+        await written(store)
         fence = await store.lease("books", 0, 5.0)
         looked = store.versions
 
@@ -623,6 +651,7 @@ def test_a_watcher_wakes_on_a_commit(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.create("books", state), 0, state.chain)
+        await written(store)
         fence = await store.lease("books", 0, 60.0)
         watching = store.watch("books", poll=PATIENCE)
         await anext(watching)  # subscribed
@@ -707,6 +736,7 @@ def test_a_full_store_still_lets_learners_learn_and_models_go(small: EmbeddedSer
     async def act(store: Store) -> None:
         state = first()
         base = (await store.create("books", state), 0, state.chain)
+        await written(store)
         fill(small.url)
         fence = await store.lease("books", 0, 5.0)
         assert await store.lease("books", fence, 5.0) == fence

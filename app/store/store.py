@@ -334,7 +334,7 @@ class Store:
         """
         keys, (epoch, seq, chain) = Keys(model), base
         names = [keys.state, keys.fence, keys.log, keys.snapshots, keys.snapshot(state.seq)]
-        names += [keys.snapshot(old) for old in drop]
+        names += [keys.seq, *(keys.snapshot(old) for old in drop)]
         values = [epoch, fence, seq, chain, state.seq, state.chain, *_dump_state(state, time)]
         values += [keys.channel, int(version), trim, int(again)]
         with translated():

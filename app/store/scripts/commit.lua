@@ -1,6 +1,8 @@
 #!lua flags=allow-oom
 -- A learner's new state, if the old one is what it started from and nobody has taken over.
--- KEYS: state fence log snaps snap:<new seq>, then snapshots to drop: snap:<old> …
+-- Never beyond the end of the log: a commit that is sent again to a server which has gone back
+-- (a failover) would pass over the records that come next (I3).
+-- KEYS: state fence log snaps snap:<new seq> seq, then snapshots to drop: snap:<old> …
 -- ARGV: epoch, fence, base seq, base chain, new seq, new chain, w, spread, sums, meta,
 --       channel, '1' to keep a version, seq up to which the log is trimmed (0: not at all),
 --       '1' to write the committed state again (a damaged one, or to keep it as a version)
@@ -9,6 +11,7 @@ local now = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'chain')
 local done = now[1] == ARGV[1] and now[2] == ARGV[5] and now[3] == ARGV[6]
 if done and (ARGV[14] ~= '1' or ARGV[3] ~= ARGV[5]) then return 1 end
 if now[1] ~= ARGV[1] or now[2] ~= ARGV[3] or now[3] ~= ARGV[4] then return 2 end
+if tonumber(ARGV[5]) > tonumber(redis.call('GET', KEYS[6]) or -1) then return 2 end
 if redis.call('GET', KEYS[2]) ~= ARGV[2] then return 3 end
 local targets = {KEYS[1]}
 if ARGV[12] == '1' then
@@ -19,7 +22,7 @@ for _, key in ipairs(targets) do
   redis.call('HSET', key, 'epoch', ARGV[1], 'fence', ARGV[2], 'seq', ARGV[5], 'chain', ARGV[6],
     'w', ARGV[7], 'spread', ARGV[8], 'sums', ARGV[9], 'meta', ARGV[10])
 end
-for i = 6, #KEYS do
+for i = 7, #KEYS do
   redis.call('DEL', KEYS[i])
   redis.call('ZREM', KEYS[4], string.match(KEYS[i], '(%d+)$'))
 end
