@@ -35,62 +35,51 @@ class Server(NamedTuple):
     memory_share: float
 
 
+#: Name → what it counts, and its labels.
+_COUNTERS = {
+    "version_backwards": ("How often a model's version went back (a failover).", "model"),
+    "impressions": ("Answers of /rank, by whether they were remembered.", "outcome"),
+    "feedback_events": ("Events of /feedback, by what became of them.", "outcome"),
+    "learnt_records": ("Records that this process has learnt and committed.", "model"),
+    "learner_stumbles": ("How often a learner lost its lease or its store.", "model"),
+    "jobs": ("Trainings that ended, by whether they were done.", "model", "outcome"),
+    "degraded_answers": ("Answers of /rank from memory, with the store gone.", "model"),
+    "replacements": ("Replacements of a model that were learnt, by kind.", "model", "kind"),
+}
+
+
 class Telemetry:
     """What a process counts."""
 
     def __init__(self) -> None:
         self._several = "PROMETHEUS_MULTIPROC_DIR" in os.environ
         self.registry = CollectorRegistry()
-        self._requests = Histogram(
-            "solar_request_seconds", "How long requests took.", ["route", "status"],
-            buckets=SECONDS, registry=self.registry,
-        )  # fmt: skip
-        self._served = Histogram(
-            "solar_freshness_seconds", "From a record's append to its weights being served.",
-            ["model"], buckets=SECONDS, registry=self.registry,
-        )  # fmt: skip
-        self._backwards = Counter(
-            "solar_version_backwards", "How often a model's version went back (a failover).",
-            ["model"], registry=self.registry,
-        )  # fmt: skip
-        self._impressions = Counter(
-            "solar_impressions", "Answers of /rank, by whether they were remembered.",
-            ["outcome"], registry=self.registry,
-        )  # fmt: skip
-        self._events = Counter(
-            "solar_feedback_events", "Events of /feedback, by what became of them.",
-            ["outcome"], registry=self.registry,
-        )  # fmt: skip
-        self._commits = Histogram(
-            "solar_commit_seconds", "How long the learner's commits took.", ["model"],
-            buckets=SECONDS, registry=self.registry,
-        )  # fmt: skip
-        self._records = Counter(
-            "solar_learnt_records", "Records that this process has learnt and committed.",
-            ["model"], registry=self.registry,
-        )  # fmt: skip
-        self._stumbles = Counter(
-            "solar_learner_stumbles", "How often a learner lost its lease or its store.",
-            ["model"], registry=self.registry,
-        )  # fmt: skip
-        self._jobs = Counter(
-            "solar_jobs", "Trainings that ended, by whether they were done.", ["model", "outcome"],
-            registry=self.registry,
-        )  # fmt: skip
-        self._degraded = Counter(
-            "solar_degraded_answers", "Answers of /rank from memory, with the store gone.",
-            ["model"], registry=self.registry,
-        )  # fmt: skip
-        self._replacements = Counter(
-            "solar_replacements", "Replacements of a model that were learnt, by kind.",
-            ["model", "kind"], registry=self.registry,
-        )  # fmt: skip
+        self._requests = self._histogram(
+            "request_seconds", "How long requests took.", "route", "status"
+        )
+        self._served = self._histogram(
+            "freshness_seconds", "From a record's append to its weights being served.", "model"
+        )
+        self._commits = self._histogram(
+            "commit_seconds", "How long the learner's commits took.", "model"
+        )
+        counters = {name: self._counter(name, *about) for name, about in _COUNTERS.items()}
+        self._backwards, self._records = counters["version_backwards"], counters["learnt_records"]
+        self._impressions, self._events = counters["impressions"], counters["feedback_events"]
+        self._stumbles, self._jobs = counters["learner_stumbles"], counters["jobs"]
+        self._degraded, self._replacements = counters["degraded_answers"], counters["replacements"]
         self._children: dict[tuple[str, int], Any] = {}
         self._known: set[str] = set()
         for outcome in IMPRESSIONS:
             self._impressions.labels(outcome)
         for outcome in EVENTS:
             self._events.labels(outcome)
+
+    def _histogram(self, name: str, meaning: str, *labels: str) -> Histogram:
+        return Histogram(f"solar_{name}", meaning, labels, buckets=SECONDS, registry=self.registry)
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"solar_{name}", meaning, labels, registry=self.registry)
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """A request was answered."""

@@ -63,16 +63,14 @@ def test_over_all_lists_a_careless_user_prefers_nobody() -> None:
             pairs = debiased.pairs([place], np.array([*drawn, 0.0]))
             for (c, u), weight in zip(pairs.listed(), pairs.weights, strict=True):
                 won[order[c], order[u]] += chance(drawn, 0.0) * click * weight
-    seen_both = won + won.T
-    assert won == pytest.approx(won.T, abs=0.12 * seen_both.max())
+    assert (won + won.T)[~np.eye(4, dtype=np.bool_)].min() > 0.1
+    assert won == pytest.approx(won.T, rel=1e-9)  # each as often as its list with both exchanged
     plain = np.zeros((4, 4))  # the same, each pair as one
     for order in permutations(range(4)):
         for place, click in enumerate([0.5, 0.3, 0.15, 0.05]):
             for c, u in debiased.pairs([place], np.ones(5)).listed():
                 plain[order[c], order[u]] += chance([e[d] for d in order], 0.0) * click
-    assert np.abs(won - won.T).max() / seen_both.max() < 0.5 * (
-        np.abs(plain - plain.T).max() / (plain + plain.T).max()
-    )
+    assert plain[3, 0] > 1.4 * plain[0, 3]  # unweighted, what mostly stands below would win
 
 
 def test_odds_out_of_reach_weigh_the_least() -> None:
