@@ -1,0 +1,92 @@
+"""A simulated user, naively: obviously right, slow, never imported by `app`."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Pair = tuple[int, int]
+
+
+class NaiveUsers(NamedTuple):
+    click: Sequence[float]
+    stop: Sequence[float]
+    examine: Sequence[float]
+    every: bool
+    attackers: float
+
+
+def gumbel_order(s: Sequence[float], uniforms: Sequence[float]) -> list[int]:
+    noisy = [a - math.log(-math.log(u)) for a, u in zip(s, uniforms, strict=False)]
+    return sorted(range(len(s)), key=lambda d: -noisy[d])
+
+
+def sharpened(scores: Sequence[float]) -> list[float] | None:
+    mean = math.fsum(scores) / len(scores)
+    spread = math.sqrt(math.fsum((s - mean) ** 2 for s in scores) / len(scores))
+    return [8.0 * s / spread for s in scores] if max(scores) > min(scores) else None
+
+
+def swapped(order: list[int], uniforms: Sequence[float]) -> tuple[list[int], list[int]]:
+    """The list, and the upper places of its pairs."""
+    uppers = list(range(1 if uniforms[0] >= 0.5 else 0, len(order) - 1, 2))
+    found = list(order)
+    for at, upper in enumerate(uppers):
+        if uniforms[1 + at] < 0.5:
+            found[upper], found[upper + 1] = found[upper + 1], found[upper]
+    return found, uppers
+
+
+def clicks(users: NaiveUsers, labels: Sequence[float], uniforms: Sequence[float]) -> list[int]:
+    if uniforms[0] < users.attackers:
+        return [len(labels) - 1]
+    numbers = iter(uniforms[1:])
+    found = []
+    for place, label in enumerate(labels):
+        grade, clicks_if, stops_if = int(label), next(numbers), next(numbers)
+        clicked = clicks_if < users.examine[place] * users.click[grade]
+        if clicked:
+            found.append(place)
+        if (clicked or users.every) and stops_if < users.stop[grade]:
+            break
+    return found
+
+
+def seen_pairs(clicked: Sequence[int], shown: int) -> list[Pair]:
+    return [
+        (c, u) for c in clicked for u in range(shown) if u not in clicked and u <= max(clicked) + 1
+    ]
+
+
+def fair_pairs(clicked: Sequence[int], uppers: Sequence[int]) -> list[Pair]:
+    found = []
+    for upper in uppers:
+        if upper in clicked and upper + 1 not in clicked:
+            found.append((upper, upper + 1))
+        if upper + 1 in clicked and upper not in clicked:
+            found.append((upper + 1, upper))
+    return found
+
+
+def chance(order: Sequence[int], s: Sequence[float], shown: int) -> float:
+    """Of a list that begins with these: softmax after softmax of what is left."""
+    found, left = 1.0, list(order)
+    for document in order[:shown]:
+        found *= math.exp(s[document]) / math.fsum(math.exp(s[d]) for d in left)
+        left.remove(document)
+    return found
+
+
+def weight(order: Sequence[int], s: Sequence[float], shown: int, pair: Pair) -> float:
+    """`κ·2ρ` from the chances of the list and of the one with both exchanged."""
+    other = list(order)
+    other[pair[0]], other[pair[1]] = order[pair[1]], order[pair[0]]
+    here, there = chance(order, s, shown), chance(other, s, shown)
+    return max(1e-6, 20.0 * there / (here + there))
+
+
+def ndcg_10(labels: Sequence[float], everything: Sequence[float]) -> float:
+    def gained(some: Sequence[float]) -> float:
+        return math.fsum((2.0**g - 1.0) / math.log2(2.0 + r) for r, g in enumerate(some[:10]))
+
+    ideal = gained(sorted(everything, reverse=True))
+    return gained(labels) / ideal if ideal else 0.0
