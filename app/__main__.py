@@ -1,4 +1,4 @@
-"""The front door: `solar serve | learn | train | key | log | replay | verify | evaluate`.
+"""The front door: `solar serve`, `solar evaluate`, `solar simulate` and all other commands.
 
 Only the door of the command that is called is opened: each takes what it needs to load.
 """
@@ -38,6 +38,12 @@ DOORS = {
         "Play Algorithm 1 on judged data: rank each query, measure the ranking as served, learn "
         "its pairs. Prints online cumulative NDCG and MAP, mean ± standard deviation over random "
         "permutations.",
+    ),
+    "simulate": Door(
+        "app.doors.simulate",
+        "judged data as live traffic, with simulated users",
+        "Replay judged data as live traffic: simulated users see lists and click, the model learns "
+        "from that. In process, or against a running service (whose key is SOLAR_KEY).",
     ),
     "key": Door("app.doors.key", "make an API key"),
     "log": Door("app.doors.store", "show the records of a model's log"),

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numba.extending import is_jitted
 
-from app import apprentice, learner
+from app import apprentice, learner, simulation
 from app.events import Feedback, Settings
 from app.fold import Fold
 from app.genesis import genesis
 from app.ranking.limits import MOST_FEATURES_FULL
 from app.store import codec
 from app.training import UPLOAD, Order, Training
+from app.world import World
 
 KINDS = (
     Settings(("a", "b"), "solar-i"),
@@ -35,9 +36,8 @@ TRAININGS = (
     Training(validation=0.5),
     Training(validation=0.5, by="pairwise"),
 )
-#: Kernels that neither learning nor training calls: of sparse online models and `solar evaluate`.
+#: Kernels that nothing here calls: of sparse online models in `solar evaluate`.
 ELSEWHERE = {
-    "app.ranking.measures.discounted",
     "app.ranking.sparse.first_order_sparse",
     "app.ranking.sparse.score_sparse",
     "app.ranking.sparse.second_order_sparse",
@@ -47,7 +47,7 @@ MEMORY = 4 << 30  # bytes; an order must name some
 
 
 def warm() -> None:
-    """Call every kernel that learning and training need."""
+    """Call every kernel that learning, training and simulated users need."""
     learner.warm_up()
     for settings in KINDS:
         fold = Fold(genesis(settings))
@@ -55,12 +55,21 @@ def warm() -> None:
             if not fold.apply(codec.dump_record(event)):
                 raise AssertionError(f"{event.kind}: a record that is refused warms nothing")
         fold.state()
+    visit()
     with tempfile.TemporaryDirectory(prefix="solar-warm-") as directory, chdir(directory):
         for settings, training in product((dense("full"), dense("diagonal"), sparse()), TRAININGS):
             Path(UPLOAD).write_text(judged(settings.n))
             train(settings, training, blob=False)
         Path(UPLOAD).write_bytes(blob())
         train(dense("full"), Training(C=0.1), blob=True)
+
+
+def visit() -> None:
+    """A few simulated users, for `solar simulate`."""
+    _, queries = World(2, 4, 3).draw(np.random.default_rng(0))
+    judged = simulation.Judged(queries, queries)
+    for clicks in ("debiased", "fair-pairs"):
+        simulation.play(simulation.Scenario(clicks, impressions=20), judged, "informational", 0)
 
 
 def events() -> Iterator[Feedback]:

@@ -25,6 +25,7 @@ README = (ROOT / "README.md").read_text()
 SERVICE = (ROOT / "docs" / "service.md").read_text()
 STORE = (ROOT / "docs" / "store.md").read_text()
 TRAINING = (ROOT / "docs" / "training.md").read_text()
+CLICKS = (ROOT / "docs" / "clicks.md").read_text()
 EVALUATION = (ROOT / "docs" / "evaluation.md").read_text()
 
 
@@ -147,7 +148,13 @@ def test_every_option_is_documented() -> None:
     commands = next(
         action for action in front_door()._actions if isinstance(action, argparse._SubParsersAction)
     )
-    pages = {"evaluate": EVALUATION, "serve": SERVICE, "key": SERVICE, "train": TRAINING}
+    pages = {
+        "evaluate": EVALUATION,
+        "serve": SERVICE,
+        "key": SERVICE,
+        "simulate": CLICKS,
+        "train": TRAINING,
+    }
     assert set(commands.choices) == {*pages, "learn", "log", "replay", "verify"}
     for command, parser in commands.choices.items():
         text = pages.get(command, STORE)

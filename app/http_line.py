@@ -1,0 +1,71 @@
+"""One connection to a service, kept open; it waits where the service asks for that."""
+
+import json
+import os
+import time
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from threading import Event
+from typing import Any
+from urllib.parse import urlsplit
+
+from app.errors import SolarError
+
+#: Answers that ask to come again later.
+LATER = (429, 503)
+PATIENCE = 60.0  # seconds for one request, however often it is repeated
+LEAST, MOST = 0.05, 5.0  # seconds between two tries
+
+
+class Line:
+    """A connection of one thread; `waited` says why it came again, each time."""
+
+    def __init__(self, url: str, stopped: Event | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SolarError("--url: expected http://HOST:PORT or https://HOST:PORT")
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._connection = kind(str(parts.hostname), parts.port, timeout=PATIENCE)
+        self._path, self._stopped = parts.path.rstrip("/"), stopped or Event()
+        key = os.environ.get("SOLAR_KEY", "")
+        self._headers = {"content-type": "application/json"}
+        self._headers |= {"authorization": f"Bearer {key}"} if key else {}
+        self.waited: list[str] = []
+
+    def __enter__(self) -> "Line":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
+        """One request, repeated while it should come later: the status and the answer."""
+        until, pause = time.monotonic() + PATIENCE, LEAST
+        while True:
+            status, said, after = self._tried(method, path, body)
+            if status and status not in LATER:
+                return status, said
+            why = str(status) if status else "a connection"
+            if time.monotonic() > until or self._stopped.is_set():
+                raise SolarError(f"{path}: still waiting for {why} after {PATIENCE:g} s")
+            self.waited.append(why)
+            time.sleep(min(MOST, max(pause, after)))
+            pause *= 2.0
+
+    def _tried(self, method: str, path: str, body: bytes | None) -> tuple[int, Any, float]:
+        """The status (0: no connection), the answer, and after how long to come again."""
+        try:
+            self._connection.request(method, self._path + path, body, self._headers)
+            response = self._connection.getresponse()
+            said = response.read()
+        except (OSError, HTTPException):
+            self._connection.close()
+            return 0, {}, 0.0
+        after = response.headers.get("Retry-After", "0")
+        return response.status, _read(said), float(after) if after.isdigit() else 0.0
+
+
+def _read(said: bytes) -> Any:
+    try:
+        return json.loads(said or b"{}")
+    except ValueError:
+        raise SolarError("expected an answer of a service, got something else") from None

@@ -1,0 +1,213 @@
+"""Simulated traffic on an invented world: what should win wins, and what was measured is told."""
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app import simulation
+from app.__main__ import main
+from app.curves import Curve, Panel, svg
+from app.letor import JudgedData
+from app.ranking import measures, traffic
+from app.ranking.online import JudgedQuery
+from app.ranking.solar import SolarII
+from app.simulation import Judged, Scenario, best_feature
+from app.traces import Row, Trace, checkpoints
+from app.world import World
+
+SCENARIO = Scenario(impressions=1500)
+
+
+def world(seed: int = 5, noise: float = 1.0) -> Judged:
+    _, queries = World(12, 150, 20, noise).draw(np.random.default_rng(seed))
+    return Judged(queries[:100], queries[100:])
+
+
+def ends(
+    scenario: Scenario, users: str, seeds: int = 3, judged: Judged | None = None
+) -> list[float]:
+    return [simulation.play(scenario, judged or world(), users, seed).end for seed in range(seeds)]
+
+
+@pytest.mark.parametrize("users", ["navigational", "informational", "pbm"])
+def test_debiased_clicks_teach_what_skipped_ones_do_not(users: str) -> None:
+    classical = replace(SCENARIO, clicks="click-skip-above")
+    gain = np.mean(ends(SCENARIO, users)) - np.mean(ends(classical, users))
+    assert gain > 0.05
+
+
+def test_fair_pairs_teach_too() -> None:
+    fair = replace(SCENARIO, clicks="fair-pairs")
+    assert np.mean(ends(fair, "informational")) > np.mean(ends(SCENARIO, "informational")) - 0.02
+
+
+def test_one_attacker_in_a_hundred_costs_nothing_to_speak_of() -> None:
+    attacked = replace(SCENARIO, attackers=0.01)
+    fall = np.mean(ends(SCENARIO, "informational")) - np.mean(ends(attacked, "informational"))
+    assert fall <= 0.01
+
+
+def judged_by_clicks(submitted: str, trained: bool) -> tuple[float, float, float]:
+    """How far a model that stands still leads the submitted order: truth, wins, click-NDCG."""
+    judged = world().submitted(submitted, np.random.default_rng(1))
+    site, _ = simulation.sites(SCENARIO, judged, 0)
+    rng = np.random.default_rng(4)
+    learner = simulation.learner(SCENARIO, 12)
+    for q, query in enumerate(judged.train):
+        learner.learn_pairs(site.of_query(q), query.pairs)
+    w = learner.weights if trained else rng.standard_normal(12)
+    users = simulation.visitors(SCENARIO, judged, "informational")
+    fixed, ahead, clicked = SolarII(12, weights=w), [], []
+    for visit in traffic.visits(site, fixed, traffic.Show(), users, rng, 3000):
+        ahead.append(visit.won - visit.submitted_won)
+        clicks = visit.clicked.astype(np.float64)
+        as_submitted = clicks[np.argsort(visit.shown)]
+        clicked.append(measures.ndcg(clicks, 10) - measures.ndcg(as_submitted, 10))
+    truth = site.ndcg(w) - site.submitted_ndcg().mean()
+    return truth, float(np.mean(ahead)), float(np.mean(clicked))
+
+
+@pytest.mark.parametrize(
+    ("submitted", "trained"), [("random", True), ("best", True), ("best", False)]
+)
+def test_debiased_wins_order_model_and_submitted_order_as_the_truth_does(
+    submitted: str, trained: bool
+) -> None:
+    truth, wins, _ = judged_by_clicks(submitted, trained)
+    assert abs(truth) >= 0.02
+    assert (wins > 0.0) == (truth > 0.0)
+
+
+def test_clicks_themselves_favour_whatever_was_shown() -> None:
+    truth, wins, clicked = judged_by_clicks("best", trained=False)
+    assert truth < -0.1
+    assert wins < 0.0 < clicked
+
+
+def test_a_prior_starts_with_the_order_as_submitted() -> None:
+    best = replace(SCENARIO, submitted="best", impressions=300)
+    plain, prior = (
+        np.mean([simulation.play(one, world(), "informational", s).shown.mean() for s in range(4)])
+        for one in (best, replace(best, prior=0.25))
+    )
+    submitted = simulation.play(best, world(), "informational", 0).submitted.mean()
+    assert prior > plain
+    assert prior > submitted - 0.02
+
+
+def test_the_best_feature_is_the_one_that_judges_look_at() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((30, 8, 3)).astype(np.float32)
+    queries = [JudgedQuery((-one[:, 1] > 0.5).astype(float), one) for one in rows]
+    assert best_feature(queries) == (1, -1.0)
+    arranged = Judged(queries, queries).submitted("best", rng)
+    assert all((np.diff(query.documents[:, 1]) >= 0.0).all() for query in arranged.train)
+    by_third = Judged(queries, queries).submitted("3", rng)
+    assert all((np.diff(query.documents[:, 2]) <= 0.0).all() for query in by_third.test)
+
+
+def test_a_drawn_share_of_the_queries_is_held_out() -> None:
+    _, queries = World(3, 10, 4).draw(np.random.default_rng(0))
+    judged = Judged.of(JudgedData(3, queries), None, 0.2)
+    assert (len(judged.train), len(judged.test)) == (8, 2)
+    assert {id(q) for q in (*judged.train, *judged.test)} == {id(q) for q in queries}
+
+
+def test_a_row_is_the_mean_of_the_runs() -> None:
+    first, second = (Trace.begun(4, np.array([0.5])) for _ in range(2))
+    first.shown[:], second.shown[:] = 0.2, 0.4
+    first.test[-1], second.test[-1] = 0.3, 0.5
+    first.weight, first.won, first.seconds = 10.0, 6.0, 2.0
+    second.weight, second.won, second.seconds = 30.0, 20.0, 2.0
+    row = Row.of("perfect", [first, second])
+    assert (row.test, row.shown, row.rate) == pytest.approx((0.4, 0.3, 2.0))
+    assert row.test_std == pytest.approx(0.02**0.5)
+    assert row.wins == pytest.approx(26.0 / 40.0)
+
+
+def test_the_checkpoints_end_with_the_last_impression() -> None:
+    for many in (1, 7, 40, 41, 12_345):
+        found = checkpoints(many)
+        assert found[0] == 0
+        assert found[-1] == many
+        assert (np.diff(found) > 0).all()
+
+
+def test_curves_are_drawn_within_their_panel() -> None:
+    text = svg(
+        "a < b",
+        [Panel("p", [Curve("one", [0.0, 50.0, 99.0], [0.31, 0.4, 0.45], [0.0, 0.1, 0.02])])],
+    )
+    drawn = ET.fromstring(text)  # noqa: S314  # our own
+    line = next(one for one in drawn.iter() if one.tag.endswith("polyline"))
+    for place in line.attrib["points"].split():
+        x, y = map(float, place.split(","))
+        assert 50.0 <= x <= 410.0
+        assert 30.0 <= y <= 260.0
+    assert "a &lt; b" in text
+
+
+# ---- the command ----
+
+JUDGED = "".join(
+    f"{(d * q) % 3} qid:{q} 1:{d / 5} 2:{(d * q) % 3 / 2 + d / 50}\n"
+    for q in range(1, 11)
+    for d in range(5)
+)
+
+
+def judged_file(folder: Path, text: str = JUDGED) -> str:
+    (folder / "judged.txt").write_text(text)
+    return str(folder / "judged.txt")
+
+
+def test_the_command_prints_a_table_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = tmp_path / "curves.svg"
+    short = ["--impressions", "60", "--seeds", "2", "--users", "perfect", "--users", "pbm"]
+    assert main(["simulate", judged_file(tmp_path), *short, "--plot", str(plot)]) == 0
+    said = capsys.readouterr().out
+    assert "60 impressions of 8 queries, 2 to test on, 2 seeds" in said
+    assert [line.split()[0] for line in said.splitlines()[1:]] == ["users", "perfect", "pbm"]
+    drawn = ET.parse(plot).getroot()  # noqa: S314
+    assert sum(one.tag.endswith("polyline") for one in drawn.iter()) == 4
+
+
+def test_the_same_command_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", judged_file(tmp_path), "--json", "--impressions", "50", "--seeds", "2",
+             "--users", "random", "--submitted", "random", "--clicks", "fair-pairs"]  # fmt: skip
+    said = []
+    for _ in range(2):
+        assert main(words) == 0
+        said.append(json.loads(capsys.readouterr().out))
+        said[-1].pop("rate")
+    assert said[0] == said[1]
+    assert said[0]["curves"]["test"]["impressions"][-1] == 50
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--plot", "curves.png"], "--plot: expected a name that ends in .svg, got curves.png"),
+        (["--submitted", "7"], "--submitted: expected file, random, best or a feature from 1 to 2"),
+        (["--holdout", "0.01"], "--holdout: expected a share that leaves queries"),
+        (["--gamma", "0"], "gamma: expected a value from"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], what: str
+) -> None:
+    assert main(["simulate", judged_file(tmp_path), *words]) == 2
+    assert what in capsys.readouterr().err
+
+
+def test_labels_that_no_click_model_knows_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", judged_file(tmp_path, JUDGED.replace("2 qid", "7 qid"))]) == 2
+    assert "labels: expected 0, 1 and 2, or 0 to 4" in capsys.readouterr().err
