@@ -1,8 +1,9 @@
 """How fast SOLAR is, side by side with C, with BLAS and with other libraries.
 
 `timing` measures, `report` prints, and each of `kernels`, `peers`, `batch`, `figure3`, `start`,
-`store` and `service` is one section of the report; `native` is the C that `kernels` is measured
-against, `dlib` what `batch` is. Nothing here is imported by `app`.
+`store`, `service`, `training` and `clicks` is one section of the report; `native` is the C that
+`kernels` is measured against, `dlib` what `batch` is, `pdgd` what `clicks` is. Nothing here is
+imported by `app`.
 """
 
 import os

@@ -9,6 +9,7 @@ import time
 
 from benchmarks import (
     batch,
+    clicks,
     figure3,
     kernels,
     peers,
@@ -28,6 +29,7 @@ SECTIONS = {
     "store": store.run,
     "service": service.run,
     "training": training.run,
+    "clicks": clicks.run,
 }
 
 

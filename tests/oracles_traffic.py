@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Pair = tuple[int, int]
 
 
 class NaiveUsers(NamedTuple):
-    click: Sequence[float]
-    stop: Sequence[float]
-    examine: Sequence[float]
+    click: Any
+    stop: Any
+    examine: Any
     every: bool
     attackers: float
 

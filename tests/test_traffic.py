@@ -81,7 +81,7 @@ def test_lists_are_drawn_as_plackett_and_luce_say() -> None:
     """Chi-square over the six orders of three documents: 5 degrees, 20.5 is p = 0.001."""
     scores, rng, times = [0.3, 0.1, -0.4], np.random.default_rng(3), 20_000
     show = Show(DRAWN, 3, sharpness=1.0)
-    s = [x / np.std(scores) for x in scores]
+    s = (np.array(scores) / np.std(scores)).tolist()
     seen = dict.fromkeys(permutations(range(3)), 0)
     for draws in rng.random((times, 3)):
         order, _, _ = traffic.listed(np.array(scores), *show[:2], show.sharpness, draws)
