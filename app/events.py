@@ -19,10 +19,19 @@ Algorithm = Literal["solar-i", "solar-ii"]
 Covariance = Literal["full", "diagonal"]
 FeedbackKind = Literal["clicks", "labels", "triplets"]
 
+#: The feature that a model with a prior has beside those it is given: always the last.
+ORDER = "_order"
+#: Readings of clicks that learn from lists that were explored, and from no others.
+EXPLORING = ("debiased", "fair-pairs")
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a model is, apart from what it learnt."""
+    """What a model is, apart from what it learnt.
+
+    With a `prior` the order as submitted is one more feature, `_order`, starting at this weight.
+    `explore` says whether lists are varied; None: if the reading of clicks learns from that.
+    """
 
     features: tuple[str, ...]
     algorithm: Algorithm = "solar-ii"
@@ -31,11 +40,23 @@ class Settings:
     gamma: float = 1e4
     clicks: str = "click-skip-above"
     normalization: str = "none"
+    prior: float = 0.0
+    explore: bool | None = None
 
     @property
     def n(self) -> int:
-        """How many features a document has."""
+        """How many features a document has, as it is learnt."""
         return len(self.features)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The features that a document comes with."""
+        return self.features[:-1] if self.prior else self.features
+
+    @property
+    def explores(self) -> bool:
+        """Whether lists are varied, unless a request says otherwise."""
+        return self.clicks in EXPLORING if self.explore is None else self.explore
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +79,8 @@ class Feedback:
     submitted; None if the event brought its own documents, which the fold then ranks itself.
     `clicked_before` are earlier clicks on the list, in order, and `rounds` after how many of them
     each earlier event ended. `counted` are the labels by which this query is in the measures
-    already, None if it is not. `odds` are of a list that was drawn (`ranking/debiased.py`).
+    already, None if it is not. `odds` are of a list that was drawn (`ranking/debiased.py`), `swaps`
+    of one whose neighbours were exchanged (`ranking/fair.py`).
     """
 
     event: str
@@ -74,6 +96,7 @@ class Feedback:
     other: Positions | None = None
     weights: Floats | None = None
     odds: Floats | None = None
+    swaps: Positions | None = None
     query: str = ""
     source: str = ""
 
@@ -93,6 +116,7 @@ class Retune:
     C: float | None = None
     gamma: float | None = None
     clicks: str | None = None
+    explore: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +127,8 @@ class ResetMeasures:
 Record: TypeAlias = Feedback | Replace | Retune | ResetMeasures
 
 #: The sums of a state, by place; new ones come last, as a state may have been kept before them.
-#: From `stepped` to `rejected` they are over pairs and records, else over queries that count.
+#: From `stepped` to `rejected` they are over pairs and records, else over queries that count; those
+#: of lists that were explored stand once more, apart.
 SUMS = (
     "queries",
     "ndcg@1",
@@ -125,6 +150,12 @@ SUMS = (
     "debiased_weight",
     "debiased_wins",
     "baseline_debiased_wins",
+    "explored_queries",
+    "explored_ndcg@1",
+    "explored_ndcg@5",
+    "explored_ndcg@10",
+    "explored_ndcg",
+    "explored_map",
 )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from app.errors import BadBlob
 from app.events import (
+    EXPLORING,
     SUMS,
     Feedback,
     Floats,
@@ -28,8 +29,8 @@ from app.events import (
 )
 from app.genesis import CHAIN
 from app.impressions import all_clicks, as_labels, as_positions, measured_labels
-from app.ranking import covariance, debiased, measures, serving
-from app.ranking.clicks import STRATEGIES
+from app.ranking import covariance, debiased, fair, measures, serving
+from app.ranking.clicks import READINGS
 from app.ranking.pairs import Pairs, from_clicks, from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
 from app.store import codec
@@ -37,6 +38,7 @@ from app.store import codec
 _AT = {name: place for place, name in enumerate(SUMS)}
 _QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
 _DEBIASED = slice(_AT["debiased_weight"], _AT["baseline_debiased_wins"] + 1)
+_EXPLORED = slice(_AT["explored_queries"], _AT["explored_map"] + 1)
 _STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
 
 
@@ -97,7 +99,9 @@ class Fold:
             self._sums[:] = 0.0
 
     def _retune(self, change: Retune) -> None:
-        given: dict[str, Any] = {"C": change.C, "gamma": change.gamma, "clicks": change.clicks}
+        given: dict[str, Any] = {
+            name: getattr(change, name) for name in ("C", "gamma", "clicks", "explore")
+        }
         settings = replace(self.settings, **{k: v for k, v in given.items() if v is not None})
         self._learner = _restored(_model(settings, self._learner))
         self.settings = settings
@@ -105,10 +109,13 @@ class Fold:
     def _learn(self, event: Feedback) -> None:
         """Algorithm 1: measure the ranking as served, then learn each pair."""
         submission = _submission(event)
+        _check_explored(event)
         pairs = _pairs(event, submission, self.settings.clicks)
         gained, won = self._measured(event, submission), _debiased(event)
         steps = self._learner.learn_pairs(event.documents, pairs)
         self._sums[: _BASELINE + 5] += gained
+        if _explored(event):
+            self._sums[_EXPLORED] += gained[:_BASELINE]
         self._sums[_DEBIASED] += won
         self._sums[_AT["feedback"]] += 1
         self._count(steps)
@@ -139,26 +146,44 @@ def _qualities(labels: Floats, shown: Positions | None, submission: Positions) -
     return found
 
 
+def _check_explored(event: Feedback) -> None:
+    """ValueError if a list cannot have been drawn or swapped as it says."""
+    if event.odds is not None:
+        if event.odds.shape != (len(event.documents) + 1,) or event.odds.dtype != np.float64:
+            raise ValueError("odds: expected one of each document, and the rest")
+        debiased.checked(event.odds)
+    if event.swaps is not None:
+        fair.checked(event.swaps, len(event.documents))
+
+
+def _explored(event: Feedback) -> bool:
+    """Whether the list was varied before it was shown."""
+    if event.swaps is not None:
+        return len(event.swaps) > 0
+    return event.odds is not None and debiased.varied(event.odds)
+
+
 def _debiased(event: Feedback) -> Floats:
-    """What clicks on a drawn list add to the debiased wins: all of them, less those of before.
+    """What clicks on an explored list add to the debiased wins: all of them, less those of before.
 
     The weight of their pairs, and of those that the model's plain order gets right, and the order
     as submitted.
     """
-    if event.kind != "clicks" or event.odds is None or event.submitted is None:
+    if event.kind != "clicks" or event.submitted is None or not _explored(event):
         return np.zeros(3)
-    if event.odds.shape != (len(event.documents) + 1,) or event.odds.dtype != np.float64:
-        raise ValueError("odds: expected one of each document, and the rest")
     clicks = all_clicks(event).tolist()
     before = clicks[: len(clicks) - len(event.clicks if event.clicks is not None else ())]
     return _wins(event, clicks) - _wins(event, before)
 
 
 def _wins(event: Feedback, clicks: list[int]) -> Floats:
-    if not clicks or event.odds is None or event.submitted is None:
+    if not clicks or event.submitted is None:
         return np.zeros(3)
-    pairs = debiased.pairs(clicks, event.odds)
-    plain = debiased.plain_places(event.odds, event.submitted)
+    pairs = _fair_pairs(event, clicks)
+    if event.swaps is not None:
+        plain = fair.plain_places(event.swaps, len(event.documents))
+    elif event.odds is not None:
+        plain = debiased.plain_places(event.odds, event.submitted)
     both = debiased.wins(pairs, plain), debiased.wins(pairs, event.submitted)
     return np.array([float(pairs.weights.sum()), *both])
 
@@ -176,14 +201,14 @@ def _pairs(event: Feedback, submission: Positions, strategy: str) -> Pairs:
     return from_labels(as_labels(event.labels, count), submission)
 
 
-def _new_click_pairs(event: Feedback, strategy: str) -> Pairs:
+def _new_click_pairs(event: Feedback, reading: str) -> Pairs:
     """The pairs that the clicks so far give, less those that an event before gave already."""
-    clicks, shown = all_clicks(event).tolist(), len(event.documents)
-    pairs = from_clicks(clicks, shown, strategy)
+    clicks = all_clicks(event).tolist()
+    pairs = _click_pairs(event, clicks, reading)
     if event.rounds is None or not event.rounds.size:
         return pairs
     ends = as_positions(event.rounds, len(clicks) + 1).tolist()
-    by_last = strategy == "last-click-skip-above"  # the others look only at which were clicked
+    by_last = reading == "last-click-skip-above"  # the others look only at which were clicked
     different = {
         (frozenset(clicks[:many]), clicks[many - 1] if by_last and many else None): many
         for many in ends
@@ -191,9 +216,22 @@ def _new_click_pairs(event: Feedback, strategy: str) -> Pairs:
     learnt = {
         pair
         for many in different.values()
-        for pair in from_clicks(clicks[:many], shown, strategy).listed()
+        for pair in _click_pairs(event, clicks[:many], reading).listed()
     }
-    return Pairs.of([pair for pair in pairs.listed() if pair not in learnt])
+    return pairs.some(np.array([pair not in learnt for pair in pairs.listed()], np.bool_))
+
+
+def _click_pairs(event: Feedback, clicks: list[int], reading: str) -> Pairs:
+    if reading in EXPLORING:
+        return _fair_pairs(event, clicks)
+    return from_clicks(clicks, len(event.documents), reading)
+
+
+def _fair_pairs(event: Feedback, clicks: list[int]) -> Pairs:
+    """What clicks say whoever was shown higher; nothing, if the list could not be otherwise."""
+    if event.swaps is not None:
+        return fair.pairs(clicks, event.swaps, len(event.documents))
+    return Pairs.of([]) if event.odds is None else debiased.pairs(clicks, event.odds)
 
 
 def _submission(event: Feedback) -> Positions:
@@ -207,8 +245,8 @@ def _submission(event: Feedback) -> Positions:
 
 
 def _learner(settings: Settings, weights: Floats | None, spread: Floats | None) -> LinearLearner:
-    if settings.clicks not in STRATEGIES:
-        raise ValueError(f"clicks: expected one of {', '.join(STRATEGIES)}")
+    if settings.clicks not in READINGS:
+        raise ValueError(f"clicks: expected one of {', '.join(READINGS)}")
     kind = (settings.algorithm, settings.covariance)
     if kind[0] == "solar-i":
         return SolarI(settings.n, settings.C, weights=weights)

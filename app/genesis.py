@@ -1,12 +1,13 @@
 """What a model may be, and a model that has learnt nothing yet. No kernels: the API needs this."""
 
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
-from app.events import SUMS, Floats, Model, Settings, State, freeze
+from app.events import ORDER, SUMS, Algorithm, Floats, Model, Settings, State, freeze
 from app.ranking import covariance
-from app.ranking.clicks import STRATEGIES
+from app.ranking.clicks import READINGS
 from app.ranking.limits import (
     LEAST,
     MOST,
@@ -16,41 +17,80 @@ from app.ranking.limits import (
 
 CHAIN = 32
 NORMALIZATIONS = ("none", "query-minmax")
+#: Variance that `_order` begins with: after some hundred lists it weighs what clicks say.
+PRIOR_VARIANCE = 20.0
+LARGEST_PRIOR = 1e4
+#: What the order as submitted weighs in a new model (`docs/clicks.md` says how it was found).
+PRIORS: dict[Algorithm, float] = {"solar-i": 0.03, "solar-ii": 0.25}
 
 
 def check(settings: Settings) -> Settings:
     """Settings as they are, or ValueError: no model can have these."""
     _one_of("algorithm", settings.algorithm, ("solar-i", "solar-ii"))
     _one_of("covariance", settings.covariance, ("full", "diagonal"))
-    _one_of("clicks", settings.clicks, tuple(STRATEGIES))
+    _one_of("clicks", settings.clicks, READINGS)
     _one_of("normalization", settings.normalization, NORMALIZATIONS)
     most = MOST_FEATURES_FULL if _full(settings) else MOST_FEATURES
-    if not 1 <= settings.n <= most:
-        raise ValueError(f"features: expected 1 to {most}, got {settings.n}")
+    most, beside = (most - 1, " beside a prior") if settings.prior else (most, "")
+    if not 1 <= len(settings.given) <= most:
+        raise ValueError(f"features: expected 1 to {most}{beside}, got {len(settings.given)}")
     if len(set(settings.features)) != settings.n:
         raise ValueError("features: expected names that differ")
     if "" in settings.features:
         raise ValueError("features: expected names, got an empty one")
+    if not 0.0 <= settings.prior <= LARGEST_PRIOR:
+        raise ValueError(f"prior: expected a weight from 0 to {LARGEST_PRIOR:g}")
+    if ORDER in settings.given or (settings.prior and settings.features[-1] != ORDER):
+        raise ValueError(f"features: expected names other than {ORDER}, which is that of the prior")
     for name, value in (("C", settings.C), ("gamma", settings.gamma)):
         if not LEAST <= value <= MOST:
             raise ValueError(f"{name}: expected a value from {LEAST} to {MOST}")
     return settings
 
 
+def new_model(
+    given: tuple[str, ...],
+    *,
+    algorithm: Algorithm = "solar-ii",
+    clicks: str = "debiased",
+    prior: float | None = None,
+    **others: Any,
+) -> Settings:
+    """What a model for these features is, where nothing else is said; ValueError if it cannot be.
+
+    >>> new_model(("bm25", "price")).features
+    ('bm25', 'price', '_order')
+    """
+    prior = PRIORS[algorithm] if prior is None else prior
+    features = (*given, ORDER) if prior else given
+    return check(Settings(features, algorithm, clicks=clicks, prior=prior, **others))
+
+
 def genesis(settings: Settings, weights: Floats | None = None, seed: bytes = b"") -> State:
     """The state of a model that has learnt nothing; `seed` makes its chain its own."""
     check(settings)
-    w = np.zeros(settings.n) if weights is None else np.array(weights, np.float64)
+    w = _weights(settings) if weights is None else np.array(weights, np.float64)
     spread, sums = _spread(settings), np.zeros(len(SUMS))
     freeze(w, spread, sums)
     chain = blake2b(seed, digest_size=CHAIN).digest()
     return State(0, chain, Model(settings, w, spread), sums)
 
 
+def _weights(settings: Settings) -> Floats:
+    """All 0 (the paper's start), but for the order as submitted."""
+    w = np.zeros(settings.n)
+    if settings.prior:
+        w[-1] = settings.prior
+    return w
+
+
 def _spread(settings: Settings) -> Floats:
     if settings.algorithm == "solar-i":
         return np.zeros(0)
-    return covariance.identity(settings.n) if _full(settings) else np.ones(settings.n)
+    spread = covariance.identity(settings.n) if _full(settings) else np.ones(settings.n)
+    if settings.prior:
+        spread[-1] = PRIOR_VARIANCE  # the last of the diagonal is the last of the triangle
+    return spread
 
 
 def _full(settings: Settings) -> bool:

@@ -18,17 +18,20 @@ from app.store import codec
 class Shown:
     """The documents of an answer, in the order shown; `submitted` says where each came from.
 
-    `odds` are those of a list that was drawn: e of each document, and the sum of all others.
+    `odds` are those of a list that was drawn: e of each document, and the sum of all others;
+    `swaps` those of one whose neighbours may have changed places.
     """
 
     ids: tuple[str, ...]
     documents: Documents
     submitted: Positions
     odds: Floats | None = None
+    swaps: Positions | None = None
 
     def dump(self) -> bytes:
         """As the store keeps it."""
-        arrays = {"documents": self.documents, "submitted": self.submitted, "odds": self.odds}
+        names = ("documents", "submitted", "odds", "swaps")
+        arrays = {name: getattr(self, name) for name in names}
         return codec.dump("shown", {"ids": list(self.ids)}, arrays)
 
     @classmethod
@@ -36,8 +39,9 @@ class Shown:
         """The inverse of `dump`."""
         _, fields, arrays = codec.load(blob, "shown")
         return cls(
-            tuple(fields["ids"]), arrays["documents"], arrays["submitted"], arrays.get("odds")
-        )
+            tuple(fields["ids"]), arrays["documents"], arrays["submitted"], arrays.get("odds"),
+            arrays.get("swaps"),
+        )  # fmt: skip
 
     def positions(self, ids: Sequence[str]) -> Positions:
         """Where these documents stand; ValueError if one was not shown."""

@@ -41,8 +41,8 @@ class Serving:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Feature → column."""
-        return {name: column for column, name in enumerate(self.settings.features)}
+        """Feature that a document comes with → column."""
+        return {name: column for column, name in enumerate(self.settings.given)}
 
 
 class Ranker:

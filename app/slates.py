@@ -5,8 +5,8 @@ scaled over all documents sent, as LETOR does it: round to float32, normalise in
 float32; a constant feature is 0.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,16 +27,44 @@ class Ranking(NamedTuple):
 
     shown: Positions
     scores: Floats
-    odds: Floats | None = None  # of a list that was drawn
+    odds: Floats | None = None  # of a list that was drawn, or would have been: all scores equal
+    swaps: Positions | None = None  # of a list whose neighbours may have changed places
+    explored: bool = False
 
 
-def as_documents(features: Floats, normalization: str, bound: float) -> Documents:
-    """Rows of float64 as documents; ValueError at the first feature beyond the bound."""
+class Exploration(NamedTuple):
+    """How a list is varied: drawn (Plackett-Luce), or swapped (FairPairs), and by which numbers."""
+
+    how: Literal["drawn", "swapped"]
+    uniforms: Callable[[int], Floats]
+
+
+def as_documents(
+    features: Floats, normalization: str, bound: float, *, ordered: bool = False
+) -> Documents:
+    """Rows of float64 as documents; ValueError at the first feature beyond the bound.
+
+    With `ordered` the order as submitted is one more feature, the last.
+    """
     if not within(features, bound):
         at, column = np.argwhere(~(np.abs(features) <= bound))[0]
         raise ValueError(f"documents[{at}].features[{column}]: expected at most ±{bound:g}")
     documents = features.astype(np.float32)
-    return min_max(documents) if normalization == "query-minmax" else documents
+    if normalization == "query-minmax":
+        documents = min_max(documents)
+    return with_order(documents) if ordered else documents
+
+
+def with_order(documents: Documents) -> Documents:
+    """Documents with `_order`, `1 - place / (documents - 1)`: from 1 at the top to 0.
+
+    >>> with_order(np.array([[7], [8], [9]], np.float32))
+    array([[7. , 1. ],
+           [8. , 0.5],
+           [9. , 0. ]], dtype=float32)
+    """
+    order = 1.0 - np.arange(len(documents)) / max(1, len(documents) - 1)
+    return np.column_stack([documents, order.astype(np.float32)])
 
 
 def within(features: Floats, bound: float) -> bool:
@@ -70,22 +98,58 @@ def scores(documents: Documents, weights: Floats) -> Floats:
     return found
 
 
+_NOBODY: Positions = np.zeros(0, np.int64)
+
+
 def rank(
     documents: Documents,
     weights: Floats,
     top_k: int | None,
-    explore: np.random.Generator | None = None,
+    explore: Exploration | None = None,
+    pinned: Positions = _NOBODY,
 ) -> Ranking:
-    """The first `top_k` documents by score, or of a sample of orders if it may `explore`."""
+    """The first `top_k` documents by score, varied if there is leave to `explore`.
+
+    Documents that are `pinned` keep the places where they were submitted.
+    """
     found = scores(documents, weights)
-    most = len(found) if top_k is None else top_k
+    places = len(found) if top_k is None else min(top_k, len(found))
     if explore is None:
-        return Ranking(serving.top_k(found, most), found)
-    sharp = serving.sharpened(found)
-    if sharp is None:
-        return Ranking(serving.top_k(found, most), found)
-    shown = serving.top_k(serving.sampled(sharp, explore), most)
-    return Ranking(shown, found, serving.odds(sharp, shown))
+        return Ranking(_placed(found, pinned, places), found)
+    if explore.how == "swapped":
+        return _swapped(found, pinned, places, explore)
+    return _drawn(found, pinned, places, explore)
+
+
+def _placed(scores: Floats, pinned: Positions, places: int) -> Positions:
+    """The best at the top, and who is pinned at its place."""
+    if not pinned.size:
+        return serving.top_k(scores, places)
+    others = np.delete(np.arange(len(scores)), pinned)
+    return serving.woven(others[serving.order(scores[others])], pinned, places)
+
+
+def _swapped(scores: Floats, pinned: Positions, places: int, explore: Exploration) -> Ranking:
+    plain = _placed(scores, pinned, places)
+    shown, swaps = serving.swapped(plain, explore.uniforms(1 + places // 2), pinned)
+    return Ranking(shown, scores, swaps=swaps, explored=len(swaps) > 0)
+
+
+def _drawn(scores: Floats, pinned: Positions, places: int, explore: Exploration) -> Ranking:
+    """A sample of the orders of all that are not pinned; as submitted where scores are equal."""
+    others = np.delete(np.arange(len(scores)), pinned)
+    if not others.size:
+        return Ranking(pinned[:places], scores)
+    sharpened = serving.sharpened(scores[others])
+    sharp = np.full(len(scores), -np.inf)  # who is pinned has no part in the odds
+    sharp[others] = 0.0 if sharpened is None else sharpened
+    noisy = scores.copy()
+    if sharpened is not None:
+        noisy[others] = serving.sampled(sharpened, explore.uniforms(len(others)))
+    shown = _placed(noisy, pinned, places)
+    odds = serving.odds(sharp, shown)
+    odds[:-1][np.isin(shown, pinned)] = serving.PINNED
+    return Ranking(shown, scores, odds, explored=sharpened is not None)
 
 
 def deviations(documents: Documents, spread: Floats) -> Floats:

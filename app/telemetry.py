@@ -166,7 +166,7 @@ class _Models:
             "solar_store_memory_share", "Used share of the store's memory limit.",
             self._server.memory_share,
         )  # fmt: skip
-        for side in ("online", "baseline"):
+        for side in ("online", "baseline", "explored"):
             yield from self._quality(side)
         for name, (meaning, value) in _GAUGES.items():
             family = GaugeMetricFamily(name, meaning, labels=["model"])
@@ -184,14 +184,15 @@ class _Models:
 
     def _quality(self, side: str) -> Iterator[GaugeMetricFamily]:
         """NDCG at each k and MAP: the mean over all queries, and the sum for windows."""
-        prefix = "" if side == "online" else "baseline_"
+        prefix = "" if side == "online" else f"{side}_"
+        count = "explored_queries" if side == "explored" else "queries"
         ndcg = GaugeMetricFamily(f"solar_{side}_ndcg", "Mean NDCG.", labels=["model", "k"])
         total = GaugeMetricFamily(f"solar_{side}_ndcg_sum", "Sum of NDCG.", labels=["model", "k"])
         mean = GaugeMetricFamily(f"solar_{side}_map", "Mean average precision.", labels=["model"])
         whole = GaugeMetricFamily(f"solar_{side}_map_sum", "Sum of it.", labels=["model"])
         for model in self._models:
             sums = _sums(model)
-            queries = max(1.0, sums["queries"])
+            queries = max(1.0, sums[count])
             for k in ("1", "5", "10", "all"):
                 value = sums[prefix + ("ndcg" if k == "all" else f"ndcg@{k}")]
                 ndcg.add_metric([model.name, k], value / queries)
@@ -242,6 +243,10 @@ _GAUGES: dict[str, tuple[str, _Value]] = {
     "solar_version": ("Last record in the weights served.", lambda m, _s, _t: m.version),
     "solar_lag_records": ("Records that wait to be learnt.", _lag),
     "solar_queries": ("Queries that count.", lambda _m, s, _t: s["queries"]),
+    "solar_explored_queries": (
+        "Of these, lists that were varied.",
+        lambda _m, s, _t: s["explored_queries"],
+    ),
     "solar_feedback": ("Feedback records learnt.", lambda _m, s, _t: s["feedback"]),
     "solar_rejected_records": ("Records that did not fit.", lambda _m, s, _t: s["rejected"]),
     "solar_squared_hinge_loss": ("Sum over all pairs.", lambda _m, s, _t: s["squared_loss"]),

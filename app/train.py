@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from app import letor, trainer
 from app.errors import SolarError
-from app.events import Settings
+from app.events import Covariance, Settings
 from app.genesis import check
 from app.letor import JudgedData
 from app.ranking.limits import MOST_FEATURES_FULL
@@ -50,7 +50,8 @@ class Lesson:
 def new_settings(n: int) -> Settings:
     """The settings of a model that is made for n features."""
     features = tuple(f"f{at}" for at in range(1, n + 1))
-    return check(Settings(features, covariance="full" if n <= MOST_FEATURES_FULL else "diagonal"))
+    covariance: Covariance = "full" if n <= MOST_FEATURES_FULL else "diagonal"
+    return check(Settings(features, covariance=covariance, clicks="debiased"))
 
 
 def trained(
@@ -82,7 +83,7 @@ def into_file(lesson: Lesson, bound: float) -> str:
     data, training = lesson.read()
     settings = new_settings(data.n)
     found, about = trained(data, training, settings, bound)
-    lesson.write(settings.features, found.weights.tolist(), about)
+    lesson.write(settings.given, found.weights.tolist(), about)
     return summary(about)
 
 

@@ -30,7 +30,7 @@ def over_http(lesson: Lesson, model: str, url: str) -> str:
     service = _Service(url)
     if service.ask("GET", f"/models/{model}", expect=(200, 404))[0] == 404:
         settings = new_settings(data.n)
-        body = {"features": data.n, "covariance": settings.covariance}
+        body = {"features": data.n, "covariance": settings.covariance, "prior": 0.0}
         service.ask("PUT", f"/models/{model}", json.dumps(body).encode(), expect=(200, 201))
     files = [*lesson.files, *([lesson.validate] if lesson.validate else [])]
     given = {name: getattr(training, name) for name in Training.__slots__}
@@ -42,7 +42,8 @@ def over_http(lesson: Lesson, model: str, url: str) -> str:
     job = _watched(service, job, training)
     _, found = service.ask("GET", f"/models/{model}", expect=(200,))
     about = {key: value for key, value in job["result"].items() if key != "seq"}
-    lesson.write(tuple(found["features"]), list(found["weights"].values()), about)
+    features = tuple(found["features"])
+    lesson.write(features, [found["weights"][name] for name in features], about)
     return f"{summary(about)}\nmodel {model}: record {job['result']['seq']} puts it in place"
 
 

@@ -29,5 +29,5 @@ async def into_store(lesson: Lesson, model: str, store: Store, environment: Envi
         model, epoch, [Event(f"train-{uuid4()}", b"", record)],
         limit=environment.backlog, time=now(), wait=True,
     )  # fmt: skip
-    lesson.write(settings.features, found.weights.tolist(), about)
+    lesson.write(settings.given, found.weights.tolist(), about)
     return f"{summary(about)}\nmodel {model}: record {appended.seq} puts it in place"

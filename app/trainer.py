@@ -72,10 +72,11 @@ class BatchModel:
 
 def judgements(data: JudgedData, settings: Settings, bound: float) -> Judgements:
     """Judged data as the model would have seen it; BadData if it could not have."""
-    if data.n != settings.n:
+    n = len(settings.given)
+    if data.n != n:
         raise BadData(
-            f"features: expected {settings.n} as the model has, got {data.n} as the highest number "
-            f"(a last feature that is 0 everywhere is written {settings.n}:0 once)"
+            f"features: expected {n} as the model has, got {data.n} as the highest number "
+            f"(a last feature that is 0 everywhere is written {n}:0 once)"
         )
     if settings.normalization == "query-minmax":
         return Judgements.of([_scaled(query) for query in data.queries])
@@ -190,7 +191,10 @@ class Watched:
 
 
 def online(found: BatchModel, settings: Settings) -> Model:
-    """An online model that goes on from here: w as it is, and for SOLAR-II what Σ would be."""
+    """An online model that goes on from here: w as it is, and for SOLAR-II what Σ would be.
+
+    Of the order as submitted, which judged data does not have, it knows nothing: `_order` weighs 0.
+    """
     w, judged = found.weights.copy(), found.judged
     if not (np.isfinite(w).all() and np.abs(w).max() <= LARGEST_WEIGHT):
         raise BadData("features: expected some that float64 can weigh; scale them")
@@ -201,8 +205,18 @@ def online(found: BatchModel, settings: Settings) -> Model:
             spread = after(judged, w, settings.gamma)
         except ValueError as error:
             raise BadData(str(error)) from error
+    if settings.prior:
+        w, spread = _with_order(w, spread, settings)
     freeze(w, spread)
     return Model(settings, w, spread)
+
+
+def _with_order(w: Floats, spread: Floats, settings: Settings) -> tuple[Floats, Floats]:
+    """One more feature: of weight 0, independent of the others."""
+    row = {"solar-i": 0, "solar-ii": 1 + (len(w) if settings.covariance == "full" else 0)}
+    last = np.zeros(row[settings.algorithm])
+    last[-1:] = 1.0
+    return np.append(w, 0.0), np.append(spread, last)
 
 
 def described(found: BatchModel, training: Training) -> dict[str, Any]:

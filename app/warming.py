@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import chdir
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,10 @@ def events() -> Iterator[Feedback]:
         for weights in (None, np.array([0.5])):
             yield Feedback("w", "triplets", rows, submitted=served, preferred=pair[0],
                            other=pair[1], weights=weights)  # fmt: skip
-    for odds in (None, np.array([0.2, 0.3, 0.4, 0.1])):
-        yield Feedback("w", "clicks", rows, submitted=places, clicks=np.array([2]), odds=odds)
+    clicked = Feedback("w", "clicks", rows, submitted=places, clicks=np.array([2]))
+    yield clicked
+    yield replace(clicked, odds=np.array([0.2, 0.3, 0.4, 0.1]))
+    yield replace(clicked, swaps=np.array([[1, 0]]))
 
 
 def dense(covariance: Any) -> Settings:

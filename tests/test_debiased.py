@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import slates
+from app.chance import uniforms
 from app.events import Feedback, Settings
 from app.fold import Fold
 from app.genesis import genesis
@@ -79,7 +81,7 @@ def test_odds_out_of_reach_weigh_the_least() -> None:
     assert debiased.pairs([1], np.array([1e-300, 1e-320, 0.0])).weights[0] >= debiased.LEAST
 
 
-@pytest.mark.parametrize("bad", [[1.0, math.nan], [math.inf, 0.0], [-1.0, 0.0]])
+@pytest.mark.parametrize("bad", [[1.0, math.nan], [math.inf, 0.0], [-0.5, 0.0], [1.0, -1.0]])
 def test_odds_that_are_none_are_refused(bad: list[float]) -> None:
     with pytest.raises(ValueError, match="odds: expected"):
         debiased.pairs([0], np.array(bad))
@@ -96,7 +98,8 @@ def test_clicks_below_the_list_are_refused() -> None:
 def drawn(seed: int, documents: int = 8, top: int = 5) -> tuple[Shown, slates.Ranking]:
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((documents, 3)).astype(np.float32)
-    ranking = slates.rank(rows, np.array([0.3, -0.2, 0.1]), top, rng)
+    explore = slates.Exploration("drawn", partial(uniforms, str(seed)))
+    ranking = slates.rank(rows, np.array([0.3, -0.2, 0.1]), top, explore)
     ids = tuple(map(str, ranking.shown))
     return Shown(ids, rows[ranking.shown], ranking.shown, ranking.odds), ranking
 
@@ -116,9 +119,9 @@ def test_what_is_remembered_is_what_was_drawn_from() -> None:
 
 
 def test_lists_are_drawn_as_their_chances_say() -> None:
-    rng = np.random.default_rng(0)
     sharp = np.log([4.0, 2.0, 1.0])
-    first = [int(np.argmax(serving.sampled(sharp, rng))) for _ in range(4000)]
+    drawn = [serving.sampled(sharp, uniforms(str(at), 3)) for at in range(4000)]
+    first = [int(np.argmax(one)) for one in drawn]
     assert np.bincount(first) / 4000 == pytest.approx([4 / 7, 2 / 7, 1 / 7], abs=0.03)
 
 

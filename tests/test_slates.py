@@ -1,6 +1,7 @@
 """A query's documents: bounds, normalisation, scores and order, against one number at a time."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from app import slates
 from app.api.wire import LARGEST
+from app.chance import uniforms
+from app.slates import Exploration
 from tests.oracles import ranking
 
 Rows = NDArray[np.float32]
@@ -90,16 +93,29 @@ def test_the_best_come_first_and_ties_stay_as_submitted(documents: Rows, top_k: 
     )
 
 
+def drawing(name: str) -> Exploration:
+    return Exploration("drawn", partial(uniforms, name))
+
+
+def swapping(name: str) -> Exploration:
+    return Exploration("swapped", partial(uniforms, name))
+
+
 def test_exploring_a_list_of_equal_scores_keeps_the_order_as_submitted() -> None:
-    found = slates.rank(np.ones((5, 2), np.float32), np.ones(2), None, np.random.default_rng(0))
-    assert (found.shown.tolist(), found.odds) == ([0, 1, 2, 3, 4], None)
+    found = slates.rank(np.ones((5, 2), np.float32), np.ones(2), 4, drawing("any"))
+    assert found.shown.tolist() == [0, 1, 2, 3]
+    assert not found.explored
+    assert found.odds is not None
+    assert found.odds.tolist() == [1.0, 1.0, 1.0, 1.0, 1.0]
 
 
 def test_exploring_puts_the_better_document_first_more_often_but_not_always() -> None:
-    rng, scores = np.random.default_rng(0), np.array([0.0, 0.9, 1.0])
+    scores = np.array([0.0, 0.9, 1.0])
     documents = scores[:, None].astype(np.float32)
-    first = [slates.rank(documents, np.ones(1), None, rng).shown[0] for _ in range(1000)]
-    odds = np.exp(8.0 * scores / scores.std())
+    drawn = [slates.rank(documents, np.ones(1), None, drawing(str(at))) for at in range(1000)]
+    assert all(one.explored for one in drawn)
+    first = [one.shown[0] for one in drawn]
+    odds = np.exp(3.0 * scores / scores.std())
     assert np.bincount(first, minlength=3) / 1000 == pytest.approx(odds / odds.sum(), abs=0.05)
 
 

@@ -86,7 +86,7 @@ def test_every_model_has_every_gauge_once(telemetry: Telemetry) -> None:
         for model in ("a", "b")
     }  # fmt: skip
     assert names["a"] == names["b"]
-    assert len(names["a"]) == 2 * (2 * 4 + 2) + 8 + 3 + 3
+    assert len(names["a"]) == 3 * (2 * 4 + 2) + 9 + 3 + 3
 
 
 def test_a_model_without_queries_has_measures_of_0_and_no_model_has_none(

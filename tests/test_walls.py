@@ -157,6 +157,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "app.train_http": {"app.errors", "app.train", "app.training", "tqdm", *STANDARD},
     "app.slates": {"app.events", "app.ranking", "numpy", *STANDARD},
+    "app.chance": {"app.events", "numpy", *STANDARD},
     "app.ranker": {"app.errors", "app.events", "app.store", "app.tasks", *STANDARD},
     "app.tasks": STANDARD,
     "app.remembering": {"app.errors", "app.store", *STANDARD},
@@ -164,6 +165,7 @@ ROOMS: dict[str, set[str]] = {
     "app.logs": STANDARD,
     "app.api": {
         "app.api",
+        "app.chance",
         "app.errors",
         "app.events",
         "app.genesis",

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import time
 
 import msgspec
@@ -233,6 +233,7 @@ class _Builder:
         if len(self._recalled[request].accumulated) > MOST_SO_FAR:
             raise ValueError("request_id: expected one with less feedback so far")
         built = self._feedback(event, shown, shown.submitted, request, source)
+        built = replace(built, odds=shown.odds, swaps=shown.swaps)
         seen = fingerprint(self._recalled[request].shown)
         return Posted(built, on_request=True, body=body, shown=seen)
 
@@ -244,9 +245,8 @@ class _Builder:
             clicks = shown.positions(event.clicked)
             self._check_clicks(clicks, len(shown.ids))
             return Feedback(
-                name, "clicks", documents, submitted, clicks=clicks, odds=shown.odds,
-                query=query, source=source,
-            )  # fmt: skip
+                name, "clicks", documents, submitted, clicks=clicks, query=query, source=source
+            )
         if isinstance(event, Labels):
             labels = np.zeros(len(shown.ids))
             labels[shown.positions(list(event.labels))] = list(event.labels.values())
@@ -277,12 +277,13 @@ class _Builder:
             raise ValueError(f"clicked: expected at most {shown}, each once")
         if len(clicks) * shown <= self._limits.pairs:
             return
-        strategy = self._serving.settings.clicks
-        if strategy == "click-skip-above":  # counted, not made: 240,000 pairs take 0.1 s
-            places = np.unique(clicks)
+        reading, places = self._serving.settings.clicks, np.unique(clicks)
+        if reading == "click-skip-above":  # counted, not made: 240,000 pairs take 0.1 s
             self._check_pairs(int((places - np.arange(len(places))).sum()))
-        else:
-            self._check_pairs(len(STRATEGIES[strategy](clicks.tolist(), shown)))
+        elif reading == "debiased":
+            self._check_pairs(len(places) * (min(shown, int(places[-1]) + 2) - len(places)))
+        elif reading in STRATEGIES:
+            self._check_pairs(len(STRATEGIES[reading](clicks.tolist(), shown)))
 
     def _check_pairs(self, count: int) -> None:
         if count > self._limits.pairs:

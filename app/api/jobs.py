@@ -111,10 +111,10 @@ def _from_json(body: bytes, settings: Settings) -> tuple[Training, bytes]:
         raise undecodable(error) from None
     training = _training(found)
     sizes = [len(query.documents) for query in found.queries]
-    if sum(sizes) * settings.n > MOST_NUMBERS:
+    if sum(sizes) * len(settings.given) > MOST_NUMBERS:
         raise Problem(413, f"queries: expected at most {MOST_NUMBERS} numbers; post text instead")
-    index = {name: at for at, name in enumerate(settings.features)}
-    rows = np.zeros((sum(sizes), settings.n), np.float32)
+    index = {name: at for at, name in enumerate(settings.given)}
+    rows = np.zeros((sum(sizes), len(settings.given)), np.float32)
     starts = np.cumsum([0, *sizes])
     for at, query in enumerate(found.queries):
         try:

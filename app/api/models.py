@@ -1,5 +1,6 @@
 """`/models`: create, read, tune, roll back, delete. Every change of a model is a record."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -11,8 +12,8 @@ from app.api.calls import Answer, Call
 from app.api.problems import Problem, undecodable
 from app.api.service import Service, numbered
 from app.errors import ModelExists, NoSuchModel
-from app.events import Record, Replace, Retune, Settings, State
-from app.genesis import check
+from app.events import Record, Replace, Retune, State
+from app.genesis import check, new_model
 from app.posting import now
 from app.ranking import covariance
 from app.ranking.limits import LEAST
@@ -43,9 +44,10 @@ async def create(service: Service, call: Call) -> Answer:
     name = check_name(call.path["name"])
     features = numbered(body.features) if isinstance(body.features, int) else tuple(body.features)
     wire.check_texts("features", features, service.settings)
-    settings = Settings(
-        features, body.algorithm, body.covariance, body.C, body.gamma, body.clicks,
-        body.normalization,
+    settings = new_model(
+        features, algorithm=body.algorithm, covariance=body.covariance, C=body.C, gamma=body.gamma,
+        clicks=body.clicks, normalization=body.normalization, prior=body.prior,
+        explore=body.explore,
     )  # fmt: skip
     try:
         await service.create(name, settings)
@@ -78,9 +80,11 @@ def described(name: str, state: State, seq: int) -> dict[str, Any]:
         "gamma": settings.gamma,
         "normalization": settings.normalization,
         "clicks": settings.clicks,
+        "explore": settings.explores,
+        "prior": settings.prior,
         "version": state.seq,
         "seq": seq,
-        "features": list(settings.features),
+        "features": list(settings.given),
         "weights": dict(zip(settings.features, state.model.weights.tolist(), strict=True)),
     }
     if settings.algorithm == "solar-ii":
@@ -93,6 +97,10 @@ def described(name: str, state: State, seq: int) -> dict[str, Any]:
         "pairs": {kind: int(sums[kind]) for kind in ("stepped", "passive", "refused")},
         **_means(sums, ""),
         "baseline": _means(sums, "baseline_"),
+        "explored": {
+            "queries": int(sums["explored_queries"]),
+            **_means(sums, "explored_", "explored_queries"),
+        },
         "debiased_wins": {
             order: sums[f"{prefix}debiased_wins"] / max(sums["debiased_weight"], LEAST)
             for order, prefix in (("model", ""), ("submitted", "baseline_"))
@@ -107,9 +115,9 @@ def _deviations(state: State) -> Any:
     return np.sqrt(spread)
 
 
-def _means(sums: dict[str, float], prefix: str) -> dict[str, Any]:
-    """The measures over all queries; 0 before the first."""
-    queries = max(1.0, sums["queries"])
+def _means(sums: dict[str, float], prefix: str, count: str = "queries") -> dict[str, Any]:
+    """The measures over all queries, or over some; 0 before the first."""
+    queries = max(1.0, sums[count])
     ndcg = {k: sums[f"{prefix}ndcg@{k}"] / queries for k in ("1", "5", "10")}
     ndcg["all"] = sums[f"{prefix}ndcg"] / queries
     return {"ndcg": ndcg, "map": sums[f"{prefix}map"] / queries}
@@ -127,7 +135,7 @@ async def listed(service: Service, _: Call) -> Answer:
             {
                 "name": name,
                 "algorithm": found.settings.algorithm,
-                "features": found.settings.n,
+                "features": len(found.settings.given),
                 "version": found.seq,
                 "seq": await service.store.tail(name),
             }
@@ -149,13 +157,13 @@ async def tune(service: Service, call: Call) -> Answer:
     name = model_name(call)
     given = {
         field: value
-        for field in ("C", "gamma", "clicks")
+        for field in ("C", "gamma", "clicks", "explore")
         if (value := getattr(body, field)) is not UNSET
     }
     if not given:
-        raise Problem(422, "expected C, gamma or clicks")
+        raise Problem(422, "expected C, gamma, clicks or explore")
     settings = (await service.store.load_weights(name)).settings
-    check(Settings(**{**codec.dump_settings(settings), "features": settings.features, **given}))
+    check(replace(settings, **given))
     return await _append(service, name, Retune(**given))
 
 

@@ -1,8 +1,11 @@
 """`POST /rank`: a query's documents in the order of the model, remembered for feedback."""
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 from msgspec import UNSET, DecodeError, Struct, UnsetType
 
 from app import slates
@@ -11,15 +14,18 @@ from app.api.calls import JSON, MSGPACK, Answer, Call
 from app.api.problems import Problem, undecodable
 from app.api.schemas import BinaryRankBody, RankBody
 from app.api.service import Service
+from app.chance import uniforms
 from app.errors import StoreError
+from app.events import Positions
 from app.impressions import Shown
 from app.ranker import Serving
-from app.slates import Ranking, Slate
+from app.slates import Exploration, Ranking, Slate
 
 #: Above this share of the server's memory nothing is remembered, so that feedback goes on.
 MEMORY_SHARE = 0.8
 #: How long an explanation waits for the covariance.
 STORE_SECONDS = 1.0
+_NOBODY: Positions = np.zeros(0, np.int64)
 
 
 class Placed(Struct):
@@ -53,8 +59,9 @@ async def rank(service: Service, call: Call) -> Answer:
     slate = wire.slate(body, serving, service.settings)
     _let_go(body)
     serving = await service.made(serving)
-    explore = service.random if body.explore else None
-    ranking = slates.rank(slate.documents, serving.weights, body.top_k, explore)
+    pinned = _pinned(body.pinned, slate)
+    explore = _exploration(serving, request, body.explore)
+    ranking = slates.rank(slate.documents, serving.weights, body.top_k, explore, pinned)
     placed = _placed(slate, ranking)
     if body.explain:
         await _explain(service, serving, slate, ranking, placed)
@@ -65,8 +72,8 @@ async def rank(service: Service, call: Call) -> Answer:
     if degraded:
         service.telemetry.degraded(body.model)
     answer = Ranked(
-        request, body.query_id, body.model, serving.version, ranking.odds is not None, logged,
-        degraded, placed,
+        request, body.query_id, body.model, serving.version, ranking.explored, logged, degraded,
+        placed,
     )  # fmt: skip
     return Answer(200, schemas.encode(answer))
 
@@ -104,6 +111,25 @@ def _request_id(service: Service, body: RankBody | BinaryRankBody) -> str:
         return wire.new_request_id(body.model)
     wire.check_texts("request_id, query_id", [body.request_id, body.query_id], service.settings)
     return body.request_id
+
+
+def _pinned(ids: Sequence[str], slate: Slate) -> Positions:
+    """Where the documents were submitted that are to stay there, from the top."""
+    if not ids:
+        return _NOBODY
+    places = {name: place for place, name in enumerate(slate.ids)}
+    unknown = [at for at, name in enumerate(ids) if name not in places]
+    if unknown:
+        raise ValueError(f"pinned[{unknown[0]}]: expected the id of one of the documents")
+    return np.unique([places[name] for name in ids])
+
+
+def _exploration(serving: Serving, request: str, asked: bool | None) -> Exploration | None:
+    """How the list is varied; the same for the same request to the same model."""
+    if not (serving.settings.explores if asked is None else asked):
+        return None
+    draw = partial(uniforms, f"{serving.name}:{serving.epoch}:{request}")
+    return Exploration("swapped" if serving.settings.clicks == "fair-pairs" else "drawn", draw)
 
 
 def _placed(slate: Slate, ranking: Ranking) -> list[Placed]:
@@ -149,5 +175,6 @@ async def _remember(
     if not service.ranker.reachable or service.ranker.memory_share > MEMORY_SHARE:
         return False
     ids = tuple(slate.ids[at] for at in ranking.shown.tolist())
-    shown = Shown(ids, slate.documents[ranking.shown], ranking.shown, ranking.odds)
+    documents = slate.documents[ranking.shown]
+    shown = Shown(ids, documents, ranking.shown, ranking.odds, ranking.swaps)
     return await service.rememberer.remember(serving.name, serving.epoch, request, shown.dump())

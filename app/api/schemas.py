@@ -11,7 +11,15 @@ Source = Annotated[str, Meta(max_length=64)]
 Count = Annotated[int, Meta(ge=1)]
 Sequence = Annotated[int, Meta(ge=0)]
 
-Wire = {"forbid_unknown_fields": True, "kw_only": True}
+#: How clicks are read.
+Reading = Literal[
+    "debiased",
+    "fair-pairs",
+    "click-skip-above",
+    "last-click-skip-above",
+    "click-skip-previous",
+    "click-no-click-next",
+]
 
 
 class Document(Struct, forbid_unknown_fields=True):
@@ -29,6 +37,7 @@ class Asked(Struct, forbid_unknown_fields=True, kw_only=True):
     request_id: Identity | None = None
     top_k: Count | None = None
     explore: bool | None = None
+    pinned: list[Identity] = []
     explain: bool = False
     log: bool = True
     min_seq: Sequence | None = None
@@ -111,7 +120,11 @@ class Events(Struct, forbid_unknown_fields=True):
 
 
 class NewModel(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a model is to be; `features` are names, or a count (`f1` … `fn`)."""
+    """What a model is to be; `features` are names, or a count (`f1` … `fn`).
+
+    `explore` is whether lists are varied (null: if `clicks` learns from that), `prior` what the
+    order as submitted weighs at first (null: as the algorithm has it by default).
+    """
 
     features: (
         list[Annotated[str, Meta(min_length=1, max_length=128)]]
@@ -122,12 +135,9 @@ class NewModel(Struct, forbid_unknown_fields=True, kw_only=True):
     C: float = 1e-5
     gamma: float = 1e4
     normalization: Literal["none", "query-minmax"] = "none"
-    clicks: Literal[
-        "click-skip-above",
-        "last-click-skip-above",
-        "click-skip-previous",
-        "click-no-click-next",
-    ] = "click-skip-above"
+    clicks: Reading = "debiased"
+    explore: bool | None = None
+    prior: float | None = None
 
 
 class Tuning(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -135,15 +145,8 @@ class Tuning(Struct, forbid_unknown_fields=True, kw_only=True):
 
     C: float | UnsetType = UNSET
     gamma: float | UnsetType = UNSET
-    clicks: (
-        Literal[
-            "click-skip-above",
-            "last-click-skip-above",
-            "click-skip-previous",
-            "click-no-click-next",
-        ]
-        | UnsetType
-    ) = UNSET
+    clicks: Reading | UnsetType = UNSET
+    explore: bool | UnsetType = UNSET
 
 
 class TrainingOptions(Struct, forbid_unknown_fields=True, kw_only=True):

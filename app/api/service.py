@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from app.api.problems import Problem
 from app.errors import ModelExists, NoSuchModel
 from app.events import Settings
-from app.genesis import check, genesis
+from app.genesis import check, genesis, new_model
 from app.posting import Poster
 from app.ranker import Ranker, Serving
 from app.ranking.limits import MOST_FEATURES_SERVED
@@ -66,7 +66,6 @@ class Service:
     telemetry: Telemetry
     poster: Poster
     workshop: Workshop
-    random: np.random.Generator = field(default_factory=np.random.default_rng)
 
     async def serving(self, model: str) -> Serving:
         """What is served of a model; of a `default` that is still to be made: epoch 0, no more."""
@@ -78,8 +77,9 @@ class Service:
         except NoSuchModel:
             if model != DEFAULT or not self.settings.default_features:
                 raise
-        weights = np.zeros(len(features := default_features(self.settings)))
-        return Serving(DEFAULT, 0, 0, check(Settings(features)), weights, weights, 0.0)
+        settings = new_model(default_features(self.settings))
+        weights = np.zeros(settings.n)
+        return Serving(DEFAULT, 0, 0, settings, weights, weights, 0.0)
 
     async def made(self, serving: Serving) -> Serving:
         """The same, once it is needed: `default` is made at its first use that is not refused."""
@@ -90,7 +90,7 @@ class Service:
 
     async def _create_default(self) -> None:
         try:
-            await self.create(DEFAULT, Settings(default_features(self.settings)))
+            await self.create(DEFAULT, new_model(default_features(self.settings)))
         except ModelExists:
             return
 

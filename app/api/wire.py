@@ -39,7 +39,8 @@ def slate(body: RankBody | BinaryRankBody, serving: Serving, limits: Environment
     if len(body.ids) != len(body.features):
         raise ValueError(f"features: expected {len(body.ids)} rows, got {len(body.features)}")
     check_ids(body.ids, limits)
-    return _slate(body.ids, _rows(body.features, serving.settings.n), serving, limits)
+    rows = _rows(body.features, len(serving.settings.given))
+    return _slate(body.ids, rows, serving, limits)
 
 
 def of_documents(documents: Sequence[Document], serving: Serving, limits: Environment) -> Slate:
@@ -56,17 +57,18 @@ def rows(
     """Features of documents, as lists or by name, as rows; `index` says where a name stands."""
     lists = [row for row in features if type(row) is list]
     if len(lists) == len(features):
-        return _rows(lists, settings.n)
-    names = settings.features
+        return _rows(lists, len(settings.given))
+    names = settings.given
     named = [row if isinstance(row, dict) else _named(at, row, names)
              for at, row in enumerate(features)]  # fmt: skip
     return slates.by_name(named, index)
 
 
 def _slate(ids: Sequence[str], rows: Floats, serving: Serving, limits: Environment) -> Slate:
-    normalization = serving.settings.normalization
-    bound = limits.feature_bound if normalization == "none" else LARGEST
-    return Slate(ids, slates.as_documents(rows, normalization, bound))
+    settings = serving.settings
+    bound = limits.feature_bound if settings.normalization == "none" else LARGEST
+    ordered = settings.prior > 0.0
+    return Slate(ids, slates.as_documents(rows, settings.normalization, bound, ordered=ordered))
 
 
 def _rows(features: Sequence[list[float]], n: int) -> Floats:
@@ -86,7 +88,7 @@ def _row(n: int) -> Struct:
 
 
 def _raw_rows(features: bytes, count: int, serving: Serving) -> Floats:
-    n = serving.settings.n
+    n = len(serving.settings.given)
     if len(features) != 4 * n * count:
         raise ValueError(
             f"features: expected {4 * n * count} bytes, {count} rows of {n} float32, "

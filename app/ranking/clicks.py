@@ -36,3 +36,5 @@ STRATEGIES: dict[str, Strategy] = {
     "click-skip-previous": click_skip_previous,
     "click-no-click-next": click_no_click_next,
 }
+#: All readings of a click by name: these, and those of `debiased.py` and `fair.py`.
+READINGS = (*STRATEGIES, "debiased", "fair-pairs")

@@ -7,6 +7,7 @@ to that of the same list with the places a < b exchanged is
     P(R)/P(R*) = Π_{i=a+1..b} (T_i + e_a - e_b) / T_i,    ρ = 1 / (1 + that),    ω = κ·2ρ
 
 so a pair that was likely to be seen in this order weighs little. No exp in here: e is remembered.
+Documents that were pinned were not drawn: they have no e, and no pair.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ import numpy as np
 from app.ranking.arrays import Floats, Integers, owned
 from app.ranking.lanes import kernel
 from app.ranking.pairs import Pairs
+from app.ranking.serving import PINNED
 
 #: With the default γ = 1e4 a pair that was as likely to be seen either way weighs so much.
 KAPPA = 10.0
@@ -36,12 +38,19 @@ def pairs(clicks: Sequence[int], odds: Floats, kappa: float = KAPPA) -> Pairs:
     clicked = sorted(set(clicks))
     if clicked and not 0 <= clicked[0] <= clicked[-1] < shown:
         raise ValueError(f"clicks: expected positions below {shown}")
-    if not (np.isfinite(odds).all() and (odds >= 0.0).all()):
-        raise ValueError("odds: expected finite numbers from 0")
-    seen = range(min(shown, clicked[-1] + 2) if clicked else 0)
-    listed = Pairs.of([(c, u) for c in clicked for u in seen if u not in set(clicked)])
+    drawn = checked(odds) != PINNED
+    seen = np.flatnonzero(drawn[: min(shown, clicked[-1] + 2)] if clicked else ()).tolist()
+    own, all_clicked = [c for c in clicked if drawn[c]], set(clicked)
+    listed = Pairs.of([(c, u) for c in own for u in seen if u not in all_clicked])
     weights = pair_weights(listed.preferred, listed.other, owned(odds, np.float64), kappa)
     return Pairs(listed.preferred, listed.other, weights)
+
+
+def checked(odds: Floats) -> Floats:
+    """Odds as they are, or ValueError: no list can have these."""
+    if not (np.isfinite(odds).all() and ((odds >= 0.0) | (odds == PINNED)).all() and odds[-1] >= 0):
+        raise ValueError("odds: expected finite numbers from 0")
+    return odds
 
 
 @kernel
@@ -51,19 +60,30 @@ def pair_weights(preferred: Any, other: Any, odds: Any, kappa: float) -> Any:
     left = np.empty(shown)  # T
     total = odds[shown]
     for i in range(shown - 1, -1, -1):
-        total += odds[i]
+        total += max(0.0, odds[i])
         left[i] = total
     found = np.empty(len(preferred))
     for at in range(len(preferred)):
         a, b = min(preferred[at], other[at]), max(preferred[at], other[at])
         ratio = 1.0
         for i in range(a + 1, b + 1):
+            if odds[i] < 0.0:
+                continue
             if left[i] > 0.0:
                 ratio *= (left[i] + odds[a] - odds[b]) / left[i]
             else:  # what came after was out of float64's reach
                 ratio = np.inf
         found[at] = max(LEAST, kappa * 2.0 / (1.0 + ratio))
     return found
+
+
+def varied(odds: Floats) -> bool:
+    """Whether a list was drawn: where all scores are equal, e is 1 and the rest counts the others.
+
+    >>> varied(np.array([1.0, 1.0, 3.0])), varied(np.array([0.5, 1.0, 3.0]))
+    (False, True)
+    """
+    return bool((odds[:-1][odds[:-1] != PINNED] != 1.0).any() or odds[-1] % 1.0)
 
 
 def wins(found: Pairs, places: Integers) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.ranking.arrays import Floats, Integers, owned
 from app.ranking.clicks import STRATEGIES
@@ -34,6 +35,10 @@ class Pairs:
     def listed(self) -> list[tuple[int, int]]:
         """The pairs as (preferred, other) tuples, without their weights."""
         return list(zip(self.preferred.tolist(), self.other.tolist(), strict=True))
+
+    def some(self, these: NDArray[np.bool_]) -> "Pairs":
+        """Those of them that are marked."""
+        return Pairs(self.preferred[these], self.other[these], self.weights[these])
 
     def shuffled(self, rng: np.random.Generator) -> "Pairs":
         """The same pairs in an order drawn from `rng`."""

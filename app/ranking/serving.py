@@ -7,8 +7,12 @@ from app.ranking.arrays import Floats, Integers
 #: Below this many documents the plain sort wins (k = 10: 6 against 15 µs at 100 documents, 15 each
 #: at 500); above it, finding the first k does (17 against 28 µs at 1000, 27 against 296 at 5000).
 SORT_BELOW = 600
-#: How sharply a drawn list follows the scores: `a` of the Plackett-Luce sample.
+#: How sharply a drawn list follows the scores: `a` of the Plackett-Luce sample, at most. Of two
+#: documents with a = 8 the second would be drawn first once in nine million lists, and a click on
+#: it would say nothing: a list shorter than this has its length for `a`.
 SHARPNESS = 8.0
+#: Stands for the e of a pinned document, which was not drawn.
+PINNED = -1.0
 
 
 def order(scores: Floats) -> Integers:
@@ -43,23 +47,44 @@ def sharpened(scores: Floats) -> Floats | None:
     """`s = a·scores/std(scores)`, what lists are drawn from; None if all scores are equal.
 
     >>> sharpened(np.array([1.0, -1.0]))
-    array([ 8., -8.])
+    array([ 2., -2.])
     """
     scores = _finite(scores)
     spread = scores.std()
     if not spread > 0.0 or scores.min() == scores.max():  # std of equal numbers may be 1e-17
         return None
-    sharp: Floats = scores / spread * SHARPNESS
+    sharp: Floats = scores / spread * min(SHARPNESS, float(len(scores)))
     return sharp
 
 
-def sampled(sharp: Floats, rng: np.random.Generator) -> Floats:
-    """Scores whose order is a Plackett-Luce sample: `s + Gumbel noise`, sorted.
+def sampled(sharp: Floats, uniforms: Floats) -> Floats:
+    """Scores whose order is a Plackett-Luce sample: `s - log(-log u)`, sorted.
 
-    That draws from the product of softmaxes.
+    That draws from the product of softmaxes; `uniforms` are numbers in (0, 1).
+
+    >>> order(sampled(np.array([1.0, 2.0]), np.array([0.9, 0.1])))
+    array([0, 1])
     """
-    noisy: Floats = sharp + rng.gumbel(size=len(sharp))
+    noisy: Floats = sharp - np.log(-np.log(uniforms))
     return noisy
+
+
+def swapped(shown: Integers, uniforms: Floats, fixed: Integers) -> tuple[Integers, Integers]:
+    """FairPairs: the list with neighbours exchanged as numbers in (0, 1) say, and its swaps.
+
+    The first says where the pairs begin, each other one whether its pair changes places. A swap is
+    (upper place, whether they did). A pair with a `fixed` place is left out.
+
+    >>> swapped(np.array([7, 8, 9]), np.array([0.1, 0.2]), np.array([], np.int64))
+    (array([8, 7, 9]), array([[0, 1]]))
+    """
+    uppers = np.arange(int(uniforms[0] >= 0.5), len(shown) - 1, 2)
+    exchanged = uniforms[1 : 1 + len(uppers)] < 0.5
+    free = ~(np.isin(uppers, fixed) | np.isin(uppers + 1, fixed))
+    swaps = np.stack([uppers, exchanged], axis=1).astype(np.int64)[free]
+    moved, upper = shown.copy(), swaps[swaps[:, 1] == 1, 0]
+    moved[upper], moved[upper + 1] = shown[upper + 1], shown[upper]
+    return moved, swaps
 
 
 def odds(sharp: Floats, shown: Integers) -> Floats:
@@ -72,6 +97,19 @@ def odds(sharp: Floats, shown: Integers) -> Floats:
     hidden = np.ones(len(e), np.bool_)
     hidden[shown] = False
     return np.append(e[shown], e[hidden].sum())
+
+
+def woven(best: Integers, pinned: Integers, places: int) -> Integers:
+    """A list of so many places: who is pinned stands where it was submitted, the others go round.
+
+    >>> woven(np.array([3, 0, 2]), np.array([1]), 3)
+    array([3, 1, 0])
+    """
+    shown = np.full(places, -1)
+    held = pinned[pinned < places]
+    shown[held] = held
+    shown[shown < 0] = best[: places - len(held)]
+    return shown
 
 
 def _finite(scores: Floats) -> Floats:

@@ -113,13 +113,16 @@ def dump_settings(settings: Settings) -> dict[str, Any]:
         "gamma": settings.gamma,
         "clicks": settings.clicks,
         "normalization": settings.normalization,
+        **({"prior": settings.prior} if settings.prior else {}),
+        **({} if settings.explore is None else {"explore": settings.explore}),
     }
 
 
 def load_settings(fields: dict[str, Any]) -> Settings:
     """The inverse of `dump_settings`; BadBlob if these are no settings."""
     texts = dict.fromkeys(("algorithm", "covariance", "clicks", "normalization"), _TEXT)
-    _expect(fields, {**texts, "C": _NUMBER, "gamma": _NUMBER, "features": (list,)})
+    later = _given_of(fields, {"prior": _NUMBER, "explore": (bool,)})
+    _expect(fields, {**texts, "C": _NUMBER, "gamma": _NUMBER, "features": (list,), **later})
     if not all(type(name) is str for name in fields["features"]):
         raise BadBlob("features: expected names")
     return Settings(**{**fields, "features": tuple(fields["features"])})
@@ -137,6 +140,7 @@ _FEEDBACK_ARRAYS = (
     "other",
     "weights",
     "odds",
+    "swaps",
 )
 _FEEDBACK_FIELDS = ("event", "kind", "query", "source")
 
@@ -152,7 +156,8 @@ def dump_record(record: Record) -> bytes:
         return dump("replace", fields, {"weights": model.weights, "spread": model.spread})
     if isinstance(record, Retune):
         fields = {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}
-        return dump("retune", fields, {})
+        later = {} if record.explore is None else {"explore": record.explore}
+        return dump("retune", {**fields, **later}, {})
     return dump("reset-measures", {}, {})
 
 
@@ -169,9 +174,8 @@ def load_record(blob: bytes) -> Record:
         return Replace(Model(settings, arrays["weights"], arrays["spread"]), fields["reason"])
     if kind == "retune":
         nothing = (type(None),)
-        _expect(
-            fields, {"C": _NUMBER + nothing, "gamma": _NUMBER + nothing, "clicks": _TEXT + nothing}
-        )
+        types = {"C": _NUMBER + nothing, "gamma": _NUMBER + nothing, "clicks": _TEXT + nothing}
+        _expect(fields, {**types, **_given_of(fields, {"explore": (bool,)})})
         return Retune(**fields)
     return ResetMeasures()
 
@@ -190,6 +194,13 @@ _TEXT: tuple[type, ...] = (str,)
 _NUMBER: tuple[type, ...] = (float, int)
 _FEEDBACK_TYPES = dict.fromkeys(_FEEDBACK_FIELDS, _TEXT)
 _FEEDBACK_NAMES = frozenset(_FEEDBACK_ARRAYS)
+
+
+def _given_of(
+    fields: dict[str, Any], later: dict[str, tuple[type, ...]]
+) -> dict[str, tuple[type, ...]]:
+    """Of fields that came later and are left out where they say nothing, those that are there."""
+    return {name: types for name, types in later.items() if name in fields}
 
 
 def _expect(fields: dict[str, Any], types: dict[str, tuple[type, ...]]) -> None:

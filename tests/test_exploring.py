@@ -1,0 +1,356 @@
+"""Lists that are varied: neighbours exchanged, documents pinned, and what clicks on them teach."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app import slates
+from app.chance import uniforms
+from app.events import Feedback, Positions, ResetMeasures, Retune, Settings, State
+from app.fold import Fold
+from app.genesis import PRIOR_VARIANCE, check, genesis, new_model
+from app.impressions import Shown, SoFar, on_request
+from app.ranking import debiased, fair, serving
+from app.ranking.covariance import diagonal
+from app.ranking.pairs import Pairs
+from app.ranking.solar import SolarII
+from app.slates import Exploration
+from app.store import codec
+
+NOBODY = np.zeros(0, np.int64)
+lists = st.integers(1, 12)
+
+
+def drawing(name: object) -> Exploration:
+    return Exploration("drawn", partial(uniforms, str(name)))
+
+
+def swapping(name: object) -> Exploration:
+    return Exploration("swapped", partial(uniforms, str(name)))
+
+
+# ---- chance ----
+
+
+def test_chance_is_the_same_for_the_same_name_and_even() -> None:
+    assert (uniforms("a", 4) == uniforms("a", 9)[:4]).all()
+    assert uniforms("a", 1) != uniforms("b", 1)
+    many = uniforms("many", 100_000)
+    assert 0.0 < many.min() < many.max() < 1.0
+    assert np.histogram(many, 10, (0, 1))[0] == pytest.approx(10_000, abs=400)
+
+
+# ---- neighbours ----
+
+
+@given(lists, st.text(max_size=5), st.sets(st.integers(0, 11)))
+def test_only_neighbours_of_a_pair_change_places(places: int, name: str, held: set[int]) -> None:
+    fixed = np.array(sorted(at for at in held if at < places), np.int64)
+    moved, swaps = serving.swapped(np.arange(places), uniforms(name, 1 + places // 2), fixed)
+    paired = dict(swaps.tolist())
+    for upper, exchanged in paired.items():
+        expected = [upper + 1, upper] if exchanged else [upper, upper + 1]
+        assert moved[upper : upper + 2].tolist() == expected
+    of_pairs = {*paired, *(upper + 1 for upper in paired)}
+    assert len(of_pairs) == 2 * len(paired)
+    assert not of_pairs & set(fixed.tolist())
+    assert all(moved[at] == at for at in range(places) if at not in of_pairs)
+    assert (fair.plain_places(swaps, places) == moved).all()
+    fair.checked(swaps, places)
+
+
+def test_each_pair_of_neighbours_is_shown_either_way_as_often() -> None:
+    seen = np.zeros((4, 2))
+    for at in range(4000):
+        _, swaps = serving.swapped(np.arange(5), uniforms(str(at), 3), NOBODY)
+        for upper, exchanged in swaps.tolist():
+            seen[upper, exchanged] += 1
+    assert seen == pytest.approx(np.full((4, 2), 1000.0), abs=120)
+
+
+@given(st.sets(st.integers(0, 8)), st.integers(0, 1))
+def test_of_neighbours_the_one_that_was_clicked_alone_is_preferred(
+    clicks: set[int], first: int
+) -> None:
+    swaps = np.array([[upper, 0] for upper in range(first, 8, 2)])
+    naive = [
+        (upper, upper + 1) if upper in clicks else (upper + 1, upper)
+        for upper in range(first, 8, 2)
+        if (upper in clicks) != (upper + 1 in clicks)
+    ]
+    found = fair.pairs(sorted(clicks), swaps, 9)
+    assert found.listed() == naive
+    assert found.weights.tolist() == [100.0] * len(naive)
+
+
+def test_over_all_exchanges_a_user_who_looks_at_places_alone_prefers_nobody() -> None:
+    won = np.zeros((4, 4))
+    for first, *coins in product((0.0, 0.9), (0.0, 0.9), (0.0, 0.9)):
+        shown, swaps = serving.swapped(np.arange(4), np.array([first, *coins]), NOBODY)
+        for place, click in enumerate([0.5, 0.3, 0.15, 0.05]):
+            for c, u in fair.pairs([place], swaps, 4).listed():
+                won[shown[c], shown[u]] += click
+    assert won.sum() > 0.0
+    assert won == pytest.approx(won.T)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.array([[0.0, 1.0]]),
+        np.array([0, 1]),
+        np.array([[0, 1, 0]]),
+        np.array([[-1, 0]]),
+        np.array([[3, 0]]),
+        np.array([[0, 2]]),
+        np.array([[0, 0], [1, 0]]),
+        np.array([[2, 0], [0, 0]]),
+    ],
+)
+def test_swaps_that_cannot_be_are_refused(bad: Positions) -> None:
+    with pytest.raises(ValueError, match="swaps: expected"):
+        fair.checked(bad, 4)
+    record = replace(clicked(shown_list(swapping(1), top=4), [1]), swaps=bad)
+    fold = Fold(genesis(Settings(("a", "b", "c"), clicks="fair-pairs")))
+    assert not fold.apply(codec.dump_record(record))
+
+
+# ---- pinned ----
+
+
+@given(lists, st.sets(st.integers(0, 11)), st.integers(1, 12), st.text(max_size=3))
+def test_who_is_pinned_stays_and_the_others_go_round(
+    count: int, held: set[int], top: int, name: str
+) -> None:
+    rows = np.random.default_rng(count).standard_normal((count, 2)).astype(np.float32)
+    pinned = np.array(sorted(at for at in held if at < count), np.int64)
+    others = [at for at in range(count) if at not in held]
+    for explore in (None, drawing(name), swapping(name)):
+        found = slates.rank(rows, np.array([1.0, -0.5]), top, explore, pinned)
+        shown = found.shown.tolist()
+        assert len(set(shown)) == len(shown) == min(top, count)
+        assert all(at >= len(shown) or shown[at] == at for at in pinned.tolist())
+        if explore is None:
+            best = sorted(others, key=lambda at: -found.scores[at])
+            free = [at for at in shown if at not in held]
+            assert free == best[: len(free)]
+
+
+def test_a_pinned_document_has_no_part_in_what_is_learnt() -> None:
+    rows = np.random.default_rng(5).standard_normal((6, 3)).astype(np.float32)
+    weights = np.array([0.3, -0.2, 0.1])
+    found = slates.rank(rows, weights, 5, drawing(2), np.array([1, 5]))
+    assert found.odds is not None
+    assert found.odds[1] == serving.PINNED
+    without = debiased.pairs([0, 2], np.delete(found.odds, 1))
+    pairs = debiased.pairs([0, 3], found.odds)  # place 2 without it is place 3 with it
+    back = [(p - (p > 1), o - (o > 1)) for p, o in pairs.listed()]
+    assert back == [pair for pair in without.listed() if pair[1] < 4]
+    assert pairs.weights == pytest.approx(without.weights)
+    assert debiased.pairs([1], found.odds).listed() == []
+
+
+def test_a_list_of_pinned_documents_alone_is_as_submitted() -> None:
+    rows = np.eye(3, dtype=np.float32)
+    for explore in (None, drawing(1), swapping(1)):
+        found = slates.rank(rows, np.ones(3), 2, explore, np.arange(3))
+        assert found.shown.tolist() == [0, 1]
+        assert not found.explored
+
+
+# ---- what is learnt ----
+
+WEIGHTS = np.array([0.3, -0.2, 0.1])
+
+
+def shown_list(explore: Exploration | None, top: int = 5) -> Shown:
+    rows = np.random.default_rng(7).standard_normal((8, 3)).astype(np.float32)
+    found = slates.rank(rows, WEIGHTS, top, explore)
+    ids = tuple(map(str, found.shown))
+    return Shown(ids, rows[found.shown], found.shown, found.odds, found.swaps)
+
+
+def clicked(shown: Shown, clicks: list[int]) -> Feedback:
+    return Feedback(
+        f"e{clicks}", "clicks", shown.documents, shown.submitted,
+        clicks=np.array(clicks, np.int64), odds=shown.odds, swaps=shown.swaps, query="q",
+    )  # fmt: skip
+
+
+def folded(clicks: str, *records: Feedback) -> State:
+    fold = Fold(genesis(Settings(("a", "b", "c"), clicks=clicks)))
+    for record in records:
+        assert fold.apply(codec.dump_record(record))
+    return fold.state()
+
+
+def learnt(shown: Shown, *batches: Pairs) -> list[float]:
+    learner = SolarII(3)
+    for pairs in batches:
+        learner.learn_pairs(shown.documents, pairs)
+    return [float(one) for one in learner.weights]
+
+
+def test_debiased_clicks_are_learnt_by_what_each_pair_says() -> None:
+    shown = shown_list(drawing(1))
+    assert shown.odds is not None
+    pairs = debiased.pairs([3, 1], shown.odds)
+    assert len(set(pairs.weights.tolist())) > 2
+    state = folded("debiased", clicked(shown, [3, 1]))
+    assert state.model.weights.tolist() == learnt(shown, pairs)
+    assert state.measures()["stepped"] == len(pairs) > 0
+
+
+def test_more_clicks_on_a_drawn_list_add_only_what_is_new() -> None:
+    shown = shown_list(drawing(1))
+    assert shown.odds is not None
+    first, so_far = on_request(clicked(shown, [3]), SoFar.load(b""))
+    second, _ = on_request(clicked(shown, [1]), so_far)
+    before, both = debiased.pairs([3], shown.odds), debiased.pairs([3, 1], shown.odds)
+    new = both.some(np.array([pair not in before.listed() for pair in both.listed()]))
+    assert 0 < len(new) < len(both)
+    state = folded("debiased", first, second)
+    assert state.model.weights.tolist() == learnt(shown, before, new)
+
+
+def test_fair_pairs_are_learnt_and_judge() -> None:
+    shown = shown_list(swapping(3))
+    assert shown.swaps is not None
+    state = folded("fair-pairs", clicked(shown, [1]))
+    pairs = fair.pairs([1], shown.swaps, 5)
+    assert len(pairs) == 1
+    assert state.model.weights.tolist() == learnt(shown, pairs)
+    sums, (c, u) = state.measures(), pairs.listed()[0]
+    plain = fair.plain_places(shown.swaps, 5)
+    assert sums["debiased_weight"] == 100.0
+    assert sums["debiased_wins"] == 100.0 * (plain[c] < plain[u])
+    assert sums["baseline_debiased_wins"] == 100.0 * (shown.submitted[c] < shown.submitted[u])
+
+
+@pytest.mark.parametrize("reading", ["debiased", "fair-pairs"])
+def test_clicks_on_a_plain_list_teach_nothing_but_count(reading: str) -> None:
+    sums = folded(reading, clicked(shown_list(None), [3])).measures()
+    assert (sums["stepped"], sums["passive"], sums["debiased_weight"]) == (0.0, 0.0, 0.0)
+    assert (sums["queries"], sums["explored_queries"]) == (1.0, 0.0)
+
+
+def test_where_all_scores_are_equal_clicks_on_the_list_as_submitted_begin_to_teach() -> None:
+    rows = np.random.default_rng(7).standard_normal((8, 3)).astype(np.float32)
+    found = slates.rank(rows, np.zeros(3), 5, drawing(1))
+    shown = Shown(tuple("abcde"), rows[found.shown], found.shown, found.odds)
+    assert (found.shown.tolist(), found.explored) == ([0, 1, 2, 3, 4], False)
+    state = folded("debiased", clicked(shown, [2]))
+    pairs = Pairs(np.array([2, 2, 2]), np.array([0, 1, 3]), np.full(3, debiased.KAPPA))
+    assert state.model.weights.tolist() == learnt(shown, pairs)
+    assert state.measures()["debiased_weight"] == 0.0  # both orders were the one shown
+
+
+@pytest.mark.parametrize("explore", [None, drawing(4), swapping(4)])
+def test_explored_lists_are_counted_apart_too(explore: Exploration | None) -> None:
+    sums = folded("click-skip-above", clicked(shown_list(explore), [1])).measures()
+    for name in ("queries", "ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map"):
+        assert sums[f"explored_{name}"] == (sums[name] if explore else 0.0), name
+    assert sums["ndcg"] > 0.0
+
+
+def test_an_explored_list_with_more_clicks_is_still_counted_once() -> None:
+    shown = shown_list(drawing(4))
+    first, so_far = on_request(clicked(shown, [4]), SoFar.load(b""))
+    second, _ = on_request(clicked(shown, [0]), so_far)
+    sums = folded("debiased", first, second).measures()
+    whole = folded("debiased", clicked(shown, [4, 0])).measures()
+    for name in ("queries", "ndcg@1", "ndcg@10", "map"):
+        assert sums[f"explored_{name}"] == pytest.approx(whole[f"explored_{name}"])
+
+
+def test_a_reset_of_measures_forgets_the_explored_ones_too() -> None:
+    fold = Fold(folded("debiased", clicked(shown_list(drawing(4)), [1])))
+    assert fold.apply(codec.dump_record(ResetMeasures()))
+    assert fold.state().measures()["explored_queries"] == 0.0
+
+
+# ---- settings ----
+
+
+def test_a_new_model_reads_clicks_debiased_and_begins_with_the_order_as_submitted() -> None:
+    settings = new_model(("a", "b"))
+    assert (settings.clicks, settings.explores, settings.prior) == ("debiased", True, 0.25)
+    assert (settings.given, settings.features) == (("a", "b"), ("a", "b", "_order"))
+    model = genesis(settings).model
+    assert model.weights.tolist() == [0.0, 0.0, 0.25]
+    assert model.spread[diagonal(3)].tolist() == [1.0, 1.0, PRIOR_VARIANCE]
+    rows = slates.as_documents(np.ones((4, 2)), "none", 1.0, ordered=True)
+    assert slates.rank(rows, model.weights, None).shown.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("algorithm", ["solar-i", "solar-ii"])
+def test_every_kind_of_model_can_have_a_prior_or_none(algorithm: str, covariance: str) -> None:
+    for prior in (None, 0.0, 0.7):
+        settings = new_model(
+            ("a", "b"),
+            algorithm=algorithm,
+            covariance=covariance,
+            prior=prior,  # type: ignore[arg-type]
+        )
+        state = genesis(settings)
+        assert Fold(state).state().model.weights.tolist() == state.model.weights.tolist()
+        assert len(state.model.weights) == (2 if prior == 0.0 else 3)
+
+
+def test_a_prior_that_clicks_deny_is_forgotten() -> None:
+    """Users click what a hidden utility likes; documents are submitted in the opposite order."""
+    state = genesis(new_model(("a",)))
+    fold = Fold(state)
+    for at in range(800):
+        utility = np.sort(uniforms(f"u{at}", 10))
+        rows = slates.as_documents(utility[:, None], "none", 1.0, ordered=True)
+        found = slates.rank(rows, fold.state().model.weights, 10, drawing(at))
+        best = int(np.argmax(utility[found.shown]))
+        shown = Shown(tuple(map(str, found.shown)), rows[found.shown], found.shown, found.odds)
+        assert fold.apply(codec.dump_record(replace(clicked(shown, [best]), event=f"e{at}")))
+    a, order = fold.state().model.weights
+    assert a > 0.0
+    assert a > order
+    rows = slates.as_documents(np.linspace(0, 1, 10)[:, None], "none", 1.0, ordered=True)
+    assert slates.rank(rows, fold.state().model.weights, 1).shown.tolist() == [9]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Settings(("a", "_order")), "features: expected names other than _order"),
+        (Settings(("a",), prior=0.5), "features: expected 1 to 1999 beside a prior, got 0"),
+        (Settings(("a", "b"), prior=0.5), "features: expected names other than _order"),
+        (Settings(("a", "_order"), prior=-0.5), "prior: expected a weight from 0"),
+        (Settings(("a", "_order"), prior=float("nan")), "prior: expected a weight from 0"),
+        (Settings(("a",), clicks="luck"), "clicks: expected one of"),
+    ],
+)
+def test_settings_that_cannot_be_say_why(settings: Settings, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check(settings)
+
+
+def test_settings_keep_prior_and_exploration_in_the_store() -> None:
+    for settings in (
+        new_model(("a", "b"), explore=False),
+        new_model(("a", "b"), prior=0.0, explore=True),
+        Settings(("a",)),
+    ):
+        assert codec.load_settings(codec.dump_settings(settings)) == settings
+    assert codec.dump_settings(Settings(("a",))).keys().isdisjoint({"prior", "explore"})
+
+
+def test_exploration_can_be_tuned_and_follows_the_reading_if_it_is_not() -> None:
+    fold = Fold(genesis(Settings(("a",))))
+    assert not fold.settings.explores
+    assert fold.apply(codec.dump_record(Retune(clicks="debiased")))
+    assert fold.settings.explores
+    assert fold.apply(codec.dump_record(Retune(explore=False)))
+    assert (fold.settings.explores, fold.settings.clicks) == (False, "debiased")
