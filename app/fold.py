@@ -63,7 +63,7 @@ class Fold:
     def __init__(self, state: State) -> None:
         self.seq, self.chain = state.seq, state.chain
         self.settings = state.model.settings
-        self._learner = _restored(state.model)
+        self._learner = restored(state.model)
         self._sums = state.sums.copy()
 
     def state(self) -> State:
@@ -92,7 +92,7 @@ class Fold:
         if isinstance(record, Feedback):
             self._learn(record)
         elif isinstance(record, Replace):
-            self._learner, self.settings = _restored(record.model), record.model.settings
+            self._learner, self.settings = restored(record.model), record.model.settings
         elif isinstance(record, Retune):
             self._retune(record)
         elif isinstance(record, ResetMeasures):
@@ -103,7 +103,7 @@ class Fold:
             name: getattr(change, name) for name in ("C", "gamma", "clicks", "explore")
         }
         settings = replace(self.settings, **{k: v for k, v in given.items() if v is not None})
-        self._learner = _restored(_model(settings, self._learner))
+        self._learner = restored(_model(settings, self._learner))
         self.settings = settings
 
     def _learn(self, event: Feedback) -> None:
@@ -257,7 +257,8 @@ def _learner(settings: Settings, weights: Floats | None, spread: Floats | None) 
     raise ValueError(f"algorithm: expected solar-i, or solar-ii full or diagonal, got {kind}")
 
 
-def _restored(model: Model) -> LinearLearner:
+def restored(model: Model) -> LinearLearner:
+    """A learner that goes on where a model stands."""
     return _learner(model.settings, model.weights, model.spread)
 
 

@@ -54,10 +54,10 @@ class Live:
 
     def _play(self, scenario: Scenario, judged: Judged, users: str, seed: int, model: str) -> Trace:
         arranged = judged.submitted(scenario.submitted, np.random.default_rng([seed, 1]))
-        about = self._created(model, scenario, arranged.train[0].documents.shape[1])
+        about = self._created(model, scenario, arranged.n)
         ready = arranged.normalised() if about["normalization"] == "query-minmax" else arranged
         site = Site.of(arranged.train)
-        test = Site.of(ready.test, prior="_order" in about["weights"])
+        test = Site.of((ready.with_order() if about["prior"] else ready).test)
         stage = Stage(self.url, model, scenario, arranged.train, site,
                       visitors(scenario, judged, users), seed)  # fmt: skip
         self.say(f"{users}: model {model}")

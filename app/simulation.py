@@ -12,26 +12,20 @@ import numpy as np
 from tqdm import tqdm
 
 from app.errors import SolarError
+from app.events import Algorithm
+from app.fold import restored
+from app.genesis import genesis, new_model
 from app.letor import JudgedData
-from app.ranking import covariance, traffic
+from app.ranking import traffic
 from app.ranking import users as crowd
 from app.ranking.arrays import Integers
 from app.ranking.online import JudgedQuery
-from app.ranking.solar import (
-    DEFAULT_C,
-    DEFAULT_GAMMA,
-    LinearLearner,
-    SolarI,
-    SolarII,
-    SolarIIDiagonal,
-)
+from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, LinearLearner
 from app.ranking.traffic import BLOCK, PLAIN, Show, Site
-from app.slates import min_max
+from app.slates import min_max, with_order
 from app.traces import Trace, checkpoints
 
 ALGORITHMS = ("solar-i", "solar-ii", "solar-ii-diagonal")
-#: What `_order` starts with in Σ, as in a model of a service.
-PRIOR_VARIANCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,19 @@ class Judged:
 
     def normalised(self) -> "Judged":
         """The same with each feature scaled over a query's documents."""
-        return Judged(*([_scaled(one) for one in part] for part in (self.train, self.test)))
+        return self._each(lambda query: JudgedQuery(query.labels, min_max(query.documents)))
+
+    def with_order(self) -> "Judged":
+        """The same with the order as submitted as one more feature."""
+        return self._each(lambda query: JudgedQuery(query.labels, with_order(query.documents)))
+
+    def _each(self, change: Callable[[JudgedQuery], JudgedQuery]) -> "Judged":
+        return Judged(*([change(query) for query in part] for part in (self.train, self.test)))
+
+    @property
+    def n(self) -> int:
+        """How many features a document has."""
+        return int(self.train[0].documents.shape[1])
 
     @property
     def grades(self) -> int:
@@ -88,16 +94,13 @@ class Judged:
         if how == "file":
             return self
         if how == "random":
-            return Judged(*([_shuffled(q, rng) for q in part] for part in (self.train, self.test)))
+            return self._each(lambda query: _taken(query, rng.permutation(len(query.labels))))
         column, sign = best_feature(self.train) if how == "best" else self._column(how)
-        return Judged(
-            *([_by_feature(q, column, sign) for q in part] for part in (self.train, self.test))
-        )
+        return self._each(lambda query: _by_feature(query, column, sign))
 
     def _column(self, how: str) -> tuple[int, float]:
-        n = self.train[0].documents.shape[1]
-        if not (how.isascii() and how.isdigit() and 1 <= int(how) <= n):
-            expected = f"file, random, best or a feature from 1 to {n}"
+        if not (how.isascii() and how.isdigit() and 1 <= int(how) <= self.n):
+            expected = f"file, random, best or a feature from 1 to {self.n}"
             raise SolarError(f"--submitted: expected {expected}, got {how!r}")
         return int(how) - 1, 1.0
 
@@ -109,14 +112,6 @@ def best_feature(queries: Sequence[JudgedQuery]) -> tuple[int, float]:
     found = np.array([[site.ndcg(sign * one) for sign in (1.0, -1.0)] for one in each])
     column, falling = np.unravel_index(found.argmax(), found.shape)
     return int(column), -1.0 if falling else 1.0
-
-
-def _scaled(query: JudgedQuery) -> JudgedQuery:
-    return JudgedQuery(query.labels, min_max(query.documents))
-
-
-def _shuffled(query: JudgedQuery, rng: np.random.Generator) -> JudgedQuery:
-    return _taken(query, rng.permutation(len(query.labels)))
 
 
 def _by_feature(query: JudgedQuery, column: int, sign: float) -> JudgedQuery:
@@ -132,6 +127,7 @@ def run(
 ) -> Iterator[tuple[str, list[Trace]]]:
     """All users, one after the other, each with all seeds; a progress bar on a terminal."""
     checked(scenario, judged, users)
+    scenario, judged = settled(scenario, judged)
     play(replace(scenario, impressions=BLOCK), judged, users[0], 0)  # compiles
     total = len(users) * seeds * scenario.impressions
     with tqdm(total=total, unit="list", disable=None if progress else True, leave=False) as bar:
@@ -143,10 +139,18 @@ def run(
 def checked(scenario: Scenario, judged: Judged, users: Sequence[str]) -> None:
     """What cannot be is said before hours of work."""
     Show.to_learn(scenario.clicks, scenario.top_k)
-    learner(scenario, judged.train[0].documents.shape[1] + (scenario.prior > 0.0))
+    learner(scenario, judged.n)
     judged.submitted(scenario.submitted, np.random.default_rng(0))
     for name in users:
         visitors(scenario, judged, name)
+
+
+def settled(scenario: Scenario, judged: Judged) -> tuple[Scenario, Judged]:
+    """The same, with an order of submission that no seed changes arranged once and for all."""
+    if scenario.submitted == "random":
+        return scenario, judged
+    arranged = judged.submitted(scenario.submitted, np.random.default_rng(0))
+    return replace(scenario, submitted="file"), arranged
 
 
 def visitors(scenario: Scenario, judged: Judged, name: str) -> crowd.Users:
@@ -157,23 +161,21 @@ def visitors(scenario: Scenario, judged: Judged, name: str) -> crowd.Users:
 def sites(scenario: Scenario, judged: Judged, seed: int) -> tuple[Site, Site]:
     """What users come to and what the model is tested on, as submitted in this run."""
     arranged = judged.submitted(scenario.submitted, np.random.default_rng([seed, 1]))
-    prior = scenario.prior > 0.0
-    return Site.of(arranged.train, prior), Site.of(arranged.test, prior)
+    if scenario.prior:
+        arranged = arranged.with_order()
+    return Site.of(arranged.train), Site.of(arranged.test)
 
 
 def learner(scenario: Scenario, n: int) -> LinearLearner:
-    """One that has learnt nothing; the last of n features is `_order` if there is a prior."""
-    w, first = np.zeros(n), 1.0
-    if scenario.prior > 0.0:
-        w[-1], first = scenario.prior, PRIOR_VARIANCE
-    if scenario.algorithm == "solar-i":
-        return SolarI(n, scenario.C, weights=w)
-    full = scenario.algorithm == "solar-ii"
-    spread = covariance.identity(n) if full else np.ones(n)
-    spread[-1] = first  # the last of the diagonal is the last of the triangle
-    if full:
-        return SolarII(n, scenario.gamma, weights=w, covariance=spread)
-    return SolarIIDiagonal(n, scenario.gamma, weights=w, variances=spread)
+    """That of a new model for n features, which has one more if there is a prior."""
+    names = tuple(f"f{at}" for at in range(1, n + 1))
+    diagonal = scenario.algorithm.endswith("-diagonal")
+    algorithm: Algorithm = "solar-i" if scenario.algorithm == "solar-i" else "solar-ii"
+    settings = new_model(
+        names, algorithm=algorithm, covariance="diagonal" if diagonal else "full", C=scenario.C,
+        gamma=scenario.gamma, clicks=scenario.clicks, prior=scenario.prior,
+    )  # fmt: skip
+    return restored(genesis(settings).model)
 
 
 def play(
@@ -185,7 +187,7 @@ def play(
 ) -> Trace:
     """One run with a fresh learner."""
     site, test = sites(scenario, judged, seed)
-    fresh = learner(scenario, site.documents.shape[1])
+    fresh = learner(scenario, judged.n)
     show = Show.to_learn(scenario.clicks, scenario.top_k)
     return follow(scenario, site, test, fresh, show, visitors(scenario, judged, users), seed, tick)
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app import simulation
+from app.genesis import PRIORS
 from app.ranking.arrays import Floats
 from app.ranking.solar import SolarII
 from app.ranking.traffic import Site
@@ -24,7 +25,7 @@ from benchmarks.pdgd import SHOW, Pdgd
 from benchmarks.report import Goal, at_least, table
 
 USERS = ("perfect", "navigational", "informational")
-PRIOR = 0.25  # the default of a service
+PRIOR = PRIORS["solar-ii"]
 COLD_SEEDS = 60
 PLAIN = Scenario()
 
@@ -35,7 +36,7 @@ def pdgd(judged: Judged, users: str, seed: int, scenario: Scenario = PLAIN) -> T
     """PDGD through the same traffic."""
     site, test = simulation.sites(scenario, judged, seed)
     crowd = simulation.visitors(scenario, judged, users)
-    learner = Pdgd(site.documents.shape[1])
+    learner = Pdgd(judged.n)
     return simulation.follow(scenario, site, test, learner, SHOW, crowd, seed)
 
 
@@ -154,6 +155,7 @@ def cold_start(name: str, judged: Judged) -> list[Goal]:
 
 def _first(scenario: Scenario, judged: Judged, users: str) -> Floats:
     """The means of shown and submitted lists, by seed."""
+    scenario, judged = simulation.settled(scenario, judged)
     traces = [simulation.play(scenario, judged, users, seed) for seed in range(COLD_SEEDS)]
     return np.array([(t.shown.mean(), t.submitted.mean()) for t in traces])
 

@@ -89,7 +89,7 @@ def cases(judged: Judged) -> Iterator[tuple[str, str, Verdict]]:
 
 
 def _told(judged: Judged, rng: np.random.Generator) -> Floats:
-    learner = SolarII(judged.train[0].documents.shape[1])
+    learner = SolarII(judged.n)
     for query in judged.train:
         learner.learn_pairs(query.documents, query.pairs.shuffled(rng))
     return learner.weights
@@ -104,7 +104,7 @@ def _clicked(judged: Judged, lists: int) -> Floats:
     """The weights after so many lists with clicks."""
     scenario = replace(Scenario(), impressions=lists)
     site, test = simulation.sites(scenario, judged, 0)
-    learner = simulation.learner(scenario, site.documents.shape[1])
+    learner = simulation.learner(scenario, judged.n)
     users = simulation.visitors(scenario, judged, USERS)
     simulation.follow(scenario, site, test, learner, Show(), users, 0)
     return learner.weights

@@ -110,6 +110,15 @@ def test_the_best_feature_is_the_one_that_judges_look_at() -> None:
     assert all((np.diff(query.documents[:, 2]) <= 0.0).all() for query in by_third.test)
 
 
+def test_with_a_prior_the_order_as_submitted_is_the_last_feature() -> None:
+    site, test = simulation.sites(replace(SCENARIO, prior=0.25), world(), 0)
+    for one in (site, test):
+        assert one.documents.shape[1] == 13
+        assert one.documents[:2, -1].tolist() == pytest.approx([1.0, 18.0 / 19.0])
+    learner = simulation.learner(replace(SCENARIO, prior=0.25), 12)
+    assert learner.weights.tolist() == [0.0] * 12 + [0.25]
+
+
 def test_a_drawn_share_of_the_queries_is_held_out() -> None:
     _, queries = World(3, 10, 4).draw(np.random.default_rng(0))
     judged = Judged.of(JudgedData(3, queries), None, 0.2)

@@ -237,6 +237,9 @@ ROOMS: dict[str, set[str]] = {
     "app.traces": {"app.curves", "app.ranking", "numpy", *STANDARD},
     "app.simulation": {
         "app.errors",
+        "app.events",
+        "app.fold",
+        "app.genesis",
         "app.letor",
         "app.ranking",
         "app.slates",

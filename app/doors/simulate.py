@@ -9,12 +9,11 @@ from app import curves, letor, simulation, traces
 from app.doors.options import positive
 from app.errors import SolarError
 from app.genesis import NORMALIZATIONS
-from app.ranking.clicks import STRATEGIES
+from app.ranking.clicks import READINGS
 from app.ranking.users import NAMES, STOPS
 from app.simulation import ALGORITHMS, Judged, Scenario
 from app.traces import Row, Trace
 
-READINGS = ("debiased", "fair-pairs", *STRATEGIES)
 USERS = ("perfect", "navigational", "informational")
 
 

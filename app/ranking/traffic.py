@@ -14,8 +14,9 @@ import numpy as np
 
 from app.ranking import measures
 from app.ranking.arrays import Dense, Floats, Integers
-from app.ranking.clicks import STRATEGIES
+from app.ranking.clicks import READINGS
 from app.ranking.debiased import KAPPA, pair_weights
+from app.ranking.fair import WEIGHT
 from app.ranking.lanes import kernel
 from app.ranking.online import JudgedQuery
 from app.ranking.pairs import Pairs, from_clicks
@@ -26,7 +27,6 @@ from app.ranking.users import Users, visit
 #: How many users' numbers are drawn at a time.
 BLOCK = 512
 DEPTH = 10  # of the NDCG that is measured
-FAIR = 100.0  # what a pair of exchanged neighbours weighs
 PLAIN, DRAWN, SWAPPED = 0, 1, 2
 
 
@@ -43,14 +43,15 @@ class Site:
     ideal: Floats
 
     @classmethod
-    def of(cls, queries: Sequence[JudgedQuery], prior: bool = False) -> "Site":
-        """All queries; with a `prior` the order as submitted is their last feature."""
-        rows = [_with_order(query.documents) if prior else query.documents for query in queries]
+    def of(cls, queries: Sequence[JudgedQuery]) -> "Site":
+        """All queries, as they stand."""
         best = [np.sort(query.labels)[::-1].copy() for query in queries]
         ideal = [measures.discounted(one, table(), min(DEPTH, len(one))) for one in best]
         starts = np.cumsum([0, *(len(query.labels) for query in queries)])
         labels = np.concatenate([query.labels for query in queries])
-        return cls(np.concatenate(rows), labels, starts, np.array(ideal))
+        return cls(
+            np.concatenate([query.documents for query in queries]), labels, starts, np.array(ideal)
+        )
 
     def of_query(self, q: int) -> Dense:
         """The documents of a query."""
@@ -90,9 +91,8 @@ class Show(NamedTuple):
     def to_learn(cls, reading: str, places: int) -> "Show":
         """As a reading of clicks wants it."""
         hows = {"debiased": DRAWN, "fair-pairs": SWAPPED}
-        if reading not in hows and reading not in STRATEGIES:
-            known = ", ".join((*hows, *STRATEGIES))
-            raise ValueError(f"clicks: expected one of {known}, got {reading!r}")
+        if reading not in READINGS:
+            raise ValueError(f"clicks: expected one of {', '.join(READINGS)}, got {reading!r}")
         return cls(hows.get(reading, PLAIN), places)
 
 
@@ -158,12 +158,6 @@ def table() -> Floats:
     return measures.discounts("standard", DEPTH).copy()
 
 
-def _with_order(documents: Dense) -> Dense:
-    """The documents with `_order` = 1 - position/(D - 1) as one more feature."""
-    order = 1.0 - np.arange(len(documents)) / max(1, len(documents) - 1)
-    return np.concatenate([documents, order.astype(np.float32)[:, None]], axis=1)
-
-
 @kernel
 def impression(
     scores: Any,
@@ -183,7 +177,7 @@ def impression(
 ) -> Any:
     """One user: list, clicks, pairs, and the list's NDCG@10."""
     places = min(places, scores.shape[0])
-    order, sharp, first = listed(scores, how, places, sharpness, draws)
+    order, sharp, first, varied = listed(scores, how, places, sharpness, draws)
     shown = order[:places].copy()
     clicked = np.zeros(places, np.uint8)
     last = visit(labels[shown], click, stop, examine, every, attackers, uniforms, clicked)
@@ -193,7 +187,7 @@ def impression(
         preferred, other, omega = seen_pairs(clicked, last if how == DRAWN else -1)
         if preferred.shape[0] > 0:
             omega = pair_weights(preferred, other, odds(sharp, order, places), KAPPA)
-    weight, won, submitted_won = wins(scores, shown, preferred, other, omega)
+    weight, won, submitted_won = wins(scores, shown, preferred, other, omega * varied)
     gained = measures.discounted(labels[shown], discounts, min(DEPTH, places))
     ndcg = gained / ideal if ideal > 0.0 else 0.0
     found = shown[preferred], shown[other], omega
@@ -202,7 +196,7 @@ def impression(
 
 @kernel
 def listed(scores: Any, how: int, places: int, sharpness: float, draws: Any) -> Any:
-    """The order, the s that it was drawn from, and the first place that was paired with the next.
+    """The order, the s it was drawn from, the first place of a pair, and 1 if it may vary, else 0.
 
     Equal scores are as submitted, as if drawn from equal odds; unless raw scores are drawn from.
     """
@@ -211,11 +205,11 @@ def listed(scores: Any, how: int, places: int, sharpness: float, draws: Any) -> 
         if sharpness == 0.0:
             sharp[:] = scores
         elif not sharpen(scores, sharpness, sharp):
-            return np.arange(scores.shape[0]), sharp, 0
+            return np.arange(scores.shape[0]), sharp, 0, 0.0
         noisy = np.empty(scores.shape[0])
         for d in range(scores.shape[0]):
             noisy[d] = -(sharp[d] - log(-log(draws[d])))
-        return np.argsort(noisy, kind="mergesort"), sharp, 0
+        return np.argsort(noisy, kind="mergesort"), sharp, 0, 1.0
     order = np.argsort(-scores, kind="mergesort")
     first = 1 if draws[0] >= 0.5 else 0
     if how == SWAPPED:
@@ -223,7 +217,7 @@ def listed(scores: Any, how: int, places: int, sharpness: float, draws: Any) -> 
             if draws[1 + pair] < 0.5:
                 upper = first + 2 * pair
                 order[upper], order[upper + 1] = order[upper + 1], order[upper]
-    return order, sharp, first
+    return order, sharp, first, 1.0
 
 
 @kernel
@@ -284,7 +278,7 @@ def fair_pairs(clicked: Any, first: int) -> Any:
     for at in range(count):
         if (preferred[at] - first) % 2 == 1:
             other[at] = preferred[at] - 1
-    return preferred, other, np.full(count, FAIR)
+    return preferred, other, np.full(count, WEIGHT)
 
 
 @kernel

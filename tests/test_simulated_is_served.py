@@ -1,0 +1,85 @@
+"""What is simulated in process is what a service does: the same lists, weights and wins."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app import simulation, slates
+from app.events import Feedback, Floats
+from app.fold import Fold
+from app.genesis import genesis, new_model
+from app.ranking import traffic
+from app.ranking import users as crowd
+from app.ranking.traffic import BLOCK, PLAIN, Show, Site
+from app.simulation import Judged, Scenario
+from app.slates import Exploration
+from app.store import codec
+from app.world import World
+
+LISTS = 600  # more than one block of numbers
+
+
+_, QUERIES = World(6, 40, 14, noise=0.8).draw(np.random.default_rng(2))
+JUDGED = Judged(QUERIES[:30], QUERIES[30:])
+
+
+def numbers(site: Site, show: Show) -> Iterator[tuple[int, Floats, Floats]]:
+    """The query of each visit, and the numbers by which its user clicks and its list is drawn."""
+    rng, clicks = np.random.default_rng([0, 0]), 1 + 2 * show.places
+    while True:
+        queries = rng.integers(len(site.ideal), size=BLOCK)
+        drawn = rng.random((BLOCK, clicks + max(site.longest, 1 + show.places)))
+        for q, some in zip(queries, drawn, strict=True):
+            yield int(q), some[:clicks], some[clicks:]
+
+
+def exploring(reading: str, draws: Floats) -> Exploration | None:
+    hows: dict[str, Any] = {"debiased": "drawn", "fair-pairs": "swapped"}
+    return Exploration(hows[reading], lambda many: draws[:many]) if reading in hows else None
+
+
+@pytest.mark.parametrize("reading", ["debiased", "fair-pairs", "click-skip-above"])
+@pytest.mark.parametrize("algorithm", ["solar-i", "solar-ii"])
+@pytest.mark.parametrize("prior", [0.0, 0.25])
+@pytest.mark.parametrize("top_k", [5, 20])
+def test_a_simulated_user_is_one_of_the_service(
+    reading: str, algorithm: Any, prior: float, top_k: int
+) -> None:
+    scenario = Scenario(reading, algorithm=algorithm, prior=prior, top_k=top_k, attackers=0.05)
+    site, _ = simulation.sites(scenario, JUDGED, 0)
+    learner = simulation.learner(scenario, 6)
+    show, users = (
+        Show.to_learn(reading, top_k),
+        simulation.visitors(scenario, JUDGED, "navigational"),
+    )
+    names = tuple(f"f{at}" for at in range(1, 7))
+    fold = Fold(genesis(new_model(names, algorithm=algorithm, clicks=reading, prior=prior)))
+    won = np.zeros(3)
+    visits = traffic.visits(site, learner, show, users, np.random.default_rng([0, 0]), LISTS)
+    for visit, (q, clicks, draws) in zip(visits, numbers(site, show), strict=False):
+        documents = slates.as_documents(
+            np.asarray(JUDGED.train[q].documents, np.float64), "none", 1e4, ordered=prior > 0.0
+        )
+        weights = fold.state().model.weights
+        ranking = slates.rank(documents, weights, top_k, exploring(reading, draws))
+        labels = JUDGED.train[q].labels[ranking.shown]
+        clicked = crowd.clicks(users, labels, clicks)
+        assert visit.query == q
+        assert visit.shown.tolist() == ranking.shown.tolist()
+        assert np.flatnonzero(visit.clicked).tolist() == clicked.tolist()
+
+        pairs = visit.pairs if show.how != PLAIN else visit.classical(reading)
+        learner.learn_pairs(site.of_query(q), pairs)
+        won += (visit.weight, visit.won, visit.submitted_won)
+        event = Feedback(
+            "e", "clicks", documents[ranking.shown], ranking.shown, clicks=clicked,
+            odds=ranking.odds, swaps=ranking.swaps,
+        )  # fmt: skip
+        assert fold.apply(codec.dump_record(event))
+        assert learner.weights == pytest.approx(fold.state().model.weights, rel=1e-9, abs=1e-9)
+    sums = fold.state().measures()
+    names = ("debiased_weight", "debiased_wins", "baseline_debiased_wins")
+    assert won == pytest.approx([sums[name] for name in names], rel=1e-9)
+    assert learner.weights.any()
