@@ -42,8 +42,7 @@ def exploring(reading: str, draws: Floats) -> Exploration | None:
 
 @pytest.mark.parametrize("reading", ["debiased", "fair-pairs", "click-skip-above"])
 @pytest.mark.parametrize("algorithm", ["solar-i", "solar-ii"])
-@pytest.mark.parametrize("prior", [0.0, 0.25])
-@pytest.mark.parametrize("top_k", [5, 20])
+@pytest.mark.parametrize(("prior", "top_k"), [(0.0, 5), (0.25, 20)])
 def test_a_simulated_user_is_one_of_the_service(
     reading: str, algorithm: Any, prior: float, top_k: int
 ) -> None:
@@ -78,7 +77,8 @@ def test_a_simulated_user_is_one_of_the_service(
             odds=ranking.odds, swaps=ranking.swaps,
         )  # fmt: skip
         assert fold.apply(codec.dump_record(event))
-        assert learner.weights == pytest.approx(fold.state().model.weights, rel=1e-9, abs=1e-9)
+        gap = learner.weights - fold.state().model.weights
+        assert np.abs(gap).max() <= 1e-9
     sums = fold.state().measures()
     names = ("debiased_weight", "debiased_wins", "baseline_debiased_wins")
     assert won == pytest.approx([sums[name] for name in names], rel=1e-9)
