@@ -236,9 +236,9 @@ def test_fair_pairs_are_learnt_and_judge() -> None:
     assert state.model.weights.tolist() == learnt(shown, pairs)
     sums, (c, u) = state.measures(), pairs.listed()[0]
     plain = fair.plain_places(shown.swaps, 5)
-    assert sums["debiased_weight"] == 100.0
-    assert sums["debiased_wins"] == 100.0 * (plain[c] < plain[u])
-    assert sums["baseline_debiased_wins"] == 100.0 * (shown.submitted[c] < shown.submitted[u])
+    assert sums["debiased_weight"] == 10.0
+    assert sums["debiased_wins"] == 10.0 * (plain[c] < plain[u])
+    assert sums["baseline_debiased_wins"] == 10.0 * (shown.submitted[c] < shown.submitted[u])
 
 
 @pytest.mark.parametrize("reading", ["debiased", "fair-pairs"])
