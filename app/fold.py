@@ -179,10 +179,12 @@ def _debiased(event: Feedback) -> Floats:
 def _wins(event: Feedback, clicks: list[int]) -> Floats:
     if not clicks or event.submitted is None:
         return np.zeros(3)
-    pairs = _fair_pairs(event, clicks)
-    if event.swaps is not None:
-        plain = fair.plain_places(event.swaps, len(event.documents))
+    shown = len(event.documents)
+    if event.swaps is not None:  # they say as much as pairs that were drawn either way as often
+        pairs = fair.pairs(clicks, event.swaps, shown, debiased.KAPPA)
+        plain = fair.plain_places(event.swaps, shown)
     elif event.odds is not None:
+        pairs = debiased.pairs(clicks, event.odds)
         plain = debiased.plain_places(event.odds, event.submitted)
     both = debiased.wins(pairs, plain), debiased.wins(pairs, event.submitted)
     return np.array([float(pairs.weights.sum()), *both])

@@ -1,5 +1,6 @@
 """What a model may be, and a model that has learnt nothing yet. No kernels: the API needs this."""
 
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -30,22 +31,27 @@ def check(settings: Settings) -> Settings:
     _one_of("covariance", settings.covariance, ("full", "diagonal"))
     _one_of("clicks", settings.clicks, READINGS)
     _one_of("normalization", settings.normalization, NORMALIZATIONS)
-    most = MOST_FEATURES_FULL if _full(settings) else MOST_FEATURES
-    most, beside = (most - 1, " beside a prior") if settings.prior else (most, "")
-    if not 1 <= len(settings.given) <= most:
-        raise ValueError(f"features: expected 1 to {most}{beside}, got {len(settings.given)}")
-    if len(set(settings.features)) != settings.n:
-        raise ValueError("features: expected names that differ")
-    if "" in settings.features:
-        raise ValueError("features: expected names, got an empty one")
+    _check_features(settings)
     if not 0.0 <= settings.prior <= LARGEST_PRIOR:
         raise ValueError(f"prior: expected a weight from 0 to {LARGEST_PRIOR:g}")
-    if ORDER in settings.given or (settings.prior and settings.features[-1] != ORDER):
-        raise ValueError(f"features: expected names other than {ORDER}, which is that of the prior")
     for name, value in (("C", settings.C), ("gamma", settings.gamma)):
         if not LEAST <= value <= MOST:
             raise ValueError(f"{name}: expected a value from {LEAST} to {MOST}")
     return settings
+
+
+def _check_features(settings: Settings) -> None:
+    most, beside = _most(settings), ""
+    if settings.prior:
+        most, beside = most - 1, " beside a prior"
+    if not 1 <= len(settings.given) <= most:
+        raise ValueError(f"features: expected 1 to {most}{beside}, got {len(settings.given)}")
+    if ORDER in settings.given or (settings.prior and settings.features[-1] != ORDER):
+        raise ValueError(f"features: expected names other than {ORDER}, which is that of the prior")
+    if len(set(settings.features)) != settings.n:
+        raise ValueError("features: expected names that differ")
+    if "" in settings.features:
+        raise ValueError("features: expected names, got an empty one")
 
 
 def new_model(
@@ -61,9 +67,11 @@ def new_model(
     >>> new_model(("bm25", "price")).features
     ('bm25', 'price', '_order')
     """
-    prior = PRIORS[algorithm] if prior is None else prior
+    settings = Settings(given, algorithm, clicks=clicks, **others)
+    if prior is None:  # if there is room for it
+        prior = PRIORS[algorithm] if len(given) < _most(settings) else 0.0
     features = (*given, ORDER) if prior else given
-    return check(Settings(features, algorithm, clicks=clicks, prior=prior, **others))
+    return check(replace(settings, features=features, prior=prior))
 
 
 def genesis(settings: Settings, weights: Floats | None = None, seed: bytes = b"") -> State:
@@ -91,6 +99,10 @@ def _spread(settings: Settings) -> Floats:
     if settings.prior:
         spread[-1] = PRIOR_VARIANCE  # the last of the diagonal is the last of the triangle
     return spread
+
+
+def _most(settings: Settings) -> int:
+    return MOST_FEATURES_FULL if _full(settings) else MOST_FEATURES
 
 
 def _full(settings: Settings) -> bool:

@@ -1,7 +1,7 @@
 """*Ranking quality*: whether models beat the order they are given, and whether they learn."""
 
 from ops import rules
-from ops.words import MODEL, Board, Panel, Query, Row, shared, windowed
+from ops.words import BOTH, MODEL, Board, Panel, Query, Row, shared, windowed
 
 WINDOW = "$window"
 SERVED, SUBMITTED = "{{model}} as served", "{{model}} as submitted"
@@ -104,6 +104,26 @@ SHOWN = Row(
                 for name, legend in ((rules.MAP_SUM, SERVED), (rules.BASELINE_MAP_SUM, SUBMITTED))
             ),
             width=6, decimals=3, least=0, most=1,
+        ),
+        Panel(
+            "NDCG@10 of explored lists, since the beginning",
+            "none",
+            f"Lists that were varied before they were shown, counted apart. {CLICKS}",
+            (Query(shared("solar_explored_ndcg", labels=f'k="10",{BOTH}'), SERVED),),
+            decimals=3, least=0, most=1,
+        ),
+        Panel(
+            "Lists explored, share since the beginning",
+            "percentunit",
+            "Of the queries that count, those whose lists were varied: only they teach debiased "
+            "clicks and fair pairs, and only they judge.",
+            (
+                Query(
+                    f"{shared('solar_explored_queries')} / ({shared('solar_queries')} > 0)",
+                    "{{model}}",
+                ),
+            ),
+            decimals=1, least=0, most=1,
         ),
     ),
 )  # fmt: skip

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from app import slates
 from app.chance import uniforms
-from app.events import Feedback, Positions, ResetMeasures, Retune, Settings, State
+from app.events import (
+    Algorithm,
+    Covariance,
+    Feedback,
+    Positions,
+    ResetMeasures,
+    Retune,
+    Settings,
+    State,
+)
 from app.fold import Fold
 from app.genesis import PRIOR_VARIANCE, check, genesis, new_model
 from app.impressions import Shown, SoFar, on_request
@@ -227,9 +236,9 @@ def test_fair_pairs_are_learnt_and_judge() -> None:
     assert state.model.weights.tolist() == learnt(shown, pairs)
     sums, (c, u) = state.measures(), pairs.listed()[0]
     plain = fair.plain_places(shown.swaps, 5)
-    assert sums["debiased_weight"] == 100.0
-    assert sums["debiased_wins"] == 100.0 * (plain[c] < plain[u])
-    assert sums["baseline_debiased_wins"] == 100.0 * (shown.submitted[c] < shown.submitted[u])
+    assert sums["debiased_weight"] == 10.0
+    assert sums["debiased_wins"] == 10.0 * (plain[c] < plain[u])
+    assert sums["baseline_debiased_wins"] == 10.0 * (shown.submitted[c] < shown.submitted[u])
 
 
 @pytest.mark.parametrize("reading", ["debiased", "fair-pairs"])
@@ -290,17 +299,22 @@ def test_a_new_model_reads_clicks_debiased_and_begins_with_the_order_as_submitte
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("algorithm", ["solar-i", "solar-ii"])
-def test_every_kind_of_model_can_have_a_prior_or_none(algorithm: str, covariance: str) -> None:
+def test_every_kind_of_model_can_have_a_prior_or_none(
+    algorithm: Algorithm, covariance: Covariance
+) -> None:
     for prior in (None, 0.0, 0.7):
-        settings = new_model(
-            ("a", "b"),
-            algorithm=algorithm,
-            covariance=covariance,
-            prior=prior,  # type: ignore[arg-type]
-        )
+        settings = new_model(("a", "b"), algorithm=algorithm, covariance=covariance, prior=prior)
         state = genesis(settings)
         assert Fold(state).state().model.weights.tolist() == state.model.weights.tolist()
         assert len(state.model.weights) == (2 if prior == 0.0 else 3)
+
+
+def test_a_model_as_wide_as_can_be_has_no_room_for_a_prior() -> None:
+    names = tuple(map(str, range(2000)))
+    assert new_model(names).prior == 0.0
+    assert new_model(names, covariance="diagonal").prior == 0.25
+    with pytest.raises(ValueError, match="expected 1 to 1999 beside a prior, got 2000"):
+        new_model(names, prior=0.25)
 
 
 def test_a_prior_that_clicks_deny_is_forgotten() -> None:
@@ -349,8 +363,9 @@ def test_settings_keep_prior_and_exploration_in_the_store() -> None:
 
 def test_exploration_can_be_tuned_and_follows_the_reading_if_it_is_not() -> None:
     fold = Fold(genesis(Settings(("a",))))
-    assert not fold.settings.explores
-    assert fold.apply(codec.dump_record(Retune(clicks="debiased")))
-    assert fold.settings.explores
-    assert fold.apply(codec.dump_record(Retune(explore=False)))
-    assert (fold.settings.explores, fold.settings.clicks) == (False, "debiased")
+    explores = [fold.settings.explores]
+    for change in (Retune(clicks="debiased"), Retune(explore=False), Retune(clicks="fair-pairs")):
+        assert fold.apply(codec.dump_record(change))
+        explores.append(fold.settings.explores)
+    assert explores == [False, True, False, False]
+    assert fold.settings.clicks == "fair-pairs"

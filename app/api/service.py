@@ -96,7 +96,7 @@ class Service:
 
     async def create(self, model: str, settings: Settings) -> None:
         """A new model; ModelExists if there is one of this name."""
-        if settings.n > MOST_FEATURES_SERVED:
+        if len(settings.given) > MOST_FEATURES_SERVED:
             raise Problem(422, f"features: expected at most {MOST_FEATURES_SERVED}")
         await self.store.create(model, genesis(check(settings), seed=os.urandom(16)))
 

@@ -16,7 +16,7 @@ from app.ranking.pairs import Pairs
 WEIGHT = 100.0
 
 
-def pairs(clicks: Sequence[int], swaps: Integers, shown: int) -> Pairs:
+def pairs(clicks: Sequence[int], swaps: Integers, shown: int, weight: float = WEIGHT) -> Pairs:
     """Of neighbours of which exactly one was clicked, that one over the other, from the top.
 
     >>> pairs([1, 2, 3], np.array([[0, 0], [2, 1]]), 4).listed()
@@ -27,7 +27,7 @@ def pairs(clicks: Sequence[int], swaps: Integers, shown: int) -> Pairs:
     clicked[list(clicks)] = True
     one = uppers[clicked[uppers] != clicked[uppers + 1]]
     preferred = np.where(clicked[one], one, one + 1)
-    return Pairs(preferred, 2 * one + 1 - preferred, np.full(len(one), WEIGHT))
+    return Pairs(preferred, 2 * one + 1 - preferred, np.full(len(one), weight))
 
 
 def plain_places(swaps: Integers, shown: int) -> Integers:

@@ -16,6 +16,9 @@ import httpx
 
 from tests.servers import PATIENCE, until
 
+#: A model as plain as can be: lists by score alone, classical clicks, nothing but what is given.
+PLAIN = {"clicks": "click-skip-above", "prior": 0}
+
 ROOT = Path(__file__).parents[2]
 
 

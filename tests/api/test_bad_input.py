@@ -24,7 +24,7 @@ import pytest
 import redis
 
 from app.store import embedded
-from tests.api.services import Running, serving
+from tests.api.services import PLAIN, Running, serving
 from tests.servers import PATIENCE, until
 
 JSON, MSGPACK = "application/json", "application/msgpack"
@@ -254,7 +254,7 @@ def check_refusal(reply: Reply, status: int) -> None:
     assert said["detail"]
 
 
-BOOKS = {"features": ["bm25", "price"], "gamma": 1000.0}
+BOOKS = {**PLAIN, "features": ["bm25", "price"], "gamma": 1000.0}
 
 
 def _world(environ: Mapping[str, str]) -> Iterator[World]:
@@ -856,7 +856,7 @@ def learnt(world: World, request: pytest.FixtureRequest) -> tuple[str, int]:
     """A model whose weights are none of them round."""
     n, rng = request.param, np.random.default_rng(3)
     name = f"n{n}"
-    made = Ask("", 201, {"features": n}, f"/models/{name}", method="PUT")
+    made = Ask("", 201, {**PLAIN, "features": n}, f"/models/{name}", method="PUT")
     assert world.ask(made).status == 201
     rows = [{"id": f"d{at}", "features": rng.normal(size=n).tolist()} for at in range(9)]
     told = event(model=name, documents=rows, triplets=[["d1", "d2"], ["d3", "d4"], ["d5", "d6"]])

@@ -24,7 +24,7 @@ import pytest
 from app.events import Feedback
 from app.store import embedded
 from app.store.embedded import server_binary
-from tests.api.services import ROOT, Running, serving
+from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.faults.checker import (
     check_log,
     check_replay,
@@ -222,7 +222,9 @@ def check_record(record: Feedback, rows: list[list[float]]) -> None:
 
 def new_model(url: str) -> None:
     with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as http:
-        assert http.put("/models/m", json={"features": N, "gamma": 50.0}).status_code == 201
+        assert (
+            http.put("/models/m", json={**PLAIN, "features": N, "gamma": 50.0}).status_code == 201
+        )
 
 
 def learn_one(running: Running, event: str) -> httpx.Response:
@@ -623,7 +625,7 @@ def check_started_before_its_store(http: httpx.Client, directory: Path) -> None:
     store = Outside(directory)
     try:
         until(lambda: answers(http) == 200)
-        assert http.put("/models/m", json={"features": N}).status_code == 201
+        assert http.put("/models/m", json={**PLAIN, "features": N}).status_code == 201
         assert rank_one(http).json()["logged"]
     finally:
         store.kill()

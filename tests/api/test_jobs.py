@@ -23,7 +23,7 @@ from app.fold import Fold
 from app.store import codec
 from app.store.store import Store
 from app.training import Training
-from tests.api.services import ROOT, Running, serving
+from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.api.test_faults import gone
 from tests.api.trainings import (
     apprentices,
@@ -130,7 +130,7 @@ class Scene:
 def scene() -> Iterator[Scene]:
     with serving(environ={"SOLAR_JOBS": "4"}) as running, running.client() as http:
         for name, kind in KINDS.items():
-            body = {"features": NAMES, **kind.settings}
+            body = {**PLAIN, "features": NAMES, **kind.settings}
             assert http.put(f"/models/{name}", json=body).status_code == 201
             assert feedback(http, name) == 1
         begun = {name: kind.ask(http, name) for name, kind in KINDS.items()}
@@ -256,7 +256,7 @@ def busy() -> Iterator[tuple[Running, httpx.Client]]:
     """A service that answers an upload at once, and has room for one training."""
     with serving(environ={"SOLAR_CHECK_SECONDS": "0"}) as running, running.client() as http:
         for name in ("m", "other", "third"):
-            body = {"features": NAMES, "gamma": 50.0}
+            body = {**PLAIN, "features": NAMES, "gamma": 50.0}
             assert http.put(f"/models/{name}", json=body).status_code == 201
         yield running, http
 
@@ -345,7 +345,7 @@ def test_no_more_jobs_begin_at_once_than_there_is_room_for(
     patiently(lambda: jobs_room(http, "m"))
     names = [f"one{at}" for at in range(6)]
     for name in names:
-        assert http.put(f"/models/{name}", json={"features": NAMES}).status_code == 201
+        assert http.put(f"/models/{name}", json={**PLAIN, "features": NAMES}).status_code == 201
     together = Barrier(len(names))
 
     def ask(name: str) -> httpx.Response:

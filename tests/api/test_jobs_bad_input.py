@@ -20,7 +20,7 @@ from app.events import Settings
 from app.store.keys import Keys
 from app.trainer import checked
 from app.training import Order, Training
-from tests.api.services import Running, serving
+from tests.api.services import PLAIN, Running, serving
 from tests.api.test_bad_input import MARKER, NUMBERS, Reply, Wire, unreadable
 from tests.api.trainings import (
     apprentices,
@@ -127,7 +127,7 @@ def scene() -> Iterator[Scene]:
     }
     with serving(environ=environ) as running, running.client() as http:
         for name in ("books", "films"):
-            assert http.put(f"/models/{name}", json={"features": N}).status_code == 201
+            assert http.put(f"/models/{name}", json={**PLAIN, "features": N}).status_code == 201
         yield Scene(running, http)
 
 
@@ -430,7 +430,7 @@ def test_bad_data_is_refused_and_better_data_can_be_sent_at_once(scene: Scene) -
 def test_features_that_no_covariance_can_tell_apart_fail_the_job_with_a_reason(
     scene: Scene,
 ) -> None:
-    body = {"features": 2, "gamma": 1e-12}
+    body = {**PLAIN, "features": 2, "gamma": 1e-12}
     assert scene.http.put("/models/twins", json=body).status_code == 201
     same = b"".join(
         b"%d qid:%d 1:%d 2:%d\n" % (at % 2, at // 2, x, x)
@@ -451,7 +451,7 @@ def test_features_that_no_covariance_can_tell_apart_fail_the_job_with_a_reason(
 def test_data_beyond_the_memory_of_a_training_is_refused() -> None:
     environ = {"SOLAR_TRAINING_MEMORY": "1000000", "SOLAR_CHECK_SECONDS": "60"}
     with serving(environ=environ) as running, running.client() as http:
-        assert http.put("/models/books", json={"features": 40}).status_code == 201
+        assert http.put("/models/books", json={**PLAIN, "features": 40}).status_code == 201
         answer = warm_start(http, "books", letor(drawn(40, queries=400, documents=20)), C=1)
         check_refusal(answer, 422)
         assert answer.json()["detail"] == "expected data that 1000000 bytes of memory can hold"
@@ -466,7 +466,7 @@ def test_only_a_key_for_administration_opens_jobs() -> None:
         known = {name: {"authorization": f"Bearer {key}"} for name, key in
                  {"admin": admin, "web": web, "nobody": MARKER}.items()}  # fmt: skip
         with running.client(headers=known["admin"]) as http:
-            assert http.put("/models/books", json={"features": N}).status_code == 201
+            assert http.put("/models/books", json={**PLAIN, "features": N}).status_code == 201
             assert http.get(f"/jobs/books.{UUID}").status_code == 404
         asks: tuple[tuple[str, str], ...] = (
             ("POST", PATH), ("GET", f"/jobs/books.{UUID}"), ("DELETE", f"/jobs/books.{UUID}"),

@@ -18,7 +18,7 @@ import redis
 from app.job import CHANGED, STOPPED
 from app.store.jobs import DIED, KEPT
 from app.store.keys import Keys
-from tests.api.services import Running, serving
+from tests.api.services import PLAIN, Running, serving
 from tests.api.test_faults import another, child, gone
 from tests.api.trainings import (
     apprentices,
@@ -51,7 +51,7 @@ PROBLEM = "application/problem+json"
 
 
 def new_model(http: httpx.Client, name: str = "m", **settings: Any) -> None:
-    body = {"features": N, "gamma": 50.0, **settings}
+    body = {**PLAIN, "features": N, "gamma": 50.0, **settings}
     assert http.put(f"/models/{name}", json=body).status_code == 201
 
 

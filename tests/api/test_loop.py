@@ -23,7 +23,7 @@ from app.impressions import Shown
 from app.store import embedded
 from app.store.store import Store, Stored
 from app.world import World
-from tests.api.services import ROOT, Running, serving
+from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.oracles import (
     NaiveFold,
     NaiveSolarI,
@@ -87,7 +87,7 @@ def http(service: Running) -> Iterator[httpx.Client]:
 
 
 def create(http: httpx.Client, model: str, **settings: Any) -> None:
-    created = http.put(f"/models/{model}", json={"features": NAMES, **settings})
+    created = http.put(f"/models/{model}", json={**PLAIN, "features": NAMES, **settings})
     assert created.status_code == 201, created.text
 
 

@@ -1,5 +1,6 @@
 """`/models` over HTTP, and what else a request may ask for: versions, waiting, explanations."""
 
+import math
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from app.events import Feedback, Record, Replace, Retune, State
 from app.store import codec, embedded
 from app.store.store import Store, Stored
-from tests.api.services import Running, serving
+from tests.api.services import PLAIN, Running, serving
 from tests.servers import PATIENCE, until, with_store
 
 LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
@@ -23,12 +24,14 @@ NEW = {
     "C": 1e-5,
     "gamma": 1e4,
     "normalization": "none",
-    "clicks": "click-skip-above",
+    "clicks": "debiased",
+    "explore": True,
+    "prior": 0.25,
     "version": 0,
     "seq": 0,
     "features": ["bm25", "price"],
-    "weights": {"bm25": 0.0, "price": 0.0},
-    "stddev": {"bm25": 1.0, "price": 1.0},
+    "weights": {"bm25": 0.0, "price": 0.0, "_order": 0.25},
+    "stddev": {"bm25": 1.0, "price": 1.0, "_order": math.sqrt(20.0)},
     "queries": 0,
     "feedback": 0,
     "rejected": 0,
@@ -36,6 +39,7 @@ NEW = {
     "ndcg": {"1": 0.0, "5": 0.0, "10": 0.0, "all": 0.0},
     "map": 0.0,
     "baseline": {"ndcg": {"1": 0.0, "5": 0.0, "10": 0.0, "all": 0.0}, "map": 0.0},
+    "explored": {"queries": 0, "ndcg": {"1": 0.0, "5": 0.0, "10": 0.0, "all": 0.0}, "map": 0.0},
     "debiased_wins": {"model": 0.0, "submitted": 0.0},
 }
 EVENTS = count()
@@ -59,7 +63,7 @@ def ready(http: httpx.Client) -> list[str]:
     """Models that the learner has found already: nobody waits a second for each."""
     names = [f"ready-{at}" for at in range(16)]
     for name in names:
-        settings = {"features": ["bm25", "price"], "gamma": 10.0}
+        settings = {**PLAIN, "features": ["bm25", "price"], "gamma": 10.0}
         assert http.put(f"/models/{name}", json=settings).status_code == 201
     for name in names:
         learn(http, name)
@@ -141,6 +145,8 @@ def test_a_model_is_created_once_and_the_same_settings_again_are_fine(http: http
         {"covariance": "diagonal"},
         {"normalization": "query-minmax"},
         {"clicks": "click-skip-previous"},
+        {"explore": False},
+        {"prior": 0.0},
     ],
 )
 def test_other_settings_for_a_name_that_exists_are_refused(
@@ -155,7 +161,8 @@ def test_other_settings_for_a_name_that_exists_are_refused(
 
 
 def test_a_count_of_features_names_them(http: httpx.Client) -> None:
-    created = http.put("/models/counted", json={"features": 3, "algorithm": "solar-i"}).json()
+    settings = {"features": 3, "algorithm": "solar-i", "prior": 0}
+    created = http.put("/models/counted", json=settings).json()
     assert created["features"] == ["f1", "f2", "f3"]
     assert created["weights"] == {"f1": 0.0, "f2": 0.0, "f3": 0.0}
     assert "stddev" not in created
@@ -205,8 +212,8 @@ def test_a_model_that_cannot_be_is_refused_and_not_made(
 def test_a_hundred_thousand_features_are_fine_without_a_full_covariance(
     http: httpx.Client, settings: dict[str, Any]
 ) -> None:
-    name = f"wide-{next(NAMES)}"
-    assert http.put(f"/models/{name}", json={"features": 100_000, **settings}).status_code == 201
+    name, made = f"wide-{next(NAMES)}", {**PLAIN, "features": 100_000, **settings}
+    assert http.put(f"/models/{name}", json=made).status_code == 201
     rows = np.zeros((2, 100_000), "<f4")
     rows[1, -1] = 1.0
     body = {"model": name, "ids": ["a", "b"], "features": rows.tobytes()}
@@ -383,7 +390,7 @@ def test_an_explanation_sums_to_the_score_and_tells_its_standard_deviation(
     service: Running, http: httpx.Client, settings: dict[str, Any]
 ) -> None:
     name = f"explained-{next(NAMES)}"
-    http.put(f"/models/{name}", json={"features": ["bm25", "price"], **settings})
+    http.put(f"/models/{name}", json={**PLAIN, "features": ["bm25", "price"], **settings})
     learn(http, name)
     learn(http, name, best="b")
     answered = rank(http, name, explain=True, top_k=2)["documents"]
@@ -472,7 +479,7 @@ def test_exploring_shuffles_the_order_but_not_the_scores(http: httpx.Client, mod
 def test_a_model_that_knows_nothing_serves_the_order_as_submitted_even_exploring(
     http: httpx.Client,
 ) -> None:
-    http.put("/models/blank", json={"features": 2})
+    http.put("/models/blank", json={**PLAIN, "features": 2})
     for explore in (True, False):
         answered = rank(http, "blank", explore=explore)
         assert [one["id"] for one in answered["documents"]] == ["a", "b", "c"]

@@ -17,7 +17,7 @@ import pytest
 from app.api.access import new_key
 from app.store import embedded
 from app.store.embedded import EmbeddedServer
-from tests.api.services import ROOT, Running, serving
+from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.api.test_faults import another, child
 from tests.servers import PATIENCE, until
 from tests.test_telemetry import Series, read, series
@@ -68,7 +68,7 @@ def http(service: Running) -> Iterator[httpx.Client]:
 @pytest.fixture(scope="module")
 def counted(http: httpx.Client) -> Series:
     """The metrics after some traffic."""
-    settings = {"features": 2, "gamma": 10.0}
+    settings = {**PLAIN, "features": 2, "gamma": 10.0}
     assert http.put("/models/m", json=settings).status_code == 201
     requests = [rank(http) for _ in range(RANKS)]
     for at in range(EVENTS):
@@ -231,7 +231,7 @@ def answered(http: httpx.Client, path: str) -> int:
 
 def test_a_learner_of_its_own_learns_and_tells_how_it_goes() -> None:
     with serving("--no-learner") as running, running.client() as http:
-        assert http.put("/models/m", json={"features": 2}).status_code == 201
+        assert http.put("/models/m", json={**PLAIN, "features": 2}).status_code == 201
         event = {
             "event_id": "e", "type": "labels", "model": "m", "labels": {"a": 1},
             "documents": [{"id": "a", "features": [1, 0]}, {"id": "b", "features": [0, 1]}],
@@ -342,7 +342,7 @@ def test_a_store_whose_socket_has_moved_takes_the_processes_along(tmp_path: Path
     with serving(data=data) as running:
         before = embedded.find(data)
         with running.client() as http:
-            assert http.put("/models/m", json={"features": 2}).status_code == 201
+            assert http.put("/models/m", json={**PLAIN, "features": 2}).status_code == 201
         server = child(running.process.pid, "valkey-server")
         assert server is not None
         os.kill(server, signal.SIGKILL)

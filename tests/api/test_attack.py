@@ -1,0 +1,91 @@
+"""Somebody posts clicks against a model: its share is capped, and what it did can be undone."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.chance import uniforms
+from app.events import Feedback
+from app.fold import Fold
+from app.store import codec, embedded
+from app.store.store import Entry, Store
+from tests.api.services import Running, serving
+from tests.servers import until, with_store
+
+SHARE, HONEST, ROUNDS = 0.05, 30, 500
+UTILITY = np.array([1.0, -0.5, 0.25])
+MODEL = "shop"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Running]:
+    with serving(environ={"SOLAR_SOURCE_SHARE": f"{SHARE}"}) as running:
+        yield running
+
+
+def rows_of(at: int) -> Any:
+    return uniforms(f"rows {at}", 24).reshape(8, 3)
+
+
+def visit(http: httpx.Client, at: int) -> tuple[str, int]:
+    """One list and what was clicked on it: every tenth by the attacker, the worst shown."""
+    rows, source = rows_of(at), f"honest-{at % HONEST}"
+    ids = [str(place) for place in range(8)]
+    asked = {"model": MODEL, "ids": ids, "features": rows.tolist(), "request_id": f"r{at}"}
+    shown = [int(one["id"]) for one in http.post("/rank", json=asked).json()["documents"]]
+    clicked = max(shown, key=lambda place: float(rows[place] @ UTILITY))
+    if at % 10 == 9:
+        source, clicked = "attacker", min(shown, key=lambda place: float(rows[place] @ UTILITY))
+    event = {
+        "event_id": f"e{at}", "type": "clicks", "model": MODEL, "request_id": f"r{at}",
+        "clicked": [str(clicked)], "source": source,
+    }  # fmt: skip
+    return source, http.post("/feedback", json=event).status_code
+
+
+async def whole_log(store: Store) -> list[Entry]:
+    return await store.read(MODEL, 0, 10 * ROUNDS)
+
+
+def source_of(entry: Entry) -> str:
+    record = codec.load_record(entry.record)
+    return record.source if isinstance(record, Feedback) else ""
+
+
+def test_a_source_against_the_model_is_capped_by_its_share_and_can_be_replayed_away(
+    service: Running,
+) -> None:
+    url = embedded.find(service.data)
+    assert url is not None
+    with service.client() as http:
+        assert http.put(f"/models/{MODEL}", json={"features": 3}).status_code == 201
+        became = Counter(visit(http, at) for at in range(ROUNDS))
+        accepted = became["attacker", 202]
+        assert became["attacker", 429] >= 10
+        assert accepted <= max(10, SHARE * ROUNDS + 1)
+        assert sum(count for (_, status), count in became.items() if status == 202) > 0.9 * ROUNDS
+        assert {status for _, status in became} == {202, 429}
+        tail = http.get(f"/models/{MODEL}").json()["seq"]
+        until(lambda: http.get(f"/models/{MODEL}").json()["version"] == tail)
+        log = with_store(url, whole_log)
+        ran = subprocess.run(
+            [sys.executable, "-m", "app", "replay", "--redis-url", url, MODEL,
+             "--without-source", "attacker", "--apply"],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        assert f"left out {accepted} records of source attacker" in ran.stdout
+        until(lambda: http.get(f"/models/{MODEL}").json()["version"] == tail + 1)
+        found = list(http.get(f"/models/{MODEL}").json()["weights"].values())
+    fold = Fold(with_store(url, lambda store: store.version(MODEL, 0)).state)
+    for entry in log:
+        if source_of(entry) != "attacker":
+            assert fold.apply(entry.record)
+    assert found == fold.state().model.weights.tolist()
+    assert float(np.corrcoef(found[:3], UTILITY)[0, 1]) > 0.9
