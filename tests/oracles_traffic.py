@@ -23,7 +23,8 @@ def gumbel_order(s: Sequence[float], uniforms: Sequence[float]) -> list[int]:
 def sharpened(scores: Sequence[float]) -> list[float] | None:
     mean = math.fsum(scores) / len(scores)
     spread = math.sqrt(math.fsum((s - mean) ** 2 for s in scores) / len(scores))
-    return [8.0 * s / spread for s in scores] if max(scores) > min(scores) else None
+    sharpness = min(8.0, len(scores))
+    return [sharpness * s / spread for s in scores] if max(scores) > min(scores) else None
 
 
 def swapped(order: list[int], uniforms: Sequence[float]) -> tuple[list[int], list[int]]:

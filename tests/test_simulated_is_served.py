@@ -12,6 +12,7 @@ from app.fold import Fold
 from app.genesis import genesis, new_model
 from app.ranking import traffic
 from app.ranking import users as crowd
+from app.ranking.online import JudgedQuery
 from app.ranking.traffic import BLOCK, PLAIN, Show, Site
 from app.simulation import Judged, Scenario
 from app.slates import Exploration
@@ -22,7 +23,9 @@ LISTS = 600  # more than one block of numbers
 
 
 _, QUERIES = World(6, 40, 14, noise=0.8).draw(np.random.default_rng(2))
-JUDGED = Judged(QUERIES[:30], QUERIES[30:])
+SHORT = [JudgedQuery(query.labels[:many], query.documents[:many])
+         for many, query in enumerate(QUERIES[:15], start=1)]  # fmt: skip
+JUDGED = Judged([*SHORT, *QUERIES[15:30]], QUERIES[30:])
 
 
 def numbers(site: Site, show: Show) -> Iterator[tuple[int, Floats, Floats]]:

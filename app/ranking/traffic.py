@@ -187,7 +187,8 @@ def impression(
         preferred, other, omega = seen_pairs(clicked, last if how == DRAWN else -1)
         if preferred.shape[0] > 0:
             omega = pair_weights(preferred, other, odds(sharp, order, places), KAPPA)
-    weight, won, submitted_won = wins(scores, shown, preferred, other, omega * varied)
+    judging = omega * (varied * KAPPA / WEIGHT if how == SWAPPED else varied)
+    weight, won, submitted_won = wins(scores, shown, preferred, other, judging)
     gained = measures.discounted(labels[shown], discounts, min(DEPTH, places))
     ndcg = gained / ideal if ideal > 0.0 else 0.0
     found = shown[preferred], shown[other], omega
@@ -222,7 +223,7 @@ def listed(scores: Any, how: int, places: int, sharpness: float, draws: Any) -> 
 
 @kernel
 def sharpen(scores: Any, sharpness: float, sharp: Any) -> bool:
-    """`s = a·scores/std(scores)`; False if all are equal."""
+    """`s = a·scores/std(scores)`, as `serving.sharpened` has it; False if all are equal."""
     mean = scores.mean()
     squares = 0.0
     for score in scores:
@@ -231,7 +232,7 @@ def sharpen(scores: Any, sharpness: float, sharp: Any) -> bool:
     if not spread > 0.0 or scores.min() == scores.max():
         return False
     for d in range(scores.shape[0]):
-        sharp[d] = scores[d] / spread * sharpness
+        sharp[d] = scores[d] / spread * min(sharpness, float(scores.shape[0]))
     return True
 
 
