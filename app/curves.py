@@ -6,7 +6,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 420.0, 300.0
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 12.0, 34.0, 44.0
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 28.0, 34.0, 44.0
 #: Told apart by everybody (Okabe and Ito), on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 STYLE = "font:12px sans-serif;background:#fff"

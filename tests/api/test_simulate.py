@@ -34,8 +34,8 @@ def test_simulated_users_teach_a_running_service(
     file, plot = judged_file(tmp_path), tmp_path / "curves.svg"
     with serving() as service, service.client() as client:
         words = ["simulate", file, "--url", service.url, "--model", "shop", "--users", "perfect",
-                 "--impressions", "200", "--connections", "4", "--top-k", "5", "--json",
-                 "--clicks", "click-skip-above", "--plot", str(plot)]  # fmt: skip
+                 "--prior", "0", "--impressions", "300", "--connections", "4", "--top-k", "5",
+                 "--json", "--plot", str(plot)]  # fmt: skip
         assert main(words) == 0
         said, whispered = capsys.readouterr()
         found = client.get("/models/shop").json()
@@ -43,10 +43,12 @@ def test_simulated_users_teach_a_running_service(
         assert "model shop: expected a new one, or one with these settings" in (
             capsys.readouterr().err
         )
-    assert found["seq"] == found["version"] == found["feedback"] == 200  # each click once
+    assert found["seq"] == found["version"] == found["feedback"] == 300  # each click once
     row = json.loads(said)
-    assert row["curves"]["test"]["mean"][-1] == row["test"] > row["curves"]["test"]["mean"][0] + 0.1
-    assert "200 lists in" in whispered
+    assert (
+        row["curves"]["test"]["mean"][-1] == row["test"] > row["curves"]["test"]["mean"][0] + 0.05
+    )
+    assert "300 lists in" in whispered
     assert "/feedback p50" in whispered
     assert plot.read_text().count("<polyline") == 2
 
