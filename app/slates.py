@@ -137,19 +137,27 @@ def _swapped(scores: Floats, pinned: Positions, places: int, explore: Exploratio
 
 def _drawn(scores: Floats, pinned: Positions, places: int, explore: Exploration) -> Ranking:
     """A sample of the orders of all that are not pinned; as submitted where scores are equal."""
+    if pinned.size:
+        return _drawn_around(scores, pinned, places, explore)
+    sharp = serving.sharpened(scores)
+    if sharp is None:
+        shown = np.arange(places)
+        return Ranking(shown, scores, serving.odds(np.zeros(len(scores)), shown))
+    shown = serving.top_k(serving.sampled(sharp, explore.uniforms(len(sharp))), places)
+    return Ranking(shown, scores, serving.odds(sharp, shown), explored=True)
+
+
+def _drawn_around(scores: Floats, pinned: Positions, places: int, explore: Exploration) -> Ranking:
+    """The same of the others, with those that are pinned at their places; they have no odds."""
     others = np.delete(np.arange(len(scores)), pinned)
-    if not others.size:
+    room = places - int((pinned < places).sum())
+    if not others.size or not room:
         return Ranking(pinned[:places], scores)
-    sharpened = serving.sharpened(scores[others])
-    sharp = np.full(len(scores), -np.inf)  # who is pinned has no part in the odds
-    sharp[others] = 0.0 if sharpened is None else sharpened
-    noisy = scores.copy()
-    if sharpened is not None:
-        noisy[others] = serving.sampled(sharpened, explore.uniforms(len(others)))
-    shown = _placed(noisy, pinned, places)
-    odds = serving.odds(sharp, shown)
-    odds[:-1][np.isin(shown, pinned)] = serving.PINNED
-    return Ranking(shown, scores, odds, explored=sharpened is not None)
+    drawn = _drawn(scores[others], _NOBODY, room, explore)
+    shown = serving.woven(others[drawn.shown], pinned, places)
+    odds = np.full(places + 1, serving.PINNED)
+    odds[np.append(~np.isin(shown, pinned), True)] = drawn.odds
+    return Ranking(shown, scores, odds, explored=drawn.explored)
 
 
 def deviations(documents: Documents, spread: Floats) -> Floats:
