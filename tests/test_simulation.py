@@ -181,7 +181,7 @@ def test_the_command_prints_a_table_and_draws(
     short = ["--impressions", "60", "--seeds", "2", "--users", "perfect", "--users", "pbm"]
     assert main(["simulate", judged_file(tmp_path), *short, "--plot", str(plot)]) == 0
     said = capsys.readouterr().out
-    assert "60 impressions of 8 queries, 2 to test on, 2 seeds" in said
+    assert "60 impressions of 8 queries, 2 to test on, seeds: 2" in said
     assert [line.split()[0] for line in said.splitlines()[1:]] == ["users", "perfect", "pbm"]
     drawn = ET.parse(plot).getroot()  # noqa: S314
     assert sum(one.tag.endswith("polyline") for one in drawn.iter()) == 4

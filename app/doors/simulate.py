@@ -135,6 +135,6 @@ def _whisper(said: str) -> None:
 def _say(options: argparse.Namespace, judged: Judged, found: list[tuple[str, list[Trace]]]) -> None:
     print(
         f"{options.impressions:,} impressions of {len(judged.train)} queries, "
-        f"{len(judged.test)} to test on, {len(found[0][1])} seeds; NDCG@10"
+        f"{len(judged.test)} to test on, seeds: {len(found[0][1])}; NDCG@10"
     )
     print(traces.table([Row.of(name, runs) for name, runs in found]))
