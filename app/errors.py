@@ -8,6 +8,7 @@ SolarError
 └── StoreError          the store cannot do its work
     ├── NoServerBinary      no server to embed
     ├── OldServer           the server is older than we need
+    ├── NotDurable          the server is less safe than was asked for
     ├── DataDirectoryInUse  another server holds the data directory
     ├── ServerFailed        the embedded server did not come up
     ├── Unavailable         the store cannot be reached, or is loading: try again
@@ -51,6 +52,10 @@ class NoServerBinary(StoreError):
 
 class OldServer(StoreError):
     """The server is too old; the message says which version it has and which we need."""
+
+
+class NotDurable(StoreError):
+    """The server gives less than the level of durability that was asked for; it says what."""
 
 
 class DataDirectoryInUse(StoreError):
