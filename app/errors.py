@@ -16,6 +16,7 @@ SolarError
     ├── Backlog             the log is too far ahead of the learner: try again later
     ├── Changed             a request has got other feedback meanwhile: build the record anew
     └── Fenced              another learner has taken over, or the state moved on
+        └── WentBack            the log has other records than those that were learnt
 
 The core (`app/ranking`) raises ValueError for arguments that cannot be: `parameter: expected ...,
 got ...`.
@@ -84,3 +85,7 @@ class Changed(StoreError):
 
 class Fenced(StoreError):
     """A commit was refused: another learner has taken over, or the state moved on."""
+
+
+class WentBack(Fenced):
+    """A commit was refused: the log has other records than those it was made of (a failover)."""

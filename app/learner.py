@@ -7,6 +7,7 @@ The fold runs in a thread (its kernels release the GIL), so that the event loop 
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,10 +16,20 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app.errors import BadBlob, Fenced, NoSuchModel, SolarError, StoreError
-from app.events import Committed, Feedback, Replace, Replaced, Settings, State, Stumbled
+from app.errors import BadBlob, Fenced, NoSuchModel, SolarError, StoreError, WentBack
+from app.events import (
+    Committed,
+    Feedback,
+    Replace,
+    Replaced,
+    Returned,
+    Settings,
+    State,
+    Stumbled,
+)
 from app.fold import Fold, decoded, sound
 from app.genesis import genesis
+from app.history import went_back
 from app.store import codec
 from app.store.store import Entry, Position, Store
 from app.tasks import end
@@ -47,10 +58,11 @@ class Pace:
     discover: float = 0.25
 
 
-Tell: TypeAlias = Callable[[Committed | Replaced | Stumbled], None]
+Fact: TypeAlias = Committed | Replaced | Returned | Stumbled
+Tell: TypeAlias = Callable[[Fact], None]
 
 
-def nobody(_: Committed | Replaced | Stumbled) -> None:
+def nobody(_: Fact) -> None:
     """Nobody counts."""
 
 
@@ -62,11 +74,13 @@ class Learner:
     ) -> None:
         self._store, self.model, self._pace = store, model, pace or Pace()
         self._tell = tell
+        self._left: Position | None = None  # where the store was at the end of our last term
 
     async def run(self, stop: asyncio.Event) -> None:
         """Learn until told to stop (commits and releases then), or until the model is gone."""
         while not stop.is_set():
             try:
+                await self._look_back()
                 fence = await self._store.lease(self.model, 0, self._pace.lease)
                 if fence:
                     await self._lead(fence, stop)
@@ -74,6 +88,9 @@ class Learner:
                     await _sleep(self._pace.lease / 5, stop)
             except NoSuchModel:
                 return
+            except WentBack as error:
+                self._tell(Returned(self.model))
+                log.warning("%s", error)
             except Fenced as error:
                 self._tell(Stumbled(self.model))
                 log.info("%s", error)
@@ -81,6 +98,19 @@ class Learner:
                 self._tell(Stumbled(self.model))
                 log.warning("model %s: %s", self.model, error)
                 await _sleep(self._pace.idle, stop)
+
+    async def _look_back(self) -> None:
+        """See that the store is still where our last term left it, or further (I12)."""
+        if self._left is None:
+            return
+        now = await self._store.position(self.model)
+        if await went_back(self._store, self.model, self._left, now):
+            self._tell(Returned(self.model))
+            log.warning(
+                "model %s: the store went back: it was at version %d, now it is at %d",
+                self.model, self._left[1], now[1],
+            )  # fmt: skip
+        self._left = None
 
     async def _lead(self, fence: int, stop: asyncio.Event) -> None:
         """Learn while the lease is ours; it is kept in the background, whatever a fold takes."""
@@ -95,6 +125,7 @@ class Learner:
             await term.commit()
             await term.arrived()
         finally:
+            self._left = term.place if term else None
             await end([keeping, *(term.on_its_way() if term else ())])
             await _quietly(self._store.release(self.model, fence))
 
@@ -121,6 +152,9 @@ class Term:
         self._tell = tell
         self._store, self._model, self._fence, self._pace = store, model, fence, pace
         self._base, self._fold = base, Fold(state)
+        self.place = base  # of what is known to be committed
+        self._name = os.urandom(8).hex()
+        self._learnt: list[Entry] = []  # the last record of each reading, since the last commit
         self._queue: list[Entry] = []
         self._bytes = 0  # read since the last version
         self._record_bytes = READ_BYTES  # of late, on average; the first reading is a small one
@@ -164,10 +198,6 @@ class Term:
         """Nothing to read: is the store still where we left it (I12)? A failover may go back."""
         place = await self._store.position(self._model)
         if place != self._base:
-            log.warning(
-                "model %s: committed up to %d, but the store is at %d",
-                self._model, self._base[1], place[1],
-            )  # fmt: skip
             raise Fenced(f"model {self._model}: the committed state is not ours any more")
 
     def _read_count(self) -> int:
@@ -182,6 +212,7 @@ class Term:
         folded = await asyncio.to_thread(fold_for, self._fold, chunk, left)
         done, self._queue = self._queue[:folded], self._queue[folded:]
         self._time = done[-1].time
+        self._learnt.append(done[-1])
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
             self._tell(Replaced(self._model, record.reason))
         size = sum(len(entry.record) for entry in done)
@@ -216,18 +247,21 @@ class Term:
         drop, trim = await self._retention() if version else ([], 0)
         sending = self._store.commit(
             self._model, self._base, self._fence, state,
-            version=version, drop=drop, trim=trim, again=again, time=self._time,
+            version=version, drop=drop, trim=trim, again=again, time=self._time, term=self._name,
+            learnt=self._learnt,
         )  # fmt: skip
-        self._commit = asyncio.create_task(self._send(sending, self._pending()))
-        self._committed = monotonic()
+        records, self._learnt = self._pending(), []
         self._base = (self._base[0], state.seq, state.chain)
+        self._commit = asyncio.create_task(self._send(sending, records, self._base))
+        self._committed = monotonic()
         if version or again:
             self._bytes = 0 if version else self._bytes
             await self.arrived()
 
-    async def _send(self, sending: Awaitable[None], records: int) -> None:
+    async def _send(self, sending: Awaitable[None], records: int, place: Position) -> None:
         started = monotonic()
         await sending
+        self.place = place
         self._committed = monotonic()
         self._took = self._committed - started
         self._tell(Committed(self._model, records, self._took))

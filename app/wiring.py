@@ -103,7 +103,7 @@ async def service(environment: Environment) -> AsyncIterator[Front]:
     store, telemetry = Store.open(environment.redis_url, environment.durability), Telemetry()
     ranker = Ranker(store, telemetry.served)
     rememberer = Rememberer(store, environment.impression_seconds, environment.remember_seconds)
-    poster = Poster(store, environment.backlog, environment.impression_seconds)
+    poster = Poster(store, environment.backlog, environment.impression_seconds, telemetry.returned)
     shares = Shares(environment.source_share)
     workshop = Workshop(store, environment, telemetry.trained)
     plugged = Service(store, ranker, rememberer, environment, shares, telemetry, poster, workshop)

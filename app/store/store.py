@@ -8,12 +8,13 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha1
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from redis import exceptions as foreign
 
-from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel
+from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel, WentBack
 from app.events import SUMS, Model, Settings, Standing, State
 from app.ranking.covariance import diagonal, triangle_size
 from app.store import checks, codec
@@ -81,11 +82,13 @@ class Stored:
 class Aside(NamedTuple):
     """What a commit says beside the state, for those who look on.
 
-    `time` is when its last record was appended (ms since 1970), `trace` that of Σ.
+    `time` is when its last record was appended (ms since 1970), `trace` that of Σ. `term` is the
+    name of the learner's term: within one, each commit builds on the one before.
     """
 
     time: int = 0
     trace: float = 0.0
+    term: str = ""
 
 
 class Weights(NamedTuple):
@@ -299,7 +302,9 @@ class Store:
         settings = codec.load_settings(codec.load(meta or b"", "meta").fields)
         weights = _weights(w or b"", int(seq), chain)
         _, said, arrays = codec.load(sums or b"", "sums")
-        aside = Aside(int(said.get("time", 0)), float(said.get("trace", 0.0)))
+        aside = Aside(
+            int(said.get("time", 0)), float(said.get("trace", 0.0)), str(said.get("term", ""))
+        )
         sums = _whole(arrays["values"])
         return Weights(int(epoch), int(seq), chain, settings, weights, sums, aside)
 
@@ -320,20 +325,28 @@ class Store:
         trim: int = 0,
         again: bool = False,
         time: int = 0,
+        term: str = "",
+        learnt: Sequence[Entry] = (),
     ) -> None:
         """Put `state` in the place of `base`, or Fenced.
 
         With `version` it is kept as one, `drop` are versions that go, and the log is trimmed up to
         and with record `trim`. `again` writes what is committed already once more. `time` is when
-        the last record was appended.
+        the last record was appended. Of what was `learnt` since `base`, the last record of each
+        reading must still be in the log, else WentBack: those before it then are there too.
         """
         keys, (epoch, seq, chain) = Keys(model), base
         names = [keys.state, keys.fence, keys.log, keys.snapshots, keys.snapshot(state.seq)]
         names += [keys.seq, *(keys.snapshot(old) for old in drop)]
-        values = [epoch, fence, seq, chain, state.seq, state.chain, *_dump_state(state, time)]
+        values = [epoch, fence, seq, chain, state.seq, state.chain]
+        values += _dump_state(state, time, term)
         values += [keys.channel, int(version), trim, int(again)]
+        for entry in learnt:
+            values += [entry.seq, _sha1(entry.record), entry.time]
         with translated():
             code = await self._calls.script("commit", names, values)
+        if code == 4:
+            raise WentBack(f"model {model}: records up to {state.seq} are not in the log any more")
         if code in (2, 3):
             why = "the state is another" if code == 2 else "another learner has taken over"
             raise Fenced(f"model {model}: the commit of {state.seq} was refused: {why}")
@@ -421,9 +434,13 @@ def _entry(identity: bytes, fields: dict[bytes, bytes]) -> Entry:
     return Entry(seq, fields[b"r"], int(fields.get(b"t", 0)), b"w" in fields)
 
 
-def _dump_state(state: State, time: int = 0) -> list[bytes]:
+def _sha1(record: bytes) -> str:
+    return sha1(record, usedforsecurity=False).hexdigest()
+
+
+def _dump_state(state: State, time: int = 0, term: str = "") -> list[bytes]:
     model = state.model
-    aside = Aside(time, _trace(model))._asdict()
+    aside = Aside(time, _trace(model), term)._asdict()
     return [
         codec.dump("w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": model.weights}),
         codec.dump("spread", {}, {"values": model.spread}),

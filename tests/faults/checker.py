@@ -16,7 +16,8 @@ from redis.exceptions import RedisError
 
 from app import audit
 from app.events import Feedback, Replace, State
-from app.fold import Fold, link, sound
+from app.fold import Fold, sound
+from app.genesis import link
 from app.posting import Posted
 from app.store import codec
 from app.store.keys import Keys
