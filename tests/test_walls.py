@@ -48,6 +48,7 @@ ROOMS: dict[str, set[str]] = {
         "numpy",
         *STANDARD,
     },
+    "app.sharing": {"app.errors", "app.store", *STANDARD},
     "app.history": {"app.genesis", "app.store", *STANDARD},
     "app.grouping": STANDARD,
     "app.posting": {
@@ -64,6 +65,7 @@ ROOMS: dict[str, set[str]] = {
         "app.fold",
         "app.genesis",
         "app.history",
+        "app.sharing",
         "app.store",
         "app.tasks",
         "numpy",

@@ -21,7 +21,7 @@ from app.store import checks, codec
 from app.store.calls import Calls
 from app.store.clients import connect
 from app.store.jobs import Jobs
-from app.store.keys import MODELS, Keys, check_name
+from app.store.keys import LEARNERS, MODELS, Keys, check_name
 from app.store.wall import translated
 
 APPENDED, REPEATED, OTHER_BODY, FORGOTTEN = range(4)
@@ -367,6 +367,24 @@ class Store:
         with translated():
             await self._calls.script("release", [Keys(model).lease], [fence])
 
+    async def present(self, learner: str, seconds: float) -> int:
+        """Say that a learner is at work, for so long at least; how many there are."""
+        with translated():
+            return int(await self._calls.script("present", [LEARNERS], [learner, _ms(seconds)]))
+
+    async def absent(self, learner: str) -> None:
+        """Say that a learner is no more."""
+        with translated():
+            await self._client.zrem(LEARNERS, learner)
+
+    async def relist(self, model: str) -> None:
+        """Put a model's name back, if there is one: a Cluster may lose the name alone."""
+        with translated():
+            if await self._client.exists(Keys(model).state):
+                await self._client.sadd(MODELS, model)
+                if not await self._client.exists(Keys(model).state):  # deleted meanwhile
+                    await self._client.srem(MODELS, model)
+
     async def watch(self, model: str, poll: float = 0.25) -> AsyncIterator[None]:
         """Wakes at every hint of a commit, and at least every `poll` seconds; never fails."""
         while True:
@@ -432,6 +450,10 @@ class Store:
 def _entry(identity: bytes, fields: dict[bytes, bytes]) -> Entry:
     seq = int(identity.split(b"-")[0])
     return Entry(seq, fields[b"r"], int(fields.get(b"t", 0)), b"w" in fields)
+
+
+def _ms(seconds: float) -> int:
+    return max(1, int(seconds * 1000))
 
 
 def _sha1(record: bytes) -> str:
