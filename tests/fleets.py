@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from app.store.cluster import SLOTS, slot_of
 from app.store.embedded import server_binary
@@ -56,7 +58,10 @@ class Node:
         }
         if settings.get("cluster-enabled"):
             self.settings["cluster-port"] = str(self.bus)
-        self.client: Any = redis.Redis(HOST, self.port, socket_timeout=5)
+        self.client: Any = redis.Redis(
+            HOST, self.port, socket_timeout=5, retry=Retry(NoBackoff(), 0)
+        )
+        self.paused = False
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -93,16 +98,18 @@ class Node:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._process = None
+            self._process, self.paused = None, False
             self.kills += 1
 
     def pause(self) -> None:
         """It stands still, and nothing that was sent to it is lost."""
         self._signal(signal.SIGSTOP)
+        self.paused = True
 
     def go_on(self) -> None:
         """It wakes."""
         self._signal(signal.SIGCONT)
+        self.paused = False
 
     def _signal(self, one: signal.Signals) -> None:
         assert self._process is not None
@@ -110,8 +117,8 @@ class Node:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
-        return self._process is not None
+        """Whether it runs, and is not paused."""
+        return self._process is not None and not self.paused
 
     def is_master(self) -> bool:
         """Whether it says so."""
@@ -364,13 +371,18 @@ class ClusterFleet:
         node.start()
         until(self.whole)
 
-    def reshard(self, model: str, to: Node) -> Iterator[str]:
-        """Move a model's slot to another master, key by key; yields each key before it moves."""
+    def other_master(self, than: Node) -> Node:
+        """Another one that has slots."""
+        return next(node for node in self.nodes if node.is_master() and node is not than)
+
+    def reshard(self, model: str, to: Node, keys_at_once: int = 20) -> Iterator[int]:
+        """Move a model's slot to another master, some keys at a time; yields how many before."""
         source, slot = self.owner(model), slot_of(model)
         to.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", self.id_of(source))
         source.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", self.id_of(to))
-        while keys := source.client.execute_command("CLUSTER GETKEYSINSLOT", slot, 1):
-            yield keys[0].decode() if isinstance(keys[0], bytes) else keys[0]
+        some = ("CLUSTER GETKEYSINSLOT", slot, keys_at_once)
+        while keys := source.client.execute_command(*some):
+            yield len(keys)
             source.client.execute_command("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)
         for node in (to, source):
             node.client.execute_command("CLUSTER SETSLOT", slot, "NODE", self.id_of(to))

@@ -206,13 +206,19 @@ class Masters(SentinelConnectionPool):
         options["redis_connect_func"] = _greet_master
         super().__init__(service, sentinels, **options)  # type: ignore[no-untyped-call]
         self.master_address: Address | None = None
-        self._asked = float("-inf")
+        self._asked = self._used = float("-inf")
         self._asking: asyncio.Task[None] | None = None
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        """A connection to the master; that it still is one is looked at beside the traffic."""
+        """A connection to the master; that it still is one is looked at beside the traffic.
+
+        After a pause it is looked at first: much may have happened.
+        """
+        paused, self._used = monotonic() > self._used + FRESH, monotonic()
         if self._stale() and (self._asking is None or self._asking.done()):
             self._asking = asyncio.create_task(self._ask_quietly())
+        if paused and self._asking is not None:
+            await asyncio.wait([self._asking], timeout=SENTINEL_TIMEOUT)
         return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
 
     async def get_master_address(self) -> Address | None:
