@@ -10,6 +10,7 @@ import time
 from benchmarks import (
     batch,
     figure3,
+    fleets,
     kernels,
     peers,
     report,
@@ -26,6 +27,7 @@ SECTIONS = {
     "figure3": figure3.run,
     "start": start.run,
     "store": store.run,
+    "fleets": fleets.run,
     "service": service.run,
     "training": training.run,
 }
