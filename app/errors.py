@@ -8,6 +8,7 @@ SolarError
 └── StoreError          the store cannot do its work
     ├── NoServerBinary      no server to embed
     ├── OldServer           the server is older than we need
+    ├── NotDurable          the server is less safe than was asked for
     ├── DataDirectoryInUse  another server holds the data directory
     ├── ServerFailed        the embedded server did not come up
     ├── Unavailable         the store cannot be reached, or is loading: try again
@@ -15,6 +16,7 @@ SolarError
     ├── Backlog             the log is too far ahead of the learner: try again later
     ├── Changed             a request has got other feedback meanwhile: build the record anew
     └── Fenced              another learner has taken over, or the state moved on
+        └── WentBack            the log has other records than those that were learnt
 
 The core (`app/ranking`) raises ValueError for arguments that cannot be: `parameter: expected ...,
 got ...`.
@@ -53,6 +55,10 @@ class OldServer(StoreError):
     """The server is too old; the message says which version it has and which we need."""
 
 
+class NotDurable(StoreError):
+    """The server gives less than the level of durability that was asked for; it says what."""
+
+
 class DataDirectoryInUse(StoreError):
     """Another server holds the data directory; the message says who."""
 
@@ -79,3 +85,7 @@ class Changed(StoreError):
 
 class Fenced(StoreError):
     """A commit was refused: another learner has taken over, or the state moved on."""
+
+
+class WentBack(Fenced):
+    """A commit was refused: the log has other records than those it was made of (a failover)."""

@@ -202,6 +202,13 @@ class Stumbled:
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """The store went back behind what we had seen of a model, as after a failover (I12)."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Replaced:
     """A learner has come upon a replacement, which says why it is there."""
 

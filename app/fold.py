@@ -6,7 +6,6 @@ nothing else; nothing here ever fails on a record. `chain' = blake2b(chain ‖ r
 """
 
 from dataclasses import replace
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from app.events import (
     State,
     freeze,
 )
-from app.genesis import CHAIN
+from app.genesis import link
 from app.impressions import all_clicks, as_labels, as_positions, measured_labels
 from app.ranking import covariance, debiased, fair, measures, serving
 from app.ranking.clicks import READINGS
@@ -40,13 +39,6 @@ _QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
 _DEBIASED = slice(_AT["debiased_weight"], _AT["baseline_debiased_wins"] + 1)
 _EXPLORED = slice(_AT["explored_queries"], _AT["explored_map"] + 1)
 _STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
-
-
-def link(chain: bytes, record: bytes) -> bytes:
-    """The chain after a record."""
-    linked = blake2b(chain, digest_size=CHAIN)
-    linked.update(record)
-    return linked.digest()
 
 
 def decoded(blob: bytes) -> Record | None:

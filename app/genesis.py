@@ -112,3 +112,10 @@ def _full(settings: Settings) -> bool:
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name}: expected one of {', '.join(allowed)}")
+
+
+def link(chain: bytes, record: bytes) -> bytes:
+    """The chain after a record."""
+    linked = blake2b(chain, digest_size=CHAIN)
+    linked.update(record)
+    return linked.digest()

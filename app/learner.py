@@ -7,6 +7,7 @@ The fold runs in a thread (its kernels release the GIL), so that the event loop 
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,10 +16,21 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app.errors import BadBlob, Fenced, NoSuchModel, SolarError, StoreError
-from app.events import Committed, Feedback, Replace, Replaced, Settings, State, Stumbled
+from app.errors import BadBlob, Fenced, NoSuchModel, SolarError, StoreError, WentBack
+from app.events import (
+    Committed,
+    Feedback,
+    Replace,
+    Replaced,
+    Returned,
+    Settings,
+    State,
+    Stumbled,
+)
 from app.fold import Fold, decoded, sound
 from app.genesis import genesis
+from app.history import went_back
+from app.sharing import Share
 from app.store import codec
 from app.store.store import Entry, Position, Store
 from app.tasks import end
@@ -45,12 +57,14 @@ class Pace:
     versions: int = 10  # of which so many are kept,
     log_bytes: int = 1 << 30  # unless the log is larger than this
     discover: float = 0.25
+    ask: float = 0.4  # at least so often for a lease that another holds
 
 
-Tell: TypeAlias = Callable[[Committed | Replaced | Stumbled], None]
+Fact: TypeAlias = Committed | Replaced | Returned | Stumbled
+Tell: TypeAlias = Callable[[Fact], None]
 
 
-def nobody(_: Committed | Replaced | Stumbled) -> None:
+def nobody(_: Fact) -> None:
     """Nobody counts."""
 
 
@@ -62,18 +76,23 @@ class Learner:
     ) -> None:
         self._store, self.model, self._pace = store, model, pace or Pace()
         self._tell = tell
+        self._left: Position | None = None  # where the store was at the end of our last term
+        self.leads, self._gives = False, False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Learn until told to stop (commits and releases then), or until the model is gone."""
         while not stop.is_set():
             try:
+                await self._look_back()
                 fence = await self._store.lease(self.model, 0, self._pace.lease)
                 if fence:
                     await self._lead(fence, stop)
-                else:
-                    await _sleep(self._pace.lease / 5, stop)
+                await _sleep(self._rest(taken=not fence), stop)
             except NoSuchModel:
                 return
+            except WentBack as error:
+                self._tell(Returned(self.model))
+                log.warning("%s", error)
             except Fenced as error:
                 self._tell(Stumbled(self.model))
                 log.info("%s", error)
@@ -82,19 +101,44 @@ class Learner:
                 log.warning("model %s: %s", self.model, error)
                 await _sleep(self._pace.idle, stop)
 
+    def give_back(self) -> None:
+        """Commit, release, and leave the model to others for a while."""
+        self._gives = True
+
+    def _rest(self, taken: bool) -> float:
+        """How long not to ask for the lease: others may, or another has it."""
+        gave, self._gives = self._gives, False
+        if gave:
+            return self._pace.lease / 2
+        return min(self._pace.lease / 5, self._pace.ask) if taken else 0.0
+
+    async def _look_back(self) -> None:
+        """See that the store is still where our last term left it, or further (I12)."""
+        if self._left is None:
+            return
+        now = await self._store.position(self.model)
+        if await went_back(self._store, self.model, self._left, now):
+            self._tell(Returned(self.model))
+            log.warning(
+                "model %s: the store went back: it was at version %d, now it is at %d",
+                self.model, self._left[1], now[1],
+            )  # fmt: skip
+        self._left = None
+
     async def _lead(self, fence: int, stop: asyncio.Event) -> None:
         """Learn while the lease is ours; it is kept in the background, whatever a fold takes."""
         keeping = asyncio.create_task(self._keep_lease(fence))
-        term = None
+        term, self.leads = None, True
         try:
             term = await Term.begin(self._store, self.model, fence, self._pace, self._tell)
-            while not stop.is_set():
+            while not (stop.is_set() or self._gives):
                 if keeping.done():
                     keeping.result()  # raises what ended it
                 await term.round()
             await term.commit()
             await term.arrived()
         finally:
+            self._left, self.leads = term.place if term else None, False
             await end([keeping, *(term.on_its_way() if term else ())])
             await _quietly(self._store.release(self.model, fence))
 
@@ -121,6 +165,9 @@ class Term:
         self._tell = tell
         self._store, self._model, self._fence, self._pace = store, model, fence, pace
         self._base, self._fold = base, Fold(state)
+        self.place = base  # of what is known to be committed
+        self._name = os.urandom(8).hex()
+        self._learnt: list[Entry] = []  # the last record of each reading, since the last commit
         self._queue: list[Entry] = []
         self._bytes = 0  # read since the last version
         self._record_bytes = READ_BYTES  # of late, on average; the first reading is a small one
@@ -164,10 +211,6 @@ class Term:
         """Nothing to read: is the store still where we left it (I12)? A failover may go back."""
         place = await self._store.position(self._model)
         if place != self._base:
-            log.warning(
-                "model %s: committed up to %d, but the store is at %d",
-                self._model, self._base[1], place[1],
-            )  # fmt: skip
             raise Fenced(f"model {self._model}: the committed state is not ours any more")
 
     def _read_count(self) -> int:
@@ -182,6 +225,7 @@ class Term:
         folded = await asyncio.to_thread(fold_for, self._fold, chunk, left)
         done, self._queue = self._queue[:folded], self._queue[folded:]
         self._time = done[-1].time
+        self._learnt.append(done[-1])
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
             self._tell(Replaced(self._model, record.reason))
         size = sum(len(entry.record) for entry in done)
@@ -216,18 +260,21 @@ class Term:
         drop, trim = await self._retention() if version else ([], 0)
         sending = self._store.commit(
             self._model, self._base, self._fence, state,
-            version=version, drop=drop, trim=trim, again=again, time=self._time,
+            version=version, drop=drop, trim=trim, again=again, time=self._time, term=self._name,
+            learnt=self._learnt,
         )  # fmt: skip
-        self._commit = asyncio.create_task(self._send(sending, self._pending()))
-        self._committed = monotonic()
+        records, self._learnt = self._pending(), []
         self._base = (self._base[0], state.seq, state.chain)
+        self._commit = asyncio.create_task(self._send(sending, records, self._base))
+        self._committed = monotonic()
         if version or again:
             self._bytes = 0 if version else self._bytes
             await self.arrived()
 
-    async def _send(self, sending: Awaitable[None], records: int) -> None:
+    async def _send(self, sending: Awaitable[None], records: int, place: Position) -> None:
         started = monotonic()
         await sending
+        self.place = place
         self._committed = monotonic()
         self._took = self._committed - started
         self._tell(Committed(self._model, records, self._took))
@@ -344,23 +391,50 @@ async def replayed(store: Store, model: str, state: State, until: int) -> State:
 async def learn_all(
     store: Store, stop: asyncio.Event, pace: Pace | None = None, tell: Tell = nobody
 ) -> None:
-    """Learn every model there is, and every one that comes."""
+    """Learn every model there is, and every one that comes; beside others a share of them."""
     pace = pace or Pace()
-    tasks: dict[str, asyncio.Task[None]] = {}
+    staff = Staff(store, pace, tell)
     while not stop.is_set():
         try:
-            names = await store.models()
+            await staff.look_around(stop)
         except SolarError as error:
             log.warning("%s", error)
-            names = []
-        for name in names:
-            if name in tasks and tasks[name].done() and (failure := tasks[name].exception()):
-                log.error("model %s: its learner failed", name, exc_info=failure)
-            if name not in tasks or tasks[name].done():
-                learner = Learner(store, name, pace, tell)
-                tasks[name] = asyncio.create_task(learner.run(stop), name=name)
         await _sleep(pace.discover, stop)
-    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    await staff.leave()
+
+
+class Staff:
+    """The learners of a process, one for each model; some of them only wait for its lease."""
+
+    def __init__(self, store: Store, pace: Pace, tell: Tell) -> None:
+        self._store, self._pace, self._tell = store, pace, tell
+        self._share = Share(store, pace.lease)
+        self._learners: dict[str, Learner] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def look_around(self, stop: asyncio.Event) -> None:
+        """A learner for each model that is there, and no more at work than our share."""
+        names = await self._store.models()
+        for name in names:
+            task = self._tasks.get(name)
+            if task and task.done() and (failure := task.exception()):
+                log.error("model %s: its learner failed", name, exc_info=failure)
+            if not task or task.done():
+                self._learners[name] = Learner(self._store, name, self._pace, self._tell)
+                running = self._learners[name].run(stop)
+                self._tasks[name] = asyncio.create_task(running, name=name)
+        leads = [name for name, learner in self._learners.items() if learner.leads]
+        for name in set(leads) - set(names):
+            await self._store.relist(name)
+        most = await self._share.most(len(names))
+        for name in leads[int(min(most, len(leads))) :]:
+            log.info("model %s: left to other learners, each has its share", name)
+            self._learners[name].give_back()
+
+    async def leave(self) -> None:
+        """Wait until all have committed and released."""
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._share.leave()
 
 
 async def _sleep(seconds: float, stop: asyncio.Event) -> None:

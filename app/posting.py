@@ -1,16 +1,19 @@
 """Feedback → log: each event once, whatever is posted at the same time or posted again."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha1
 from time import time_ns
 
 from app.errors import Changed, SolarError, Unavailable
-from app.events import Feedback
+from app.events import Feedback, Returned
 from app.grouping import Grouped
 from app.impressions import SoFar, on_request
 from app.store import codec
-from app.store.store import Appended, Event, Impression, Store
+from app.store.store import APPENDED, Appended, Event, Impression, Store
+
+log = logging.getLogger("solar.posting")
 
 #: What no accumulation is: an event that builds on it is never appended.
 NEVER = b"never"
@@ -143,8 +146,16 @@ class Poster:
     If posts of a group get in each other's way (two on one request), each is made alone.
     """
 
-    def __init__(self, store: Store, limit: int, remembered: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        limit: int,
+        remembered: float,
+        tell: Callable[[Returned], None] = lambda _: None,
+    ) -> None:
         self._store, self._limit, self._remembered = store, limit, remembered
+        self._tell = tell
+        self._told: dict[tuple[str, int], int] = {}  # the highest seq that somebody was told
         self.post = Grouped(self._post)
         self.recall = Grouped(self._recall)
 
@@ -162,28 +173,43 @@ class Poster:
             return [await self._alone(model, one) for one in posts]
         built: list[list[Event] | Exception] = [_built(one) for one in posts]
         together = [event for events in built if isinstance(events, list) for event in events]
+        told = self._told.get(model, 0)
         try:
-            became = iter(
-                await self._store.append(
-                    *model, together, limit=self._limit, time=now(),
-                    dedupe=2 * self._remembered, wait=any(one.wait for one in posts),
-                )
+            answers = await self._store.append(
+                *model, together, limit=self._limit, time=now(),
+                dedupe=2 * self._remembered, wait=any(one.wait for one in posts),
             )  # fmt: skip
         except Changed:
             return [await self._alone(model, one) for one in posts]
+        self._note(model, told, answers)
+        became = iter(answers)
         return [
             [next(became) for _ in events] if isinstance(events, list) else events
             for events in built
         ]
 
     async def _alone(self, model: tuple[str, int], one: Post) -> list[Appended] | Exception:
+        told = self._told.get(model, 0)
         try:
-            return await post(
+            answers = await post(
                 self._store, *model, one.events, limit=self._limit, time=now(),
                 remembered=self._remembered, wait=one.wait, recalled=one.recalled,
             )  # fmt: skip
         except (SolarError, ValueError) as error:
             return error
+        self._note(model, told, answers)
+        return answers
+
+    def _note(self, model: tuple[str, int], told: int, answers: Sequence[Appended]) -> None:
+        """A new record at a seq that was `told` before it was sent: the log went back (I12)."""
+        new = [answer.seq for answer in answers if answer.outcome == APPENDED]
+        if not new:
+            return
+        if min(new) <= told:
+            log.warning("model %s: the log went back from %d to %d", model[0], told, min(new) - 1)
+            self._told[model] = 0
+            self._tell(Returned(model[0]))
+        self._told[model] = max(*new, self._told.get(model, 0))
 
 
 def _built(one: Post) -> list[Event] | Exception:

@@ -13,7 +13,8 @@ from functools import cached_property
 
 from app.errors import BadBlob, NoSuchModel, SolarError, StoreError
 from app.events import Floats, Served, Settings
-from app.store.store import Store, Weights
+from app.history import went_back
+from app.store.store import Position, Store, Weights
 from app.tasks import end
 
 log = logging.getLogger("solar.ranker")
@@ -30,14 +31,21 @@ class Serving:
     weights: Floats
     sums: Floats
     trace: float
+    chain: bytes = b""
+    term: str = ""
 
     @classmethod
     def of(cls, name: str, found: Weights) -> "Serving":
         """What the store has."""
         return cls(
             name, found.epoch, found.seq, found.settings, found.weights, found.sums,
-            found.aside.trace,
+            found.aside.trace, found.chain, found.aside.term,
         )  # fmt: skip
+
+    @property
+    def place(self) -> Position:
+        """Where in the model's history it is."""
+        return self.epoch, self.version, self.chain
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -87,7 +95,7 @@ class Ranker:
             found, now = await self._store.load_weights(model), self.serving.get(model)
             if now and now.epoch == found.epoch and now.version > found.seq:
                 found = await self._store.load_weights(model)  # it was overtaken on its way
-            serving = self._take(model, found)
+            serving = await self._take(model, found)
         except BadBlob:
             self.damaged.add(model)
             raise
@@ -108,20 +116,32 @@ class Ranker:
         """Serve a model no more: it was deleted."""
         self.serving.pop(model, None)
 
-    def _take(self, model: str, found: Weights) -> Serving:
+    async def _take(self, model: str, found: Weights) -> Serving:
         """Serve these weights from now on, unless they are those served already."""
-        before = self.serving.get(model)
+        before, serving = self.serving.get(model), Serving.of(model, found)
         self.damaged.discard(model)
-        if before and (before.epoch, before.version) == (found.epoch, found.seq):
+        if before and before.place == serving.place:
             return before
-        serving = self.serving[model] = Serving.of(model, found)
-        backwards = bool(before and before.epoch == found.epoch and before.version > found.seq)
+        backwards = before is not None and await self._went_back(before, serving)
+        taken = self.serving.get(model)
+        if before and taken and taken is not before:
+            return taken  # somebody was faster
+        self.serving[model] = serving
         if backwards:
-            log.warning("model %s: the store went back to version %d", model, found.seq)
+            log.warning("model %s: the store went back; now at version %d", model, found.seq)
         appended = found.aside.time if before else 0  # found at a start: it may be of last week
         self._tell(Served(model, appended, backwards))
         self._news.pop(model, asyncio.Event()).set()
         return serving
+
+    async def _went_back(self, before: Serving, now: Serving) -> bool:
+        """Whether the store has lost what we served (I12).
+
+        It may have gone back and then on, past it: then another term of a learner did that.
+        """
+        if now.epoch == before.epoch and now.version > before.version and now.term == before.term:
+            return False
+        return await went_back(self._store, before.name, before.place, now.place)
 
     async def _follow(self, model: str) -> None:
         """Take every version that is committed, until the model is deleted."""
@@ -143,10 +163,9 @@ class Ranker:
             self._news.pop(model, asyncio.Event()).set()
 
     async def _refresh(self, model: str) -> None:
-        epoch, version, _ = await self._store.position(model)
-        served = self.serving.get(model)
-        if served is None or (served.epoch, served.version) != (epoch, version):
-            self._take(model, await self._store.load_weights(model))
+        place, served = await self._store.position(model), self.serving.get(model)
+        if served is None or served.place != place:
+            await self._take(model, await self._store.load_weights(model))
         self.damaged.discard(model)
 
     async def _look_around(self) -> None:

@@ -44,6 +44,12 @@ def _yes(text: str) -> bool:
     ]
 
 
+def _level(text: str) -> str:
+    if text not in ("", "local", "fsync", "replicated"):
+        raise ValueError(text)
+    return text
+
+
 def _knob(default: Any, read: Callable[[str], Any], meaning: str) -> Any:
     return field(default=default, metadata={"read": read, "meaning": meaning})
 
@@ -60,6 +66,9 @@ class Environment:
     insecure: bool = _knob(False, _yes, "whether to serve beyond loopback without keys")
     cors: str = _knob("", _text, "origins that browsers may call from, with commas between")
     redis_url: str = _knob("", _text, "the store; empty: an embedded server is started")
+    durability: str = _knob(
+        "", _level, "what is acknowledged survives: `local`, `fsync`, `replicated`; see operations"
+    )
     data_dir: Path = _knob(DATA, Path, "where the embedded server keeps its data")  # noqa: RUF009
     memory: int = _knob(GIB, _whole(1), "the embedded server's memory limit, in bytes")
     lease: float = _knob(5.0, _number(0.001), "seconds that a dead learner keeps its models")

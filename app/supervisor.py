@@ -19,7 +19,7 @@ from time import monotonic
 from app.errors import SolarError
 from app.settings import Environment
 from app.store import embedded
-from app.wiring import Cellar
+from app.wiring import Cellar, is_safe
 from app.worker import listening as open_socket
 
 log = logging.getLogger("solar")
@@ -104,12 +104,14 @@ def _supervise(
     ]
     learners = [Child("learner", [*python, "app", "learn"])] if environment.learner else []
     url = cellar.url()
+    safe = is_safe(environment, url)
     log.info("serving on http://%s:%d", environment.host, listening.getsockname()[1])
     try:
         while not stop.is_set():
             for child in (*workers, *learners):
                 child.keep(_environ(environment, url, counted))
             stop.wait(WATCH)
+            safe = safe or is_safe(environment, url)
             if not stop.is_set() and (now := cellar.url()) != url:
                 url = now
                 _end(workers + learners)

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.events import SUMS, Committed, Replaced, Served, Standing, Stumbled, Trained
+from app.events import SUMS, Committed, Replaced, Returned, Served, Standing, Stumbled, Trained
 from app.ranker import Serving
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -122,16 +122,23 @@ class Telemetry:
         for kind in (*REPLACEMENTS.values(), "other"):
             self._replacements.labels(model, kind)
 
-    def learnt(self, fact: Committed | Replaced | Stumbled) -> None:
-        """A learner went on, came upon a replacement, or stumbled."""
+    def learnt(self, fact: Committed | Replaced | Returned | Stumbled) -> None:
+        """A learner went on, came upon a replacement or a store that went back, or stumbled."""
+        self._begin(fact.model)
         if isinstance(fact, Committed):
             self._records.labels(fact.model).inc(fact.records)
             self._commits.labels(fact.model).observe(fact.seconds)
         elif isinstance(fact, Replaced):
             kinds = (kind for said, kind in REPLACEMENTS.items() if fact.reason.startswith(said))
             self._replacements.labels(fact.model, next(kinds, "other")).inc()
+        elif isinstance(fact, Returned):
+            self.returned(fact)
         else:
             self._stumbles.labels(fact.model).inc()
+
+    def returned(self, fact: Returned) -> None:
+        """The store went back."""
+        self._backwards.labels(fact.model).inc()
 
     def trained(self, fact: Trained) -> None:
         """A job has ended."""

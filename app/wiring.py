@@ -1,11 +1,14 @@
 """The only place that plugs things together: the store, and what a worker serves with."""
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from app.api.front import Front
 from app.api.ops import Ops
 from app.api.service import Service, Shares
+from app.errors import SolarError, Unavailable
 from app.posting import Poster
 from app.ranker import Ranker
 from app.remembering import Rememberer
@@ -15,6 +18,9 @@ from app.store.embedded import EmbeddedServer
 from app.store.store import Store
 from app.telemetry import Telemetry
 from app.workshop import Workshop
+
+log = logging.getLogger("solar")
+ASKED = 1.0  # seconds that a store gets to say how safe it is, before the next try
 
 
 class Cellar:
@@ -32,14 +38,23 @@ class Cellar:
         given, directory = self._environment.redis_url, self._environment.data_dir
         if given:
             return given
+        if self._environment.durability == "replicated":
+            raise SolarError(
+                "SOLAR_DURABILITY is replicated, but an embedded server has no replica"
+            )
         if self._server is not None and self._server.alive():
             return self._server.url
         self.close()  # what is left of one that ended
         found = embedded.find(directory)
         if found is None:
-            self._server = EmbeddedServer.start(directory, memory=self._environment.memory)
+            self._server = EmbeddedServer.start(
+                directory, memory=self._environment.memory, fsync=self._fsync()
+            )
             found = self._server.url
         return found
+
+    def _fsync(self) -> str:
+        return "everysec" if self._environment.durability == "local" else "always"
 
     def close(self) -> None:
         """Stop the server, if it is ours."""
@@ -58,13 +73,37 @@ def store_url(environment: Environment) -> Iterator[str]:
         cellar.close()
 
 
+def is_safe(environment: Environment, url: str) -> bool:
+    """Whether the store is as safe as was asked for; NotDurable if not, False if it is not there.
+
+    Without a level nothing is asked; the learner will say what is wrong.
+    """
+    if not environment.durability:
+        return True
+
+    async def ask() -> None:
+        store = Store.open(url, environment.durability)
+        try:
+            async with asyncio.timeout(ASKED):
+                for complaint in await store.complaints():
+                    log.warning("%s", complaint)
+        finally:
+            await store.close()
+
+    try:
+        asyncio.run(ask())
+    except (Unavailable, TimeoutError):
+        return False
+    return True
+
+
 @asynccontextmanager
 async def service(environment: Environment) -> AsyncIterator[Front]:
     """Everything that a worker serves with."""
-    store, telemetry = Store.open(environment.redis_url), Telemetry()
+    store, telemetry = Store.open(environment.redis_url, environment.durability), Telemetry()
     ranker = Ranker(store, telemetry.served)
     rememberer = Rememberer(store, environment.impression_seconds, environment.remember_seconds)
-    poster = Poster(store, environment.backlog, environment.impression_seconds)
+    poster = Poster(store, environment.backlog, environment.impression_seconds, telemetry.returned)
     shares = Shares(environment.source_share)
     workshop = Workshop(store, environment, telemetry.trained)
     plugged = Service(store, ranker, rememberer, environment, shares, telemetry, poster, workshop)

@@ -21,9 +21,9 @@ from app.learner import Learner
 from app.ranking.pairs import from_labels
 from app.ranking.solar import SolarII
 from app.store import codec
+from app.store.clients import connect
 from app.store.embedded import EmbeddedServer, find
 from app.store.store import Event, Store
-from app.store.wall import connect
 from benchmarks.report import Goal, at_least, at_most, rate, table
 
 POST, LIMIT = 100, 1 << 40

@@ -13,12 +13,16 @@ from typing import Any, TypeVar
 
 import pytest
 import redis
+from redis.cluster import ClusterNode, RedisCluster
 
+from app.store.clients import Place
 from app.store.embedded import EmbeddedServer, server_binary
 from app.store.store import Store
+from tests import fleets
+from tests.waits import PATIENCE, until
 
 T = TypeVar("T")
-PATIENCE = 20.0  # seconds: how long a test waits for what must come
+__all__ = ["PATIENCE", "until"]  # from tests.waits, for those who look here
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +43,62 @@ def url(server: EmbeddedServer) -> str:
     return server.url
 
 
+@pytest.fixture(scope="module", params=["embedded", "redis", "sentinel", "cluster"])
+def anywhere(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A store of each kind, one after the other: they behave alike (I21)."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-")))
+        if request.param == "embedded":
+            yield stack.enter_context(EmbeddedServer.start(directory)).url
+        elif request.param == "redis":
+            yield stack.enter_context(fleets.server()).url
+        elif request.param == "sentinel":
+            yield stack.enter_context(fleets.sentinel_fleet()).url
+        else:
+            yield stack.enter_context(fleets.cluster_fleet()).url
+
+
+@pytest.fixture(name="url")
+def anywhere_emptied(anywhere: str) -> str:
+    """A store of each kind, emptied for this test."""
+    with client(anywhere) as connection:
+        connection.flushall()
+    return anywhere
+
+
 @contextlib.contextmanager
 def client(url: str) -> Iterator[Any]:
     """A plain client, to look behind the store's back."""
-    connection = redis.Redis.from_url(url)
+    connection: Any
+    if "+" in url.partition("://")[0]:
+        place = Place.of(url)
+        if "+sentinel" in url:
+            sentinels: Any = redis.Sentinel(place.servers)  # type: ignore[no-untyped-call]
+            connection = sentinels.master_for(place.path[0])
+        else:
+            nodes = [ClusterNode(*one) for one in place.servers]  # type: ignore[no-untyped-call]
+            connection = RedisCluster(startup_nodes=nodes)
+    else:
+        connection = redis.Redis.from_url(url)
     try:
         yield connection
     finally:
         connection.close()
+
+
+def keys_like(connection: Any, pattern: str = "*") -> set[bytes]:
+    """All keys of a pattern, on all masters."""
+    everywhere = isinstance(connection, RedisCluster)
+    options = {"target_nodes": RedisCluster.PRIMARIES} if everywhere else {}
+    return set(connection.keys(pattern, **options))
+
+
+def total(connection: Any, section: str, field: str) -> int:
+    """What INFO says, over all masters."""
+    if isinstance(connection, RedisCluster):
+        said = connection.info(section, target_nodes=RedisCluster.PRIMARIES)
+        return sum(int(one[field]) for one in said.values())
+    return int(connection.info(section)[field])
 
 
 @contextlib.contextmanager
@@ -111,14 +163,6 @@ def old_server(version: str) -> Iterator[str]:
             thread.join()
 
 
-def until(true: Callable[[], object]) -> None:
-    """Wait until something holds, or fail."""
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
-
-
 async def eventually(ask: Callable[[], Awaitable[T]], right: Callable[[T], object]) -> T:
     """Ask until the answer is right, or fail with the last one."""
     deadline = time.monotonic() + PATIENCE
@@ -129,20 +173,20 @@ async def eventually(ask: Callable[[], Awaitable[T]], right: Callable[[T], objec
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Store]:
+async def opened(url: str, durability: str = "") -> AsyncIterator[Store]:
     """A store that is closed in the end."""
-    store = Store.open(url)
+    store = Store.open(url, durability)
     try:
         yield store
     finally:
         await store.close()
 
 
-def with_store(url: str, act: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+def with_store(url: str, act: Callable[[Store], Coroutine[Any, Any, T]], durability: str = "") -> T:
     """Run a coroutine on a store; what hangs fails."""
 
     async def run() -> T:
-        async with opened(url) as store:
+        async with opened(url, durability) as store:
             return await asyncio.wait_for(act(store), 3 * PATIENCE)
 
     return asyncio.run(run())

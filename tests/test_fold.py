@@ -21,8 +21,8 @@ from app.events import (
     Settings,
     State,
 )
-from app.fold import Fold, link, sound
-from app.genesis import genesis
+from app.fold import Fold, sound
+from app.genesis import genesis, link
 from app.impressions import SoFar, on_request
 from app.ranking.clicks import STRATEGIES
 from app.ranking.covariance import square

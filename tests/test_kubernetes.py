@@ -20,7 +20,7 @@ import yaml
 from app import settings, supervisor, worker
 from app.__main__ import parser as front_door
 from app.api.openapi import _OPS as OPS
-from app.store.wall import SCHEMES
+from app.store.clients import SCHEMES
 from tools import prometheus_rule
 
 ROOT = Path(__file__).parents[1]

@@ -38,18 +38,21 @@ from app.store.store import (
 )
 from tests.servers import (
     PATIENCE,
+    anywhere,
+    anywhere_emptied,
     bare_server,
     client,
     eventually,
+    keys_like,
     old_server,
     opened,
     server,
-    url,
+    total,
     with_store,
 )
 from tests.test_codec import bits
 
-__all__ = ["server", "url"]  # fixtures
+__all__ = ["anywhere", "anywhere_emptied", "server"]  # fixtures
 
 LIMIT = 1_000
 KEYS = Keys("books")
@@ -82,7 +85,7 @@ async def written(store: Store, count: int = 20) -> None:
 
 def keys_of(url: str) -> set[bytes]:
     with client(url) as connection:
-        return set(connection.keys("*"))
+        return keys_like(connection)
 
 
 # ---- models ----
@@ -340,7 +343,7 @@ def test_a_reader_that_waits_gets_a_record_as_soon_as_there_is_one(url: str) -> 
 
 def blocked(connection: Any) -> Any:
     async def ask() -> int:
-        return int(connection.info("clients")["blocked_clients"])
+        return total(connection, "clients", "blocked_clients")
 
     return ask
 
@@ -353,9 +356,9 @@ def test_a_replica_gets_weights_without_the_covariance(url: str) -> None:
         state = first(200)
         await store.create("books", state)
         with client(url) as connection:
-            before = connection.info("stats")["total_net_output_bytes"]
+            before = total(connection, "stats", "total_net_output_bytes")
             weights = await store.load_weights("books")
-            sent = connection.info("stats")["total_net_output_bytes"] - before
+            sent = total(connection, "stats", "total_net_output_bytes") - before
         assert (weights.epoch, weights.seq, weights.chain) == (1, 0, state.chain)
         assert weights.settings == state.model.settings
         assert bits(weights.weights) == bits(state.model.weights)
@@ -850,7 +853,10 @@ def test_a_server_that_knows_no_hello_does_not_make_us_show_the_password() -> No
     assert str(caught.value) == "the store refused a command: unknown command `HELLO`"
 
 
-def test_a_server_that_will_not_say_is_named_for_each_question_and_used(url: str) -> None:
+def test_a_server_that_will_not_say_is_named_for_each_question_and_used(
+    server: EmbeddedServer,
+) -> None:
+    url = server.url
     with client(url) as connection:
         connection.execute_command(
             "ACL", "SETUSER", "guest", "on", ">secret", "~*", "&*", "+@all", "-config", "-info"
@@ -874,7 +880,8 @@ def test_a_server_that_knows_no_config_is_not_quoted_with_what_it_was_asked() ->
     assert complaint.startswith("CONFIG GET was refused (unknown command 'CONFIG'): expected")
 
 
-def test_a_denied_command_is_a_store_error(url: str) -> None:
+def test_a_denied_command_is_a_store_error(server: EmbeddedServer) -> None:
+    url = server.url
     with client(url) as connection:
         connection.execute_command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@read")
     reader = url.replace("unix://", "unix://reader:secret@", 1)
@@ -882,7 +889,8 @@ def test_a_denied_command_is_a_store_error(url: str) -> None:
         with_store(reader, lambda store: store.create("books", first()))
 
 
-def test_a_wrong_password_is_not_shown(url: str) -> None:
+def test_a_wrong_password_is_not_shown(server: EmbeddedServer) -> None:
+    url = server.url
     wrong = url.replace("unix://", "unix://nobody:hush@", 1)
     with pytest.raises(StoreError) as caught:
         with_store(wrong, lambda store: store.models())

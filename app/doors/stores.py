@@ -27,7 +27,7 @@ def with_store(options: argparse.Namespace, command: Command, *, patient: bool =
     environment = environment_of(options)
 
     async def run(url: str) -> None:
-        store = Store.open(url)
+        store = Store.open(url, environment.durability)
         try:
             if not patient:
                 await store.refuse_old_server()

@@ -13,13 +13,13 @@ from uuid import uuid4
 import msgspec
 
 from app.errors import NoSuchModel
+from app.store.calls import Calls
 from app.store.keys import Keys
 from app.store.wall import translated
 
 State = Literal["running", "finishing", "done", "failed", "cancelled"]
 Reported = Literal["kept", "lost", "cancel"]
 Cancelled = Literal["cancelled", "unknown", "ended"]
-SCRIPTS = ("job_begin", "job_report", "job_cancel")
 #: A job is known for so long after its last report, in seconds.
 KEPT = 7 * 86_400.0
 #: What the scripts answer, by their codes.
@@ -53,8 +53,8 @@ class Job:
 class Jobs:
     """The jobs of all models."""
 
-    def __init__(self, client: Any, scripts: Mapping[str, Any]) -> None:
-        self._client, self._scripts = client, scripts
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
 
     async def begin(self, lease: Lease, epoch: int, about: Mapping[str, Any]) -> bool:
         """Begin a job, or begin it again; False if another trains the model."""
@@ -62,7 +62,8 @@ class Jobs:
         values = [epoch, lease.trains, _ms(lease.seconds), _ms(KEPT)]
         fields = {"state": "running", "trains": lease.trains, "about": about}
         with translated():
-            code = await self._scripts["job_begin"](
+            code = await self._calls.script(
+                "job_begin",
                 [keys.state, keys.job(lease.job), keys.training, keys.trained],
                 [*values, *_fields(fields)],
             )
@@ -75,8 +76,8 @@ class Jobs:
         keys = Keys(lease.model)
         values = [lease.trains, _ms(lease.seconds), _ms(KEPT), int(ends), *_fields(fields)]
         with translated():
-            code = await self._scripts["job_report"](
-                [keys.job(lease.job), keys.training, keys.trained], values
+            code = await self._calls.script(
+                "job_report", [keys.job(lease.job), keys.training, keys.trained], values
             )
         return _REPORTED[int(code)]
 
@@ -84,8 +85,8 @@ class Jobs:
         """Ask whoever trains to stop."""
         keys = Keys(model)
         with translated():
-            code = await self._scripts["job_cancel"](
-                [keys.job(job), keys.training], ["running", "cancelled"]
+            code = await self._calls.script(
+                "job_cancel", [keys.job(job), keys.training], ["running", "cancelled"]
             )
         return _CANCELLED[int(code)]
 
@@ -93,11 +94,10 @@ class Jobs:
         """A job, None if there is none; one that nobody trains any more has failed."""
         keys = Keys(model)
         with translated():
-            pipeline = self._client.pipeline(transaction=True)
-            pipeline.hgetall(keys.job(job)).get(keys.training)
-            found, trains = await pipeline.execute()
-        if not found:
+            flat, trains = await self._calls.script("job_look", [keys.job(job), keys.training], [])
+        if not flat:
             return None
+        found = dict(zip(flat[::2], flat[1::2], strict=True))
         state: State = found[b"state"].decode()
         error = found.get(b"error", b"").decode()
         if state in ("running", "finishing") and found[b"trains"] != trains:

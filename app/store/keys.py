@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-MODELS = "solar:models"
+MODELS, LEARNERS = "solar:models", "solar:learners"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

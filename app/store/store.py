@@ -8,25 +8,22 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from hashlib import sha1
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from redis import exceptions as foreign
-from redis.asyncio import Redis
 
-from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel
+from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel, WentBack
 from app.events import SUMS, Model, Settings, Standing, State
 from app.ranking.covariance import diagonal, triangle_size
-from app.store import codec, jobs
+from app.store import checks, codec
+from app.store.calls import Calls
+from app.store.clients import connect
 from app.store.jobs import Jobs
-from app.store.keys import MODELS, Keys, check_name
-from app.store.version import refuse_old
-from app.store.wall import connect, refusal, translated
+from app.store.keys import LEARNERS, MODELS, Keys, check_name
+from app.store.wall import translated
 
-SCRIPTS = Path(__file__).parent / "scripts"
-OURS = ("append", "commit", "create", "delete", "lease", "release", "remember")
 APPENDED, REPEATED, OTHER_BODY, FORGOTTEN = range(4)
 #: Dedupe keys live at least this long.
 LEAST_DEDUPE = 3_600.0
@@ -85,11 +82,13 @@ class Stored:
 class Aside(NamedTuple):
     """What a commit says beside the state, for those who look on.
 
-    `time` is when its last record was appended (ms since 1970), `trace` that of Σ.
+    `time` is when its last record was appended (ms since 1970), `trace` that of Σ. `term` is the
+    name of the learner's term: within one, each commit builds on the one before.
     """
 
     time: int = 0
     trace: float = 0.0
+    term: str = ""
 
 
 class Weights(NamedTuple):
@@ -114,17 +113,15 @@ class Impression(NamedTuple):
 class Store:
     """All that the service keeps."""
 
-    def __init__(self, client: Redis) -> None:
-        self._client: Any = client  # redis-py types answers for every protocol at once
-        self._scripts: dict[str, Any] = {
-            name: client.register_script(_source(name)) for name in (*OURS, *jobs.SCRIPTS)
-        }
-        self.jobs = Jobs(client, self._scripts)
+    def __init__(self, client: Any, durability: str = "") -> None:
+        self._client, self._durability = client, durability
+        self._calls = Calls(client, replicas=int(durability == "replicated"))
+        self.jobs = Jobs(self._calls)
 
     @classmethod
-    def open(cls, url: str) -> "Store":
-        """The store behind a URL: `redis://`, `rediss://` or `unix://`."""
-        return cls(connect(url))
+    def open(cls, url: str, durability: str = "") -> "Store":
+        """The store behind a URL (`clients.SCHEMES`), as safe as was asked for (`checks`)."""
+        return cls(connect(url), durability)
 
     async def close(self) -> None:
         """Give the connections back."""
@@ -137,11 +134,12 @@ class Store:
         keys = Keys(check_name(model))
         with translated():
             await self._client.sadd(MODELS, model)  # before and after: we may be cut short, and
-            epoch = await self._scripts["create"](  # somebody may delete the name in between
+            epoch = await self._calls.kept_script(  # somebody may delete the name in between
+                "create",
                 [keys.epoch, keys.state, keys.seq, keys.snapshots, keys.snapshot(0)],
                 [state.chain, *_dump_state(state)],
             )
-            await self._client.sadd(MODELS, model)
+            await self._calls.kept(MODELS, "SADD", MODELS, model)
         if not epoch:
             raise ModelExists(f"model {model}: expected a new name, got one that exists")
         return int(epoch)
@@ -154,8 +152,8 @@ class Store:
             while gone < 0:  # a learner may keep one more version meanwhile
                 kept = [keys.snapshot(seq) for seq in await self.versions(model)]
                 names = [keys.state, keys.seq, keys.log, keys.lease, keys.snapshots, *kept]
-                gone = int(await self._scripts["delete"](names, [epoch or ""]))
-            await self._client.srem(MODELS, model)
+                gone = int(await self._calls.kept_script("delete", names, [epoch or ""]))
+            await self._calls.kept(MODELS, "SREM", MODELS, model)
             if await self._client.exists(keys.state):  # created again meanwhile
                 await self._client.sadd(MODELS, model)
         return bool(gone)
@@ -195,7 +193,7 @@ class Store:
             names += [keys.event(epoch, event.event), request]
             values += [event.digest, event.record, event.expected, event.new, event.shown]
         with translated():
-            code, *answers = await self._scripts["append"](names, values)
+            code, *answers = await self._calls.kept_script("append", names, values)
         if code == 1:
             raise NoSuchModel(f"model {model}: there is none of this name (any more)")
         if code == 2:
@@ -304,7 +302,9 @@ class Store:
         settings = codec.load_settings(codec.load(meta or b"", "meta").fields)
         weights = _weights(w or b"", int(seq), chain)
         _, said, arrays = codec.load(sums or b"", "sums")
-        aside = Aside(int(said.get("time", 0)), float(said.get("trace", 0.0)))
+        aside = Aside(
+            int(said.get("time", 0)), float(said.get("trace", 0.0)), str(said.get("term", ""))
+        )
         sums = _whole(arrays["values"])
         return Weights(int(epoch), int(seq), chain, settings, weights, sums, aside)
 
@@ -325,20 +325,28 @@ class Store:
         trim: int = 0,
         again: bool = False,
         time: int = 0,
+        term: str = "",
+        learnt: Sequence[Entry] = (),
     ) -> None:
         """Put `state` in the place of `base`, or Fenced.
 
         With `version` it is kept as one, `drop` are versions that go, and the log is trimmed up to
         and with record `trim`. `again` writes what is committed already once more. `time` is when
-        the last record was appended.
+        the last record was appended. Of what was `learnt` since `base`, the last record of each
+        reading must still be in the log, else WentBack: those before it then are there too.
         """
         keys, (epoch, seq, chain) = Keys(model), base
         names = [keys.state, keys.fence, keys.log, keys.snapshots, keys.snapshot(state.seq)]
         names += [keys.seq, *(keys.snapshot(old) for old in drop)]
-        values = [epoch, fence, seq, chain, state.seq, state.chain, *_dump_state(state, time)]
+        values = [epoch, fence, seq, chain, state.seq, state.chain]
+        values += _dump_state(state, time, term)
         values += [keys.channel, int(version), trim, int(again)]
+        for entry in learnt:
+            values += [entry.seq, _sha1(entry.record), entry.time]
         with translated():
-            code = await self._scripts["commit"](names, values)
+            code = await self._calls.script("commit", names, values)
+        if code == 4:
+            raise WentBack(f"model {model}: records up to {state.seq} are not in the log any more")
         if code in (2, 3):
             why = "the state is another" if code == 2 else "another learner has taken over"
             raise Fenced(f"model {model}: the commit of {state.seq} was refused: {why}")
@@ -347,8 +355,8 @@ class Store:
         """Take or keep the lease; our fence, or 0 if another learner holds it."""
         keys = Keys(model)
         with translated():
-            got = await self._scripts["lease"](
-                [keys.state, keys.fence, keys.lease], [fence or "", int(ttl * 1000)]
+            got = await self._calls.script(
+                "lease", [keys.state, keys.fence, keys.lease], [fence or "", int(ttl * 1000)]
             )
         if got < 0:
             raise NoSuchModel(f"model {model}: there is none of this name")
@@ -357,7 +365,25 @@ class Store:
     async def release(self, model: str, fence: int) -> None:
         """Give the lease back, if it is ours."""
         with translated():
-            await self._scripts["release"]([Keys(model).lease], [fence])
+            await self._calls.script("release", [Keys(model).lease], [fence])
+
+    async def present(self, learner: str, seconds: float) -> int:
+        """Say that a learner is at work, for so long at least; how many there are."""
+        with translated():
+            return int(await self._calls.script("present", [LEARNERS], [learner, _ms(seconds)]))
+
+    async def absent(self, learner: str) -> None:
+        """Say that a learner is no more."""
+        with translated():
+            await self._client.zrem(LEARNERS, learner)
+
+    async def relist(self, model: str) -> None:
+        """Put a model's name back, if there is one: a Cluster may lose the name alone."""
+        with translated():
+            if await self._client.exists(Keys(model).state):
+                await self._client.sadd(MODELS, model)
+                if not await self._client.exists(Keys(model).state):  # deleted meanwhile
+                    await self._client.srem(MODELS, model)
 
     async def watch(self, model: str, poll: float = 0.25) -> AsyncIterator[None]:
         """Wakes at every hint of a commit, and at least every `poll` seconds; never fails."""
@@ -379,7 +405,7 @@ class Store:
         keys = Keys(model)
         names = [keys.impression(epoch, request) for request in shown]
         with translated():
-            await self._scripts["remember"](names, [int(ttl * 1000), *shown.values()])
+            await self._calls.script("remember", names, [int(ttl * 1000), *shown.values()])
 
     async def recall(
         self, model: str, epoch: int, requests: Sequence[str]
@@ -396,72 +422,29 @@ class Store:
     # ---- the server ----
 
     async def memory_share(self) -> float:
-        """How much of the server's memory limit is used, 0 without a limit; also a sign of life."""
-        limit, used = await self._memory()
-        return used / limit if limit else 0.0
-
-    async def _memory(self) -> tuple[int, int]:
-        """The server's memory limit (0: none that we know of) and how much is used."""
-        with translated():
-            try:
-                found = await self._client.info("memory")
-            except foreign.NoPermissionError:  # INFO is denied
-                await self._client.exists(MODELS)
-                return 0, 0
-        return int(found.get("maxmemory", 0)), int(found.get("used_memory", 0))
+        """How much of the fullest server's memory limit is used, 0 without one; a sign of life."""
+        return max(one.share for one in await checks.memory(self._client))
 
     async def room_for_a_log(self) -> int:
         """How many bytes a log may take, so that all of them leave three quarters of the server."""
-        limit, _ = await self._memory()
+        limits = [one.limit for one in await checks.memory(self._client) if one.limit]
         with translated():
             models = int(await self._client.scard(MODELS))
-        return limit // (4 * max(1, models)) if limit else 1 << 62
+        return min(limits) // (4 * max(1, models)) if limits else 1 << 62
 
     async def complaints(self) -> list[str]:
-        """What is wrong with the server's settings; what could not be asked is said too.
+        """What is wrong with the servers' settings; what could not be asked is said too.
 
-        OldServer if it is older than we need.
+        OldServer if one is older than we need, NotDurable if it gives less than was asked for.
         """
-        wanted = {
-            "appendonly": ("yes", "without AOF a restart loses acknowledged feedback"),
-            "appendfsync": (
-                "always",
-                "a power cut loses what was acknowledged since the last fsync",
-            ),
-            "maxmemory-policy": ("noeviction", "the server may evict a model"),
-        }
-        version = await self._checked_version()
-        unknown = [] if version else ["INFO names no version: whether it is too old goes unchecked"]
-        with translated():
-            try:
-                found = await self._client.config_get(*wanted)
-            except foreign.ResponseError as error:  # denied or renamed: a managed server, an ACL
-                unchecked = f"expected {', '.join(wanted)} go unchecked"
-                return [*unknown, f"CONFIG GET was refused ({refusal(error)}): {unchecked}"]
-        return unknown + [
-            f"{name}: expected {value}, got {found.get(name)}: {why}"
-            for name, (value, why) in wanted.items()
-            if found.get(name) != value
-        ]
+        return await checks.complaints(self._client, self._durability)
 
     async def refuse_old_server(self) -> None:
-        """OldServer if the server is older than we need; one that will not say passes."""
-        await self._checked_version()
-
-    async def _checked_version(self) -> str:
+        """OldServer if a server is older than we need; one that will not say passes."""
         with translated():
-            try:
-                version = str((await self._client.info("server")).get("redis_version", ""))
-            except foreign.ResponseError as error:  # may not be asked, or our client's first word
-                hello = "unknown command `HELLO`" in str(error)
-                version = "5 or older (it knows no HELLO)" if hello else ""
-        refuse_old(version, "the store")
-        return version
-
-
-@cache
-def _source(name: str) -> str:
-    return (SCRIPTS / f"{name}.lua").read_text()
+            masters = await self._client.masters()
+        for one in masters:
+            await checks.version(one)
 
 
 def _entry(identity: bytes, fields: dict[bytes, bytes]) -> Entry:
@@ -469,9 +452,17 @@ def _entry(identity: bytes, fields: dict[bytes, bytes]) -> Entry:
     return Entry(seq, fields[b"r"], int(fields.get(b"t", 0)), b"w" in fields)
 
 
-def _dump_state(state: State, time: int = 0) -> list[bytes]:
+def _ms(seconds: float) -> int:
+    return max(1, int(seconds * 1000))
+
+
+def _sha1(record: bytes) -> str:
+    return sha1(record, usedforsecurity=False).hexdigest()
+
+
+def _dump_state(state: State, time: int = 0, term: str = "") -> list[bytes]:
     model = state.model
-    aside = Aside(time, _trace(model))._asdict()
+    aside = Aside(time, _trace(model), term)._asdict()
     return [
         codec.dump("w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": model.weights}),
         codec.dump("spread", {}, {"values": model.spread}),

@@ -1,24 +1,20 @@
-"""The wall to Redis: how a client is made, and where its errors become ours."""
+"""The wall to Redis: where its errors become ours."""
 
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from redis import exceptions as foreign
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialWithJitterBackoff
 
 from app.errors import Full, StoreError, Unavailable
 
-SCHEMES = ("redis://", "rediss://", "unix://")
-#: A command that takes longer than this has failed; nothing we ask for takes a tenth of it.
-TIMEOUT = 5.0
 _TRY_AGAIN = (
     foreign.ConnectionError,  # BusyLoadingError is one
     foreign.TimeoutError,
     foreign.ReadOnlyError,
-    foreign.TryAgainError,
+    foreign.TryAgainError,  # a slot of a Cluster is on its way to another node,
+    foreign.AskError,  # or keeps moving (MovedError is one),
+    foreign.ClusterError,  # or has no node at all (ClusterDownError is one)
     foreign.NoScriptError,  # the server was restarted between loading a script and calling it
     ConnectionError,
     TimeoutError,
@@ -26,25 +22,6 @@ _TRY_AGAIN = (
 _NOT_READY = (
     "LOADING", "MASTERDOWN", "MISCONF", "CLUSTERDOWN", "NOREPLICAS", "BUSY", "UNBLOCKED",
 )  # fmt: skip
-#: Each model that is learnt or followed holds a connection; redis-py would stop at 100.
-CONNECTIONS = 8192
-
-
-def connect(url: str) -> Redis:
-    """A client for a store. It sends again after a lost connection: all our writes allow that."""
-    if not url.startswith(SCHEMES):
-        raise ValueError(f"store URL: expected one of {', '.join(SCHEMES)}")
-    retry = Retry(ExponentialWithJitterBackoff(base=0.01, cap=0.2), retries=2)
-    client: Redis = Redis.from_url(
-        url,
-        socket_timeout=TIMEOUT,
-        socket_connect_timeout=TIMEOUT,
-        retry=retry,
-        retry_on_error=[foreign.ConnectionError, foreign.TimeoutError],
-        health_check_interval=0,
-        max_connections=CONNECTIONS,
-    )
-    return client
 
 
 @contextmanager

@@ -201,9 +201,10 @@ class World:
         return answer["request_id"], [one["id"] for one in answer["documents"]]
 
     def kept(self) -> dict[str, bytes]:
-        """All that is stored, but for the learner's lease."""
+        """All that is stored, but for the learner's leases."""
+        leases = (":lease", ":fence", ":learners")
         names = [name.decode() for name in self.store.keys("*")]
-        names = sorted(name for name in names if not name.endswith((":lease", ":fence")))
+        names = sorted(name for name in names if not name.endswith(leases))
         return {name: self.store.dump(name) for name in names}
 
     def tail(self, model: str = "books") -> int:

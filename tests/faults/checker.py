@@ -11,14 +11,15 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from app import audit
 from app.events import Feedback, Replace, State
-from app.fold import Fold, link, sound
+from app.fold import Fold, sound
+from app.genesis import link
 from app.posting import Posted
 from app.store import codec
+from app.store.clients import connect
 from app.store.keys import Keys
 from app.store.store import Store
 from tests.faults.invented import MODEL
@@ -39,7 +40,7 @@ class Watch:
     """Sees commits as they are announced, and what the state is then."""
 
     def __init__(self, url: str, model: str = MODEL) -> None:
-        self._client: Any = Redis.from_url(url)
+        self._client: Any = connect(url)
         self._keys = Keys(model)
         self.announced: list[int] = []
         self.states: list[Commit] = []
@@ -150,7 +151,7 @@ async def learnt(url: str, model: str = MODEL, seconds: float = 60.0) -> None:
 
 async def look(url: str, model: str = MODEL) -> Found:
     """Read everything, past the store's own code where that is possible."""
-    client: Any = Redis.from_url(url)
+    client: Any = connect(url)
     store, keys = Store.open(url), Keys(model)
     try:
         return await _look(client, store, keys)

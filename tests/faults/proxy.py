@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from app.store.store import SCRIPTS
+from app.store.calls import SCRIPTS
 
 OnRequest = Callable[[bytes], Awaitable[None]]
 OnAnswer = Callable[[bytes, bytes], Awaitable[None]]

@@ -5,8 +5,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -209,14 +210,14 @@ def test_a_model_is_never_created_without_being_known_by_name(server: Server) ->
 
     async def scene() -> None:
         async with opened(server.url) as store:
-            create, asked = store._scripts["create"], asyncio.Event()
+            create, asked = store._calls.kept_script, asyncio.Event()
 
-            async def cut_short(*arguments: object) -> object:
-                await create(*arguments)
+            async def cut_short(name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
+                await create(name, keys, values)
                 asked.set()
                 return await asyncio.Event().wait()
 
-            store._scripts["create"] = cut_short
+            store._calls.kept_script = cut_short  # type: ignore[method-assign]
             creating = asyncio.create_task(new_model(store))
             await asked.wait()
             creating.cancel()

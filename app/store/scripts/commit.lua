@@ -5,14 +5,22 @@
 -- KEYS: state fence log snaps snap:<new seq> seq, then snapshots to drop: snap:<old> …
 -- ARGV: epoch, fence, base seq, base chain, new seq, new chain, w, spread, sums, meta,
 --       channel, '1' to keep a version, seq up to which the log is trimmed (0: not at all),
---       '1' to write the committed state again (a damaged one, or to keep it as a version)
--- Returns 0 committed, 1 committed before (sent twice), 2 the state is another, 3 fenced.
+--       '1' to write the committed state again (a damaged one, or to keep it as a version),
+--       then for some of the records that it has learnt: seq, SHA-1 of the record, its time
+-- Returns 0 committed, 1 committed before (sent twice), 2 the state is another, 3 fenced, 4 the log
+-- has other records than those: it went back (a failover) and was written on.
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'chain')
 local done = now[1] == ARGV[1] and now[2] == ARGV[5] and now[3] == ARGV[6]
 if done and (ARGV[14] ~= '1' or ARGV[3] ~= ARGV[5]) then return 1 end
 if now[1] ~= ARGV[1] or now[2] ~= ARGV[3] or now[3] ~= ARGV[4] then return 2 end
 if tonumber(ARGV[5]) > tonumber(redis.call('GET', KEYS[6]) or -1) then return 2 end
 if redis.call('GET', KEYS[2]) ~= ARGV[2] then return 3 end
+for i = 15, #ARGV, 3 do
+  local found = redis.call('XRANGE', KEYS[3], ARGV[i] .. '-0', ARGV[i] .. '-0')[1]
+  if not found or redis.sha1hex(found[2][2]) ~= ARGV[i + 1] or found[2][4] ~= ARGV[i + 2] then
+    return 4
+  end
+end
 local targets = {KEYS[1]}
 if ARGV[12] == '1' then
   targets[2] = KEYS[5]

@@ -1,0 +1,85 @@
+"""Scripts and writes on their way to a server, and how safe they are when they are answered.
+
+With replicas to wait for, an answer that acknowledges something comes only once so many of them
+have it: WAIT on the connection that wrote. A repeated event writes nothing, and WAIT knows only of
+the writes of its own connection: so each such call also writes a mark, even if it finds everything
+done already. What replicas have of the mark they have of all that was written before it.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha1
+from pathlib import Path
+from typing import Any
+
+from redis import exceptions as foreign
+
+from app.errors import Unavailable
+
+SCRIPTS = Path(__file__).parent / "scripts"
+#: Seconds that an answer waits for replicas.
+PATIENCE = 1.0
+#: Milliseconds that a mark is kept; nobody reads it.
+MARKED = 1000
+
+
+class Calls:
+    """What is sent to the server that has a key, in one go."""
+
+    def __init__(self, client: Any, replicas: int = 0) -> None:
+        self._client, self._replicas = client, replicas
+
+    async def script(self, name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
+        """Run a script."""
+        return await self._run(name, keys, values, [])
+
+    async def kept_script(self, name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
+        """Run a script, and answer once the replicas have what it found or wrote."""
+        return await self._run(name, keys, values, self._until_kept(keys[0]))
+
+    async def kept(self, key: str, *command: Any) -> Any:
+        """Write, and answer once the replicas have it."""
+        return self._first(await self._client.together(key, command, *self._until_kept(key)))
+
+    async def _run(
+        self,
+        name: str,
+        keys: Sequence[str],
+        values: Sequence[Any],
+        after: list[tuple[Any, ...]],
+    ) -> Any:
+        source, digest = _source(name)
+        call = ("EVALSHA", digest, len(keys), *keys, *values)
+        try:
+            answers = await self._client.together(keys[0], call, *after)
+        except foreign.NoScriptError:
+            load = ("SCRIPT LOAD", source)
+            _, *answers = await self._client.together(keys[0], load, call, *after)
+        return self._first(answers)
+
+    def _until_kept(self, key: str) -> list[tuple[Any, ...]]:
+        if not self._replicas:
+            return []
+        mark = ("SET", _mark(key), 1, "PX", MARKED)
+        return [mark, ("WAIT", self._replicas, int(PATIENCE * 1000))]
+
+    def _first(self, answers: list[Any]) -> Any:
+        if len(answers) > 1 and answers[-1] < self._replicas:
+            raise Unavailable("written, but no replica has it yet: asking again is safe")
+        return answers[0]
+
+
+def _mark(key: str) -> str:
+    """A key in the slot of another.
+
+    >>> _mark("solar:{books}:state"), _mark("solar:models")
+    ('solar:{books}:mark', 'solar:{solar:models}:mark')
+    """
+    tagged = key[key.find("{") + 1 : key.find("}")] if "{" in key else key
+    return f"solar:{{{tagged}}}:mark"
+
+
+@cache
+def _source(name: str) -> tuple[bytes, str]:
+    source = (SCRIPTS / f"{name}.lua").read_bytes()
+    return source, sha1(source, usedforsecurity=False).hexdigest()

@@ -1,0 +1,134 @@
+"""Learners on several machines: each has its share of the models, and takes over when one goes."""
+
+import asyncio
+from collections.abc import Sequence
+from time import monotonic
+
+import numpy as np
+
+from app.events import Standing
+from app.learner import Pace, learn_all
+from app.store.keys import MODELS
+from app.store.store import Store
+from tests.faults.invented import new_model
+from tests.faults.learners import LEASE, Staff
+from tests.faults.scene import opened, play
+from tests.faults.server import Server
+from tests.faults.waiting import until
+
+NAMES = [f"m{at}" for at in range(10)]
+
+
+async def models(store: Store) -> None:
+    for name in NAMES:
+        await new_model(store, name)
+
+
+async def terms(store: Store) -> list[int]:
+    """How many learners each model has had; 0 while nobody learns it."""
+    found = await store.standings(NAMES)
+    return [one.terms if one.leader else 0 for one in (found[name] for name in NAMES)]
+
+
+async def settled(store: Store, wanted: Sequence[int]) -> None:
+    """Wait until all are learnt, so many by their first learner, so many by their second …"""
+
+    async def so() -> bool:
+        found = np.bincount(await terms(store), minlength=len(wanted))
+        return bool(found.tolist() == list(wanted))
+
+    await until(so, f"learners of the models: {wanted}", 30.0)
+
+
+class Watched:
+    """How long any model was without a learner, looked at all the time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._since, self.longest = store, dict.fromkeys(NAMES, monotonic()), 0.0
+
+    async def run(self) -> None:
+        while True:
+            found: dict[str, Standing] = await self._store.standings(NAMES)
+            for name in NAMES:
+                if found[name].leader:
+                    self._since[name] = monotonic()
+                self.longest = max(self.longest, monotonic() - self._since[name])
+            await asyncio.sleep(0.01)
+
+
+def test_one_that_comes_later_gets_its_share_and_gives_it_back_when_it_goes(
+    server: Server, staff: Staff
+) -> None:
+    """No model is without a learner for longer than a lease and a second."""
+
+    async def scene() -> None:
+        async with opened(server.url) as store:
+            await models(store)
+            staff.hire(server.url)
+            await settled(store, [0, 10])
+            watched = Watched(store)
+            watching = asyncio.create_task(watched.run())
+            second = staff.hire(server.url)
+            await settled(store, [0, 5, 5])
+            assert watched.longest < 1.0
+            staff.kill(second)
+            took = -monotonic()
+            await settled(store, [0, 5, 0, 5])
+            took += monotonic()
+            watching.cancel()
+            print(f"\nwithout a learner: {watched.longest:.2f} s shared, {took:.2f} s killed")  # noqa: T201
+            assert took < LEASE + 1.0
+
+    play(scene())
+
+
+def test_a_learner_that_ends_in_order_leaves_its_models_at_once(
+    server: Server, staff: Staff
+) -> None:
+    async def scene() -> None:
+        async with opened(server.url) as store:
+            await models(store)
+            first = staff.hire(server.url)
+            await settled(store, [0, 10])
+            staff.hire(server.url)
+            await settled(store, [0, 5, 5])
+            first.terminate()
+            await settled(store, [0, 0, 10])
+            assert await store._client.zcard("solar:learners") == 1
+
+    play(scene())
+
+
+def test_a_model_whose_name_was_lost_is_named_again_by_its_learner(server: Server) -> None:
+    """On a Cluster the names are on a node of their own, which may fail over alone."""
+
+    async def scene() -> None:
+        async with opened(server.url) as store:
+            await models(store)
+            stop = asyncio.Event()
+            learning = asyncio.create_task(learn_all(store, stop, Pace(lease=LEASE)))
+            await settled(store, [0, 10])
+            await store._client.srem(MODELS, *NAMES[:5])
+
+            async def all_named() -> bool:
+                return await store.models() == NAMES
+
+            await until(all_named, "all are named")
+            stop.set()
+            await learning
+
+    play(scene())
+
+
+def test_learners_that_may_not_be_counted_learn_all_the_same(server: Server) -> None:
+    async def scene() -> None:
+        async with opened(server.url) as store:
+            await models(store)
+            await store._client.set("solar:learners", "no set")
+            stop = asyncio.Event()
+            learning = asyncio.create_task(learn_all(store, stop, Pace(lease=LEASE)))
+            await settled(store, [0, 10])
+            stop.set()
+            await learning
+
+    play(scene())

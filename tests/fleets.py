@@ -1,0 +1,432 @@
+"""Fleets of real servers: a master and its replica under three Sentinels, and a Cluster.
+
+All run the bundled binary. A `Node` can be killed, paused and started again on its data; a fleet
+knows who leads, and waits on conditions, never for some time.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from app.store.cluster import SLOTS, slot_of
+from app.store.embedded import server_binary
+from tests.waits import until
+
+SERVICE = "solar"
+DOWN_AFTER = 500  # milliseconds until a Sentinel, or a Cluster, misses a node
+HOST = "127.0.0.1"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in opened:
+            one.bind((HOST, 0))
+        return [one.getsockname()[1] for one in opened]
+
+
+class Node:
+    """A server on a port of its own, with its data in a directory."""
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        directory.mkdir(parents=True)
+        self.directory, self.kills = directory, 0
+        self.port, self.bus = free_ports(2)
+        self.settings = {
+            "port": str(self.port),
+            "bind": HOST,
+            "dir": str(directory),
+            "logfile": str(directory / "log"),
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "maxmemory-policy": "noeviction",
+            "repl-diskless-sync-delay": "0",
+            "repl-ping-replica-period": "1",
+            **settings,
+        }
+        if settings.get("cluster-enabled"):
+            self.settings["cluster-port"] = str(self.bus)
+        self.client: Any = redis.Redis(
+            HOST, self.port, socket_timeout=5, retry=Retry(NoBackoff(), 0)
+        )
+        self.paused = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return HOST, self.port
+
+    @property
+    def url(self) -> str:
+        """The URL of this one server."""
+        return f"redis://{HOST}:{self.port}"
+
+    def command(self) -> list[str]:
+        """What starts it."""
+        words = [word for name, value in self.settings.items() for word in (f"--{name}", value)]
+        return [server_binary(), *words]
+
+    def start(self, **settings: str) -> None:
+        """Start it (again), with some settings changed, and wait until it answers."""
+        self.settings.update(settings)
+        self._process = subprocess.Popen(
+            self.command(), start_new_session=True, stdout=subprocess.DEVNULL
+        )
+        until(self.answers)
+
+    def answers(self) -> bool:
+        """Whether it has loaded its data."""
+        with contextlib.suppress(redis.RedisError):
+            return bool(self.client.ping())
+        return False
+
+    def kill(self) -> None:
+        """Kill -9, also a paused one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process, self.paused = None, False
+            self.kills += 1
+
+    def pause(self) -> None:
+        """It stands still, and nothing that was sent to it is lost."""
+        self._signal(signal.SIGSTOP)
+        self.paused = True
+
+    def go_on(self) -> None:
+        """It wakes."""
+        self._signal(signal.SIGCONT)
+        self.paused = False
+
+    def _signal(self, one: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(one)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, and is not paused."""
+        return self._process is not None and not self.paused
+
+    def is_master(self) -> bool:
+        """Whether it says so."""
+        with contextlib.suppress(redis.RedisError):
+            return self.alive and self.client.role()[0] in (b"master", "master")
+        return False
+
+    def replicas(self) -> int:
+        """How many replicas are up to date or nearly so."""
+        return sum(
+            value["state"] == "online"
+            for name, value in self.client.info("replication").items()
+            if name.startswith("slave") and isinstance(value, dict)
+        )
+
+
+class Sentinel(Node):
+    """A Sentinel: the same binary, and a file that it writes itself."""
+
+    def __init__(self, directory: Path, master: Node, quorum: int = 2) -> None:
+        super().__init__(directory)
+        self.myid, self._master, self._quorum = os.urandom(20).hex(), master, quorum
+
+    def write(self, all_of_them: list["Sentinel"]) -> None:
+        """What it knows at first: the master, and its peers, so that nobody waits for a hello."""
+        lines = [
+            f"port {self.port}",
+            f"bind {HOST}",
+            f"dir {self.directory}",
+            f"logfile {self.directory / 'log'}",
+            f"sentinel myid {self.myid}",
+            f"sentinel monitor {SERVICE} {HOST} {self._master.port} {self._quorum}",
+            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}",
+            f"sentinel failover-timeout {SERVICE} 3000",
+        ]
+        lines += [
+            f"sentinel known-sentinel {SERVICE} {HOST} {peer.port} {peer.myid}"
+            for peer in all_of_them
+            if peer is not self
+        ]
+        (self.directory / "sentinel.conf").write_text("\n".join(lines) + "\n")
+
+    def command(self) -> list[str]:
+        return [server_binary(), str(self.directory / "sentinel.conf"), "--sentinel"]
+
+    def master(self) -> tuple[str, int]:
+        """Where it says that the master is."""
+        _, port = self.client.sentinel_get_master_addr_by_name(SERVICE)
+        return HOST, int(port)
+
+
+class SentinelFleet:
+    """A master, a replica, three Sentinels."""
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        self.nodes = [Node(directory / f"node{at}", **settings) for at in range(2)]
+        self.sentinels = [Sentinel(directory / f"sentinel{at}", self.nodes[0]) for at in range(3)]
+        for sentinel in self.sentinels:
+            sentinel.write(self.sentinels)
+
+    @property
+    def url(self) -> str:
+        """The store's URL."""
+        hosts = ",".join(f"{HOST}:{one.port}" for one in self.sentinels)
+        return f"redis+sentinel://{hosts}/{SERVICE}"
+
+    def start(self) -> None:
+        """All of them, until the Sentinels know the replica."""
+        first, second = self.nodes
+        first.start()
+        second.start(replicaof=f"{HOST} {first.port}")
+        for sentinel in self.sentinels:
+            sentinel.start()
+        until(self.whole)
+
+    def whole(self) -> bool:
+        """Whether there is a master with a replica, and all Sentinels know both."""
+        with contextlib.suppress(redis.RedisError, StopIteration):
+            master = self.master()
+            states = [one.client.sentinel_master(SERVICE) for one in self.sentinels]
+            return (
+                master.replicas() == 1
+                and all(
+                    (state["port"], state["num-slaves"], state["num-other-sentinels"])
+                    == (master.port, 1, 2)
+                    and not state["is_sdown"]
+                    for state in states
+                )
+                and all(
+                    not one["is_sdown"] and one["master-link-status"] == "ok"
+                    for sentinel in self.sentinels
+                    for one in sentinel.client.sentinel_slaves(SERVICE)
+                )
+            )
+        return False
+
+    def master(self) -> Node:
+        """Who leads, by what the Sentinels say; StopIteration if they name nobody that does."""
+        named = [one.master() for one in self.sentinels]
+        return next(
+            node
+            for node in self.nodes
+            if node.is_master() and named.count(node.address) * 2 > len(named)
+        )
+
+    def replica(self) -> Node:
+        """The other one."""
+        return next(node for node in self.nodes if node is not self.master())
+
+    def promoted(self, node: Node) -> bool:
+        """Whether a node leads by now, and the Sentinels say so."""
+        with contextlib.suppress(redis.RedisError, StopIteration):
+            return self.master() is node
+        return False
+
+    def fail_over(self) -> tuple[Node, Node]:
+        """Kill the master and wait for the other one; the old and the new master."""
+        old, new = self.master(), self.replica()
+        old.kill()
+        until(lambda: self.promoted(new))
+        return old, new
+
+    def rejoin(self, node: Node) -> None:
+        """Start a killed node as the replica of who leads now, and wait until it is one.
+
+        A Sentinel would do that by itself, some ten seconds after the node came back as a master.
+        """
+        node.start(replicaof=f"{HOST} {self.master().port}")
+        until(self.whole)
+
+    def stop(self) -> None:
+        """All gone."""
+        for one in (*self.sentinels, *self.nodes):
+            one.kill()
+            one.client.close()
+
+
+class ClusterFleet:
+    """Three masters with a third of the slots each, and as many replicas as wanted for each."""
+
+    def __init__(self, directory: Path, replicas: int = 0, **settings: str) -> None:
+        settings = {
+            "cluster-enabled": "yes",
+            "cluster-node-timeout": str(DOWN_AFTER * 2),
+            "cluster-replica-validity-factor": "0",
+            **settings,
+        }
+        self._replicas = replicas
+        self.nodes = [Node(directory / f"node{at}", **settings) for at in range(3 * (1 + replicas))]
+
+    @property
+    def url(self) -> str:
+        """The store's URL."""
+        return "redis+cluster://" + ",".join(f"{HOST}:{one.port}" for one in self.nodes[:3])
+
+    def start(self) -> None:
+        """All of them, until the cluster is whole."""
+        for node in self.nodes:
+            node.start()
+        first, masters = self.nodes[0], self.nodes[:3]
+        for at, node in enumerate(masters):
+            last = SLOTS if at == 2 else (at + 1) * (SLOTS // 3)
+            slots = (at * (SLOTS // 3), last - 1)
+            node.client.execute_command("CLUSTER ADDSLOTSRANGE", *slots)
+            node.client.execute_command("CLUSTER SET-CONFIG-EPOCH", at + 1)
+        for node in self.nodes[1:]:
+            first.client.execute_command("CLUSTER MEET", HOST, node.port, node.bus)
+        until(lambda: all(self.knows(node) == len(self.nodes) for node in self.nodes))
+        for at, node in enumerate(self.nodes[3:]):
+            node.client.execute_command("CLUSTER REPLICATE", self.id_of(masters[at % 3]))
+        until(self.whole)
+
+    def knows(self, node: Node) -> int:
+        """How many nodes a node knows, itself included."""
+        return int(self.info(node)["cluster_known_nodes"])
+
+    def info(self, node: Node) -> dict[str, str]:
+        """How the cluster is, as one node sees it."""
+        text = node.client.execute_command("CLUSTER INFO")
+        if isinstance(text, dict):
+            return {str(name): str(value) for name, value in text.items()}
+        return dict(line.split(":") for line in text.decode().split("\r\n") if line)
+
+    def id_of(self, node: Node) -> str:
+        """How the cluster calls a node."""
+        found = node.client.execute_command("CLUSTER MYID")
+        return found.decode() if isinstance(found, bytes) else str(found)
+
+    def whole(self) -> bool:
+        """Whether every living node finds all slots served, and each master has its replicas."""
+        with contextlib.suppress(redis.RedisError):
+            living = [node for node in self.nodes if node.alive]
+            states = [self.info(node)["cluster_state"] for node in living]
+            masters = [node for node in living if node.is_master()]
+            return set(states) == {"ok"} and all(
+                node.replicas() >= self._replicas for node in masters
+            )
+        return False
+
+    def serves(self) -> bool:
+        """Whether every living node finds all slots served."""
+        with contextlib.suppress(redis.RedisError):
+            return {self.info(node)["cluster_state"] for node in self.nodes if node.alive} == {"ok"}
+        return False
+
+    def owner(self, model: str) -> Node:
+        """The master that has a model, by what the living nodes agree on."""
+        slot = slot_of(model)
+        found = {self._owner_port(node, slot) for node in self.nodes if node.alive}
+        return next(node for node in self.nodes if {node.port} == found)
+
+    def _owner_port(self, node: Node, slot: int) -> int:
+        for first, last, (_, port, *_), *_ in self._slots(node):
+            if first <= slot <= last:
+                return int(port)
+        raise StopIteration
+
+    def _slots(self, node: Node) -> Any:
+        """As the server says it: redis-py would make a dict of it."""
+        with node.client.client() as one:
+            one.response_callbacks.pop("CLUSTER SLOTS", None)
+            return one.execute_command("CLUSTER SLOTS")
+
+    def replica_of(self, master: Node) -> Node:
+        """One of its replicas."""
+        return next(
+            node
+            for node in self.nodes
+            if node.alive
+            and (role := node.client.role())[0] in (b"slave", "slave")
+            and int(role[2]) == master.port
+        )
+
+    def moved(self, model: str, to: Node) -> bool:
+        """Whether all agree that a node has a model."""
+        with contextlib.suppress(redis.RedisError, StopIteration, RuntimeError):
+            return self.owner(model) is to
+        return False
+
+    def fail_over(self, model: str) -> tuple[Node, Node]:
+        """Kill the master that has a model; the old and the new one."""
+        old = self.owner(model)
+        new = self.replica_of(old)
+        old.kill()
+        until(lambda: self.moved(model, new) and self.serves())
+        return old, new
+
+    def rejoin(self, node: Node) -> None:
+        """Start a killed node on its data; it finds that it is a replica now."""
+        node.start()
+        until(self.whole)
+
+    def other_master(self, than: Node) -> Node:
+        """Another one that has slots."""
+        return next(node for node in self.nodes if node.is_master() and node is not than)
+
+    def reshard(self, model: str, to: Node, keys_at_once: int = 20) -> Iterator[int]:
+        """Move a model's slot to another master, some keys at a time; yields how many before."""
+        source, slot = self.owner(model), slot_of(model)
+        to.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", self.id_of(source))
+        source.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", self.id_of(to))
+        some = ("CLUSTER GETKEYSINSLOT", slot, keys_at_once)
+        while keys := source.client.execute_command(*some):
+            yield len(keys)
+            source.client.execute_command("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)
+        for node in (to, source):
+            node.client.execute_command("CLUSTER SETSLOT", slot, "NODE", self.id_of(to))
+        until(lambda: self.moved(model, to))
+
+    def stop(self) -> None:
+        """All gone."""
+        for one in self.nodes:
+            one.kill()
+            one.client.close()
+
+
+@contextlib.contextmanager
+def server(**settings: str) -> Iterator[Node]:
+    """One server on a port, for a while."""
+    with tempfile.TemporaryDirectory(prefix="solar-test-") as directory:
+        node = Node(Path(directory) / "node", **settings)
+        try:
+            node.start()
+            yield node
+        finally:
+            node.kill()
+            node.client.close()
+
+
+@contextlib.contextmanager
+def sentinel_fleet(**settings: str) -> Iterator[SentinelFleet]:
+    """A master, a replica and three Sentinels, for a while."""
+    with tempfile.TemporaryDirectory(prefix="solar-test-") as directory:
+        fleet = SentinelFleet(Path(directory), **settings)
+        try:
+            fleet.start()
+            yield fleet
+        finally:
+            fleet.stop()
+
+
+@contextlib.contextmanager
+def cluster_fleet(replicas: int = 0, **settings: str) -> Iterator[ClusterFleet]:
+    """A cluster of three masters, for a while."""
+    with tempfile.TemporaryDirectory(prefix="solar-test-") as directory:
+        fleet = ClusterFleet(Path(directory), replicas, **settings)
+        try:
+            fleet.start()
+            yield fleet
+        finally:
+            fleet.stop()

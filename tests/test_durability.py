@@ -1,0 +1,203 @@
+"""What each level of durability promises, and what is refused when a server cannot keep it."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.errors import NotDurable, SolarError, Unavailable
+from app.settings import Environment
+from app.store import calls
+from app.store.store import APPENDED, REPEATED, Appended, Store
+from app.wiring import Cellar, is_safe
+from tests import fleets
+from tests.fleets import HOST, Node
+from tests.servers import bare_server, client, until, with_store
+from tests.test_store import append, event, first
+
+EVERYSEC = ("--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction")
+
+
+def asked(url: str, level: str) -> list[str]:
+    """What a store of a level complains about."""
+
+    async def act(store: Store) -> list[str]:
+        return await store.complaints()
+
+    return with_store(url, act, durability=level)
+
+
+# ---- what is checked at start ----
+
+
+@pytest.mark.parametrize("level", ["fsync", "replicated"])
+def test_a_level_that_the_server_does_not_give_is_refused_with_what_is_missing(level: str) -> None:
+    with bare_server(*EVERYSEC) as url, pytest.raises(NotDurable) as caught:
+        asked(url, level)
+    assert str(caught.value).startswith(
+        f"SOLAR_DURABILITY is {level}, but appendfsync: expected always, got everysec"
+    )
+
+
+def test_local_takes_what_is_on_disk_a_second_later_but_not_what_never_is() -> None:
+    with bare_server(*EVERYSEC) as url:
+        assert asked(url, "local") == []
+        with client(url) as connection:
+            connection.config_set("appendfsync", "no")
+        with pytest.raises(NotDurable, match="expected always or everysec, got no"):
+            asked(url, "local")
+    with bare_server() as url, pytest.raises(NotDurable, match="appendonly: expected yes, got no"):
+        asked(url, "local")
+
+
+def test_without_a_level_a_weak_server_is_complained_about_and_used() -> None:
+    with bare_server(*EVERYSEC) as url:
+        [complaint] = asked(url, "")
+    assert complaint.startswith("appendfsync: expected always, got everysec")
+
+
+def test_a_server_that_may_not_be_asked_is_used_at_any_level() -> None:
+    with bare_server("--rename-command", "CONFIG", "") as url:
+        [complaint] = asked(url, "fsync")
+    assert "go unchecked" in complaint
+
+
+def test_a_cluster_is_refused_for_one_weak_master() -> None:
+    with fleets.cluster_fleet() as fleet:
+        fleet.nodes[2].client.config_set("appendfsync", "everysec")
+        with pytest.raises(NotDurable, match="got everysec"):
+            asked(fleet.url, "fsync")
+
+
+def test_the_service_does_not_start_on_a_store_that_is_less_safe_than_was_asked() -> None:
+    with bare_server(*EVERYSEC) as url:
+        for command in (["serve", "--port", "0", "--durability", "fsync"], ["learn"]):
+            ran = subprocess.run(
+                [sys.executable, "-m", "app", *command, "--redis-url", url],
+                env={"SOLAR_DURABILITY": "fsync", "PATH": "/bin:/usr/bin"},
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            assert ran.returncode == 2
+            assert "solar: SOLAR_DURABILITY is fsync, but appendfsync" in ran.stderr
+
+
+def test_a_store_that_is_not_there_yet_is_asked_again_later(tmp_path: Path) -> None:
+    nowhere = Environment(redis_url=f"unix://{tmp_path}/nothing", durability="fsync")
+    assert not is_safe(nowhere, nowhere.redis_url)
+    assert is_safe(replace(nowhere, durability=""), nowhere.redis_url)
+
+
+def test_an_embedded_server_gives_local_and_fsync_and_refuses_replicated(tmp_path: Path) -> None:
+    for level, fsync in (("local", "everysec"), ("fsync", "always"), ("", "always")):
+        cellar = Cellar(Environment(data_dir=tmp_path / f"data{level}", durability=level))
+        try:
+            with client(cellar.url()) as connection:
+                assert connection.config_get("appendfsync")["appendfsync"] == fsync
+        finally:
+            cellar.close()
+    with pytest.raises(SolarError, match="an embedded server has no replica"):
+        Cellar(Environment(data_dir=tmp_path, durability="replicated")).url()
+
+
+# ---- replicated ----
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node]]:
+    """A master and its replica."""
+    directory = tmp_path_factory.mktemp("pair")
+    nodes = master, replica = Node(directory / "master"), Node(directory / "replica")
+    try:
+        master.start()
+        replica.start(replicaof=f"{HOST} {master.port}")
+        yield master, replica
+    finally:
+        for node in nodes:
+            node.kill()
+            node.client.close()
+
+
+@pytest.fixture
+def replicated(pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch) -> tuple[Node, Node]:
+    """The same, empty and up to date; nobody waits long for a replica that is gone."""
+    monkeypatch.setattr(calls, "PATIENCE", 0.3)
+    master, replica = pair
+    if not replica.alive:
+        replica.start()
+    until(lambda: master.client.flushall() and master.client.wait(1, 1000) == 1)
+    return pair
+
+
+def test_an_event_is_acknowledged_once_a_replica_has_it(replicated: tuple[Node, Node]) -> None:
+    master, replica = replicated
+
+    async def act(store: Store) -> None:
+        epoch = await store.create("books", first())
+        assert await append(store, epoch, event("e")) == [(APPENDED, 1)]
+        assert replica.client.xlen("solar:{books}:log") == 1
+        assert replica.client.smembers("solar:models") == {b"books"}
+
+    with_store(master.url, act, durability="replicated")
+
+
+def test_what_a_replica_does_not_have_is_not_acknowledged_by_answering_a_repeated_event(
+    replicated: tuple[Node, Node],
+) -> None:
+    """It writes nothing, and on a new connection WAIT alone would be content with that."""
+    master, replica = replicated
+
+    async def create(store: Store) -> int:
+        return await store.create("books", first())
+
+    async def post(store: Store) -> list[Appended]:
+        return await append(store, 1, event("e"))
+
+    assert with_store(master.url, create, durability="replicated") == 1
+    replica.pause()
+    try:
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="no replica has it yet"):
+                with_store(master.url, post, durability="replicated")
+        assert master.client.get("solar:{books}:seq") == b"1"  # written, and nobody was told so
+    finally:
+        replica.go_on()
+    until(lambda: master.client.set("x", 1) and master.client.wait(1, 1000) == 1)
+    assert with_store(master.url, post, durability="replicated") == [(REPEATED, 1)]
+
+
+def test_without_a_replica_no_model_is_made_or_ended(replicated: tuple[Node, Node]) -> None:
+    master, replica = replicated
+
+    async def act(store: Store) -> None:
+        await store.create("films", first())
+        replica.kill()
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await store.create("books", first())
+            with pytest.raises(Unavailable):
+                await store.delete("films")
+
+    with_store(master.url, act, durability="replicated")
+
+
+def test_below_replicated_nobody_waits_for_a_replica(replicated: tuple[Node, Node]) -> None:
+    master, replica = replicated
+
+    async def act(store: Store) -> None:
+        replica.kill()
+        epoch = await store.create("books", first())
+        assert await append(store, epoch, event("e")) == [(APPENDED, 1)]
+
+    with_store(master.url, act, durability="fsync")
+
+
+def test_a_master_without_a_replica_is_complained_about(replicated: tuple[Node, Node]) -> None:
+    master, replica = replicated
+    assert asked(master.url, "replicated") == []
+    replica.kill()
+    until(lambda: master.replicas() == 0)
+    [complaint] = asked(master.url, "replicated")
+    assert "no replica now" in complaint
