@@ -22,7 +22,7 @@ NORMALIZATIONS = ("none", "query-minmax")
 PRIOR_VARIANCE = 20.0
 LARGEST_PRIOR = 1e4
 #: What the order as submitted weighs in a new model (`docs/clicks.md` says how it was found).
-PRIORS: dict[Algorithm, float] = {"solar-i": 0.03, "solar-ii": 0.25}
+PRIORS: dict[Algorithm, float] = {"solar-i": 0.03, "solar-ii": 0.16}
 
 
 def check(settings: Settings) -> Settings:
