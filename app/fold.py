@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from app import clicked
+from app.clicked import Clicked
 from app.errors import BadBlob
 from app.events import (
-    EXPLORING,
     SUMS,
     Feedback,
     Floats,
@@ -27,10 +28,10 @@ from app.events import (
     freeze,
 )
 from app.genesis import link
-from app.impressions import all_clicks, as_labels, as_positions, measured_labels
-from app.ranking import covariance, debiased, fair, measures, serving
+from app.impressions import as_labels, as_positions, measured_labels
+from app.ranking import covariance, measures, serving
 from app.ranking.clicks import READINGS
-from app.ranking.pairs import Pairs, from_clicks, from_labels
+from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
 from app.store import codec
 
@@ -101,12 +102,13 @@ class Fold:
     def _learn(self, event: Feedback) -> None:
         """Algorithm 1: measure the ranking as served, then learn each pair."""
         submission = _submission(event)
-        _check_explored(event)
-        pairs = _pairs(event, submission, self.settings.clicks)
-        gained, won = self._measured(event, submission), _debiased(event)
+        clicked.check(event)
+        clicks = Clicked(event) if event.kind == "clicks" else None
+        pairs = clicks.new_pairs(self.settings.clicks) if clicks else _pairs(event, submission)
+        gained, won = self._measured(event, submission), clicks.wins() if clicks else 0.0
         steps = self._learner.learn_pairs(event.documents, pairs)
         self._sums[: _BASELINE + 5] += gained
-        if _explored(event):
+        if clicked.explored(event):
             self._sums[_EXPLORED] += gained[:_BASELINE]
         self._sums[_DEBIASED] += won
         self._sums[_AT["feedback"]] += 1
@@ -138,94 +140,16 @@ def _qualities(labels: Floats, shown: Positions | None, submission: Positions) -
     return found
 
 
-def _check_explored(event: Feedback) -> None:
-    """ValueError if a list cannot have been drawn or swapped as it says."""
-    if event.odds is not None:
-        if event.odds.shape != (len(event.documents) + 1,) or event.odds.dtype != np.float64:
-            raise ValueError("odds: expected one of each document, and the rest")
-        debiased.checked(event.odds)
-    if event.swaps is not None:
-        fair.checked(event.swaps, len(event.documents))
-
-
-def _explored(event: Feedback) -> bool:
-    """Whether the list was varied before it was shown."""
-    if event.swaps is not None:
-        return len(event.swaps) > 0
-    return event.odds is not None and debiased.varied(event.odds)
-
-
-def _debiased(event: Feedback) -> Floats:
-    """What clicks on an explored list add to the debiased wins: all of them, less those of before.
-
-    The weight of their pairs, and of those that the model's plain order gets right, and the order
-    as submitted.
-    """
-    if event.kind != "clicks" or event.submitted is None or not _explored(event):
-        return np.zeros(3)
-    clicks = all_clicks(event).tolist()
-    before = clicks[: len(clicks) - len(event.clicks if event.clicks is not None else ())]
-    return _wins(event, clicks) - _wins(event, before)
-
-
-def _wins(event: Feedback, clicks: list[int]) -> Floats:
-    if not clicks or event.submitted is None:
-        return np.zeros(3)
-    shown = len(event.documents)
-    if event.swaps is not None:  # they say as much as pairs that were drawn either way as often
-        pairs = fair.pairs(clicks, event.swaps, shown, debiased.KAPPA)
-        plain = fair.plain_places(event.swaps, shown)
-    elif event.odds is not None:
-        pairs = debiased.pairs(clicks, event.odds)
-        plain = debiased.plain_places(event.odds, event.submitted)
-    both = debiased.wins(pairs, plain), debiased.wins(pairs, event.submitted)
-    return np.array([float(pairs.weights.sum()), *both])
-
-
-def _pairs(event: Feedback, submission: Positions, strategy: str) -> Pairs:
+def _pairs(event: Feedback, submission: Positions) -> Pairs:
+    """What labels or triplets say."""
     count = len(event.documents)
     if event.kind == "triplets":
         preferred, other = as_positions(event.preferred, count), as_positions(event.other, count)
         weights = np.ones(len(preferred)) if event.weights is None else event.weights
         return Pairs(preferred, other, weights)
-    if event.kind == "clicks":
-        return _new_click_pairs(event, strategy)
     if event.kind != "labels":
         raise ValueError(f"kind: expected clicks, labels or triplets, got {event.kind!r}")
     return from_labels(as_labels(event.labels, count), submission)
-
-
-def _new_click_pairs(event: Feedback, reading: str) -> Pairs:
-    """The pairs that the clicks so far give, less those that an event before gave already."""
-    clicks = all_clicks(event).tolist()
-    pairs = _click_pairs(event, clicks, reading)
-    if event.rounds is None or not event.rounds.size:
-        return pairs
-    ends = as_positions(event.rounds, len(clicks) + 1).tolist()
-    by_last = reading == "last-click-skip-above"  # the others look only at which were clicked
-    different = {
-        (frozenset(clicks[:many]), clicks[many - 1] if by_last and many else None): many
-        for many in ends
-    }  # a click again says nothing new: each state of a list is read once
-    learnt = {
-        pair
-        for many in different.values()
-        for pair in _click_pairs(event, clicks[:many], reading).listed()
-    }
-    return pairs.some(np.array([pair not in learnt for pair in pairs.listed()], np.bool_))
-
-
-def _click_pairs(event: Feedback, clicks: list[int], reading: str) -> Pairs:
-    if reading in EXPLORING:
-        return _fair_pairs(event, clicks)
-    return from_clicks(clicks, len(event.documents), reading)
-
-
-def _fair_pairs(event: Feedback, clicks: list[int]) -> Pairs:
-    """What clicks say whoever was shown higher; nothing, if the list could not be otherwise."""
-    if event.swaps is not None:
-        return fair.pairs(clicks, event.swaps, len(event.documents))
-    return Pairs.of([]) if event.odds is None else debiased.pairs(clicks, event.odds)
 
 
 def _submission(event: Feedback) -> Positions:

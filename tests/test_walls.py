@@ -38,7 +38,9 @@ ROOMS: dict[str, set[str]] = {
     },
     "app.impressions": {"app.events", "app.store.codec", "numpy", *STANDARD},
     "app.genesis": {"app.events", "app.ranking", "numpy", *STANDARD},
+    "app.clicked": {"app.events", "app.impressions", "app.ranking", "numpy", *STANDARD},
     "app.fold": {
+        "app.clicked",
         "app.errors",
         "app.events",
         "app.genesis",

@@ -35,15 +35,13 @@ def pairs(clicks: Sequence[int], odds: Floats, kappa: float = KAPPA) -> Pairs:
     ([(1, 0), (1, 2)], array([10., 10.]))
     """
     shown = len(odds) - 1
-    clicked = sorted(set(clicks))
-    if clicked and not 0 <= clicked[0] <= clicked[-1] < shown:
+    clicked = np.zeros(shown, np.uint8)
+    if clicks and not 0 <= min(clicks) <= max(clicks) < shown:
         raise ValueError(f"clicks: expected positions below {shown}")
-    drawn = checked(odds) != PINNED
-    seen = np.flatnonzero(drawn[: min(shown, clicked[-1] + 2)] if clicked else ()).tolist()
-    own, all_clicked = [c for c in clicked if drawn[c]], set(clicked)
-    listed = Pairs.of([(c, u) for c in own for u in seen if u not in all_clicked])
-    weights = pair_weights(listed.preferred, listed.other, owned(odds, np.float64), kappa)
-    return Pairs(listed.preferred, listed.other, weights)
+    clicked[list(clicks)] = 1
+    odds = owned(checked(odds), np.float64)
+    preferred, other = seen_pairs(clicked, odds)
+    return Pairs(preferred, other, pair_weights(preferred, other, odds, kappa))
 
 
 def checked(odds: Floats) -> Floats:
@@ -51,6 +49,29 @@ def checked(odds: Floats) -> Floats:
     if not (np.isfinite(odds).all() and ((odds >= 0.0) | (odds == PINNED)).all() and odds[-1] >= 0):
         raise ValueError("odds: expected finite numbers from 0")
     return odds
+
+
+@kernel
+def seen_pairs(clicked: Any, odds: Any) -> Any:
+    """Each clicked place from the top, over each unclicked one down to one below the last click.
+
+    No place that is pinned, though a click on one tells how far down somebody looked.
+    """
+    last = -2
+    for i in range(clicked.shape[0]):
+        if clicked[i]:
+            last = i
+    seen = min(clicked.shape[0], last + 2)
+    preferred = np.empty(seen * seen // 4, np.int64)  # as many as there can be
+    other = np.empty_like(preferred)
+    count = 0
+    for c in range(seen):
+        if clicked[c] and odds[c] >= 0.0:
+            for u in range(seen):
+                if not clicked[u] and odds[u] >= 0.0:
+                    preferred[count], other[count] = c, u
+                    count += 1
+    return preferred[:count].copy(), other[:count].copy()
 
 
 @kernel

@@ -16,18 +16,20 @@ from app.ranking.pairs import Pairs
 WEIGHT = 100.0
 
 
-def pairs(clicks: Sequence[int], swaps: Integers, shown: int, weight: float = WEIGHT) -> Pairs:
+def pairs(clicks: Sequence[int], swaps: Integers, shown: int) -> Pairs:
     """Of neighbours of which exactly one was clicked, that one over the other, from the top.
+
+    Both clicks and swaps must be of a list of so many documents.
 
     >>> pairs([1, 2, 3], np.array([[0, 0], [2, 1]]), 4).listed()
     [(1, 0)]
     """
-    uppers = checked(swaps, shown)[:, 0]
+    uppers = swaps[:, 0]
     clicked = np.zeros(shown, np.bool_)
     clicked[list(clicks)] = True
     one = uppers[clicked[uppers] != clicked[uppers + 1]]
     preferred = np.where(clicked[one], one, one + 1)
-    return Pairs(preferred, 2 * one + 1 - preferred, np.full(len(one), weight))
+    return Pairs(preferred, 2 * one + 1 - preferred, np.full(len(one), WEIGHT))
 
 
 def plain_places(swaps: Integers, shown: int) -> Integers:
@@ -49,6 +51,6 @@ def checked(swaps: Integers, shown: int) -> Integers:
     uppers = swaps[:, 0]
     if len(uppers) and not (uppers[0] >= 0 and uppers[-1] < shown - 1):
         raise ValueError(f"swaps: expected places of neighbours below {shown}")
-    if (np.diff(uppers) < 2).any() or not np.isin(swaps[:, 1], (0, 1)).all():
+    if (uppers[1:] - uppers[:-1] < 2).any() or (swaps[:, 1] & ~1).any():
         raise ValueError("swaps: expected neighbours that no two pairs share, from the top")
     return swaps

@@ -15,7 +15,7 @@ import numpy as np
 from app.ranking import measures
 from app.ranking.arrays import Dense, Floats, Integers
 from app.ranking.clicks import READINGS
-from app.ranking.debiased import KAPPA, pair_weights
+from app.ranking.debiased import KAPPA, pair_weights, seen_pairs
 from app.ranking.fair import WEIGHT
 from app.ranking.lanes import kernel
 from app.ranking.online import JudgedQuery
@@ -184,9 +184,7 @@ def impression(
     if how == SWAPPED:
         preferred, other, omega = fair_pairs(clicked, first)
     else:
-        preferred, other, omega = seen_pairs(clicked, last if how == DRAWN else -1)
-        if preferred.shape[0] > 0:
-            omega = pair_weights(preferred, other, odds(sharp, order, places), KAPPA)
+        preferred, other, omega = drawn_pairs(clicked, last if how == DRAWN else -1, sharp, order)
     judging = omega * (varied * KAPPA / WEIGHT if how == SWAPPED else varied)
     weight, won, submitted_won = wins(scores, shown, preferred, other, judging)
     gained = measures.discounted(labels[shown], discounts, min(DEPTH, places))
@@ -247,22 +245,13 @@ def odds(sharp: Any, order: Any, places: int) -> Any:
 
 
 @kernel
-def seen_pairs(clicked: Any, last: int) -> Any:
-    """Each clicked place from the top, over each unclicked one down to one below the last click."""
-    seen = min(clicked.shape[0], last + 2) if last >= 0 else 0
-    hits = 0
-    for i in range(seen):
-        hits += clicked[i]
-    preferred = np.empty(hits * (seen - hits), np.int64)
-    other = np.empty_like(preferred)
-    count = 0
-    for c in range(seen):
-        if clicked[c]:
-            for u in range(seen):
-                if not clicked[u]:
-                    preferred[count], other[count] = c, u
-                    count += 1
-    return preferred, other, np.ones(count)
+def drawn_pairs(clicked: Any, last: int, sharp: Any, order: Any) -> Any:
+    """What clicks on a drawn list say, and how much; nothing without a last one."""
+    if last < 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+    found = odds(sharp, order, clicked.shape[0])
+    preferred, other = seen_pairs(clicked, found)
+    return preferred, other, pair_weights(preferred, other, found, KAPPA)
 
 
 @kernel
