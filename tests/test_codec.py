@@ -300,6 +300,7 @@ def golden_blobs() -> dict[str, bytes]:
         source="web Zürich",
     )
     w, spread, sums, meta = _dump_state(state)
+    prior = replace(settings, features=("bm25", "_order"), prior=0.5, explore=False)
     return {
         "feedback": codec.dump_record(record),
         "feedback-bare": codec.dump_record(Feedback("e-2", "labels", documents)),
@@ -315,6 +316,13 @@ def golden_blobs() -> dict[str, bytes]:
         "shown-drawn": Shown(
             ("a", "ü"), documents[:2], np.array([1, 0]), np.array([1.0, 0.25, 0.5])
         ).dump(),
+        "feedback-swapped": codec.dump_record(replace(record, swaps=np.array([[0, 1]]))),
+        "shown-swapped": Shown(
+            ("a", "ü"), documents[:2], np.array([1, 0]), swaps=np.array([[0, 1]])
+        ).dump(),
+        "retune-explore": codec.dump_record(Retune(clicks="debiased", explore=True)),
+        "meta-prior": codec.dump("meta", codec.dump_settings(prior), {}),
+        "sums-term": _dump_state(state, 7, "0a1b")[2],
         "so-far": SoFar(np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])).dump(),
     }
 
@@ -327,7 +335,7 @@ def test_a_blob_of_version_1_is_written_as_it_always_was(kind: str) -> None:
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("v*.bin")), ids=lambda path: path.stem)
 def test_every_golden_blob_can_still_be_read(path: Path) -> None:
     kind = path.stem.split("-", 1)[1]
-    for suffix in ("-bare", "-aside", "-drawn"):
+    for suffix in ("-bare", "-aside", "-drawn", "-swapped", "-explore", "-prior", "-term"):
         kind = kind.removesuffix(suffix)
     assert codec.load(path.read_bytes(), kind).kind == kind
 

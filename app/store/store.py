@@ -463,6 +463,8 @@ def _sha1(record: bytes) -> str:
 def _dump_state(state: State, time: int = 0, term: str = "") -> list[bytes]:
     model = state.model
     aside = Aside(time, _trace(model), term)._asdict()
+    if not term:  # as it was before there were any
+        del aside["term"]
     return [
         codec.dump("w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": model.weights}),
         codec.dump("spread", {}, {"values": model.spread}),
