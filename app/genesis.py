@@ -19,10 +19,10 @@ from app.ranking.limits import (
 CHAIN = 32
 NORMALIZATIONS = ("none", "query-minmax")
 #: Variance that `_order` begins with: after some hundred lists it weighs what clicks say.
-PRIOR_VARIANCE = 20.0
+PRIOR_VARIANCE = 14.0
 LARGEST_PRIOR = 1e4
 #: What the order as submitted weighs in a new model (`docs/clicks.md` says how it was found).
-PRIORS: dict[Algorithm, float] = {"solar-i": 0.03, "solar-ii": 0.16}
+PRIORS: dict[Algorithm, float] = {"solar-i": 0.03, "solar-ii": 0.2}
 
 
 def check(settings: Settings) -> Settings:

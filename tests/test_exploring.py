@@ -288,10 +288,10 @@ def test_a_reset_of_measures_forgets_the_explored_ones_too() -> None:
 
 def test_a_new_model_reads_clicks_debiased_and_begins_with_the_order_as_submitted() -> None:
     settings = new_model(("a", "b"))
-    assert (settings.clicks, settings.explores, settings.prior) == ("debiased", True, 0.16)
+    assert (settings.clicks, settings.explores, settings.prior) == ("debiased", True, 0.2)
     assert (settings.given, settings.features) == (("a", "b"), ("a", "b", "_order"))
     model = genesis(settings).model
-    assert model.weights.tolist() == [0.0, 0.0, 0.16]
+    assert model.weights.tolist() == [0.0, 0.0, 0.2]
     assert model.spread[diagonal(3)].tolist() == [1.0, 1.0, PRIOR_VARIANCE]
     rows = slates.as_documents(np.ones((4, 2)), "none", 1.0, ordered=True)
     assert slates.rank(rows, model.weights, None).shown.tolist() == [0, 1, 2, 3]
@@ -312,7 +312,7 @@ def test_every_kind_of_model_can_have_a_prior_or_none(
 def test_a_model_as_wide_as_can_be_has_no_room_for_a_prior() -> None:
     names = tuple(map(str, range(2000)))
     assert new_model(names).prior == 0.0
-    assert new_model(names, covariance="diagonal").prior == 0.16
+    assert new_model(names, covariance="diagonal").prior == 0.2
     with pytest.raises(ValueError, match="expected 1 to 1999 beside a prior, got 2000"):
         new_model(names, prior=0.25)
 

@@ -167,7 +167,7 @@ def test_the_default_model_is_a_new_one_like_any(http: httpx.Client) -> None:
     answer = http.post("/rank", json={"documents": documents()})
     assert answer.status_code == 200
     made = http.get("/models/default").json()
-    assert (made["clicks"], made["prior"], made["explore"]) == ("debiased", 0.16, True)
+    assert (made["clicks"], made["prior"], made["explore"]) == ("debiased", 0.2, True)
     assert made["features"] == ["f1", "f2"]
 
 
@@ -198,5 +198,5 @@ def test_exploration_is_tuned_by_a_patch(http: httpx.Client) -> None:
 def test_an_explanation_tells_what_the_order_contributes(http: httpx.Client) -> None:
     http.put("/models/explained", json={"features": 2})
     answer = rank(http, "explained", explain=True, explore=False)
-    assert answer["documents"][0]["contributions"] == {"_order": 0.16}
+    assert answer["documents"][0]["contributions"] == {"_order": 0.2}
     assert answer["documents"][0]["stddev"] > 1.0
