@@ -13,7 +13,7 @@ from functools import cached_property
 
 from app.errors import BadBlob, NoSuchModel, SolarError, StoreError
 from app.events import Floats, Served, Settings
-from app.store.store import Store, Weights
+from app.store.store import Position, Store, Weights
 from app.tasks import end
 
 log = logging.getLogger("solar.ranker")
@@ -30,14 +30,20 @@ class Serving:
     weights: Floats
     sums: Floats
     trace: float
+    chain: bytes = b""
 
     @classmethod
     def of(cls, name: str, found: Weights) -> "Serving":
         """What the store has."""
         return cls(
             name, found.epoch, found.seq, found.settings, found.weights, found.sums,
-            found.aside.trace,
+            found.aside.trace, found.chain,
         )  # fmt: skip
+
+    @property
+    def place(self) -> Position:
+        """Where in which log: after a failover, another way may lead to the same version."""
+        return self.epoch, self.version, self.chain
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -112,10 +118,10 @@ class Ranker:
         """Serve these weights from now on, unless they are those served already."""
         before = self.serving.get(model)
         self.damaged.discard(model)
-        if before and (before.epoch, before.version) == (found.epoch, found.seq):
+        if before and before.place == (found.epoch, found.seq, found.chain):
             return before
         serving = self.serving[model] = Serving.of(model, found)
-        backwards = bool(before and before.epoch == found.epoch and before.version > found.seq)
+        backwards = bool(before and before.epoch == found.epoch and before.version >= found.seq)
         if backwards:
             log.warning("model %s: the store went back to version %d", model, found.seq)
         appended = found.aside.time if before else 0  # found at a start: it may be of last week
@@ -143,9 +149,9 @@ class Ranker:
             self._news.pop(model, asyncio.Event()).set()
 
     async def _refresh(self, model: str) -> None:
-        epoch, version, _ = await self._store.position(model)
+        place = await self._store.position(model)
         served = self.serving.get(model)
-        if served is None or (served.epoch, served.version) != (epoch, version):
+        if served is None or served.place != place:
             self._take(model, await self._store.load_weights(model))
         self.damaged.discard(model)
 
