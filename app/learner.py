@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import TypeAlias
 
@@ -45,6 +46,7 @@ class Pace:
     versions: int = 10  # of which so many are kept,
     log_bytes: int = 1 << 30  # unless the log is larger than this
     discover: float = 0.25
+    clock: Callable[[], float] = monotonic
 
 
 Tell: TypeAlias = Callable[[Committed | Replaced | Stumbled], None]
@@ -178,8 +180,8 @@ class Term:
         if self._queue[0].replaces:
             await self._keep_version()
         chunk = self._chunk()
-        left = max(0.0, self._committed + self._interval() - monotonic())
-        folded = await asyncio.to_thread(fold_for, self._fold, chunk, left)
+        left = max(0.0, self._committed + self._interval() - self._pace.clock())
+        folded = await asyncio.to_thread(fold_for, self._fold, chunk, left, self._pace.clock)
         done, self._queue = self._queue[:folded], self._queue[folded:]
         self._time = done[-1].time
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
@@ -214,21 +216,21 @@ class Term:
         if complaints:
             raise StoreError(f"at record {state.seq}: {'; '.join(complaints)}")
         drop, trim = await self._retention() if version else ([], 0)
-        sending = self._store.commit(
-            self._model, self._base, self._fence, state,
+        sending = partial(
+            self._store.commit, self._model, self._base, self._fence, state,
             version=version, drop=drop, trim=trim, again=again, time=self._time,
         )  # fmt: skip
         self._commit = asyncio.create_task(self._send(sending, self._pending()))
-        self._committed = monotonic()
+        self._committed = self._pace.clock()
         self._base = (self._base[0], state.seq, state.chain)
         if version or again:
             self._bytes = 0 if version else self._bytes
             await self.arrived()
 
-    async def _send(self, sending: Awaitable[None], records: int) -> None:
-        started = monotonic()
-        await sending
-        self._committed = monotonic()
+    async def _send(self, sending: Callable[[], Awaitable[None]], records: int) -> None:
+        started = self._pace.clock()
+        await sending()
+        self._committed = self._pace.clock()
         self._took = self._committed - started
         self._tell(Committed(self._model, records, self._took))
 
@@ -266,7 +268,7 @@ class Term:
     def _patience(self) -> float:
         """How long to wait for records: until the commit that is due."""
         if self._pending():
-            due = self._committed + self._interval() - monotonic()
+            due = self._committed + self._interval() - self._pace.clock()
             return min(self._pace.idle, max(0.001, due))
         return self._pace.idle
 
@@ -278,20 +280,22 @@ class Term:
         return (
             self._pending() >= self._pace.batch
             or self._version_due()
-            or monotonic() >= self._committed + self._interval()
+            or self._pace.clock() >= self._committed + self._interval()
         )
 
 
-def fold_for(fold: Fold, entries: Sequence[Entry], seconds: float) -> int:
+def fold_for(
+    fold: Fold, entries: Sequence[Entry], seconds: float, clock: Callable[[], float] = monotonic
+) -> int:
     """Fold records (at least one) for about so long; how many. The log must be dense (I2)."""
-    ends, first = monotonic() + seconds, fold.seq
+    ends, first = clock() + seconds, fold.seq
     for at in range(0, len(entries), DECODED_TOGETHER):
         some = entries[at : at + DECODED_TOGETHER]
         for entry, record in zip(some, [decoded(entry.record) for entry in some], strict=True):
             if entry.seq != fold.seq + 1:
                 raise StoreError(f"the log has a gap: expected {fold.seq + 1}, got {entry.seq}")
             fold.apply_decoded(entry.record, record)
-            if monotonic() >= ends:
+            if clock() >= ends:
                 return fold.seq - first
     return fold.seq - first
 

@@ -1,6 +1,6 @@
 """Feedback → log: each event once, whatever is posted at the same time or posted again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha1
 from time import time_ns
@@ -143,8 +143,11 @@ class Poster:
     If posts of a group get in each other's way (two on one request), each is made alone.
     """
 
-    def __init__(self, store: Store, limit: int, remembered: float) -> None:
+    def __init__(
+        self, store: Store, limit: int, remembered: float, clock: Callable[[], int] | None = None
+    ) -> None:
         self._store, self._limit, self._remembered = store, limit, remembered
+        self._now = clock or now
         self.post = Grouped(self._post)
         self.recall = Grouped(self._recall)
 
@@ -165,7 +168,7 @@ class Poster:
         try:
             became = iter(
                 await self._store.append(
-                    *model, together, limit=self._limit, time=now(),
+                    *model, together, limit=self._limit, time=self._now(),
                     dedupe=2 * self._remembered, wait=any(one.wait for one in posts),
                 )
             )  # fmt: skip
@@ -179,7 +182,7 @@ class Poster:
     async def _alone(self, model: tuple[str, int], one: Post) -> list[Appended] | Exception:
         try:
             return await post(
-                self._store, *model, one.events, limit=self._limit, time=now(),
+                self._store, *model, one.events, limit=self._limit, time=self._now(),
                 remembered=self._remembered, wait=one.wait, recalled=one.recalled,
             )  # fmt: skip
         except (SolarError, ValueError) as error:
