@@ -126,7 +126,8 @@ class Term:
         self._queue: list[Entry] = []
         self._bytes = 0  # read since the last version
         self._record_bytes = READ_BYTES  # of late, on average; the first reading is a small one
-        self._time = 0  # when the last record was appended
+        self._time = 0  # when the last record was appended,
+        self._mark = b""  # and its mark
         self._commit: asyncio.Task[None] | None = None  # on its way
         self._took = 0.0
         self._committed = float("-inf")  # the first batch is committed at once
@@ -155,12 +156,19 @@ class Term:
             self._queue = await self._store.read(
                 self._model, self._fold.seq, self._read_count(), self._patience()
             )
+            self._check_follows()
         if not self._queue:
             await self.arrived()
             await self._check_place()
         waited_for = await self._fold_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
             await self.commit(version=self._version_due())
+
+    def _check_follows(self) -> None:
+        """What was read comes after what was folded: a failover may have put others there (I3)."""
+        if self._queue and not self._queue[0].follows(self._mark):
+            log.warning("model %s: the log before %d is another", self._model, self._queue[0].seq)
+            raise Fenced(f"model {self._model}: records that were learnt are lost")
 
     async def _check_place(self) -> None:
         """Nothing to read: is the store still where we left it (I12)? A failover may go back."""
@@ -183,7 +191,7 @@ class Term:
         left = max(0.0, self._committed + self._interval() - self._pace.clock())
         folded = await asyncio.to_thread(fold_for, self._fold, chunk, left, self._pace.clock)
         done, self._queue = self._queue[:folded], self._queue[folded:]
-        self._time = done[-1].time
+        self._time, self._mark = done[-1].time, done[-1].mark
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
             self._tell(Replaced(self._model, record.reason))
         size = sum(len(entry.record) for entry in done)
@@ -218,7 +226,7 @@ class Term:
         drop, trim = await self._retention() if version else ([], 0)
         sending = partial(
             self._store.commit, self._model, self._base, self._fence, state,
-            version=version, drop=drop, trim=trim, again=again, time=self._time,
+            version=version, drop=drop, trim=trim, again=again, time=self._time, mark=self._mark,
         )  # fmt: skip
         self._commit = asyncio.create_task(self._send(sending, self._pending()))
         self._committed = self._pace.clock()

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -61,12 +62,22 @@ class Appended(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A record in the log, and when it was appended (ms since 1970, by the poster's clock)."""
+    """A record in the log, and when it was appended (ms since 1970, by the poster's clock).
+
+    Its `mark` is the same only where all posts up to its own are the same; `before` is the mark
+    of the post before.
+    """
 
     seq: int
     record: bytes
     time: int
     waited_for: bool = False
+    mark: bytes = b""
+    before: bytes = b""
+
+    def follows(self, mark: bytes) -> bool:
+        """Whether the record before this one has that mark, as far as both have marks."""
+        return not (mark and self.mark) or mark in (self.mark, self.before)
 
     @property
     def replaces(self) -> bool:
@@ -189,7 +200,7 @@ class Store:
         keys = Keys(model)
         names = [keys.state, keys.seq, keys.log]
         values: list[Any] = [epoch, limit, int(max(dedupe, LEAST_DEDUPE) * 1000), time]
-        values += ["" if tail is None else tail, int(wait)]
+        values += ["" if tail is None else tail, int(wait), _digest(events)]
         for event in events:
             request = keys.impression(epoch, event.request) if event.request else keys.state
             names += [keys.event(epoch, event.event), request]
@@ -325,18 +336,19 @@ class Store:
         trim: int = 0,
         again: bool = False,
         time: int = 0,
+        mark: bytes = b"",
     ) -> None:
         """Put `state` in the place of `base`, or Fenced.
 
         With `version` it is kept as one, `drop` are versions that go, and the log is trimmed up to
         and with record `trim`. `again` writes what is committed already once more. `time` is when
-        the last record was appended.
+        the last record was appended, and `mark` its mark: the log must have it still.
         """
         keys, (epoch, seq, chain) = Keys(model), base
         names = [keys.state, keys.fence, keys.log, keys.snapshots, keys.snapshot(state.seq)]
         names += [keys.seq, *(keys.snapshot(old) for old in drop)]
         values = [epoch, fence, seq, chain, state.seq, state.chain, *_dump_state(state, time)]
-        values += [keys.channel, int(version), trim, int(again)]
+        values += [keys.channel, int(version), trim, int(again), mark]
         with translated():
             code = await self._scripts["commit"](names, values)
         if code in (2, 3):
@@ -466,7 +478,16 @@ def _source(name: str) -> str:
 
 def _entry(identity: bytes, fields: dict[bytes, bytes]) -> Entry:
     seq = int(identity.split(b"-")[0])
-    return Entry(seq, fields[b"r"], int(fields.get(b"t", 0)), b"w" in fields)
+    marks = fields.get(b"m", b""), fields.get(b"b", b"")
+    return Entry(seq, fields[b"r"], int(fields.get(b"t", 0)), b"w" in fields, *marks)
+
+
+def _digest(events: Sequence[Event]) -> bytes:
+    """Of all records of a post."""
+    digest = blake2b(digest_size=16)
+    for event in events:
+        digest.update(event.record)
+    return digest.digest()
 
 
 def _dump_state(state: State, time: int = 0) -> list[bytes]:

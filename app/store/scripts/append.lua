@@ -2,14 +2,17 @@
 -- All events of one post enter the log, each once; or none, if one of them has to be built anew.
 -- KEYS: state seq log, then for each event: d:<event> imp:<request> (the state's key if it has none)
 -- ARGV: epoch, limit of the backlog, TTL of the dedupe keys in ms, time in ms,
---       where the log must end ('': anywhere), '1' if somebody waits, then for each event:
+--       where the log must end ('': anywhere), '1' if somebody waits, a digest of all records,
+--       then for each event:
 --       digest of the body, record, expected and new accumulation ('' without request), SHA-1 of
 --       the impression that it builds on ('': any)
 -- Returns a code for the post and then, for each event, {code, seq}.
 -- Post: 0 fine, 1 no such model, 2 backlog, 3 the log ends elsewhere, 4 the request has changed;
 -- but for 0 nothing was written. Event: 0 appended, 1 repeated, 2 same id but another body,
 -- 3 the impression is not there (any more).
-local model = redis.call('HMGET', KEYS[1], 'epoch', 'seq')
+-- Each record has the mark of all posts up to its own, and of those before: so a learner sees that
+-- others have come in the place of records that were lost, and a commit says what it has learnt.
+local model = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'mark')
 if model[1] ~= ARGV[1] then return {1} end
 local start = tonumber(redis.call('GET', KEYS[2]))
 local tail, answer, fresh = start, {0}, {}
@@ -20,7 +23,7 @@ for i = 1, count do ids[i] = KEYS[2 + 2 * i] end
 local stored = redis.call('MGET', unpack(ids))
 for i = 1, count do
   local seen, request = ids[i], KEYS[3 + 2 * i]
-  local at = 5 * i + 1
+  local at = 5 * i + 2
   local digest, expected, new, list = ARGV[at + 1], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
   local before = known[seen] or stored[i]
   if before then
@@ -44,12 +47,16 @@ if #fresh == 0 then return answer end
 if tail - tonumber(model[2]) > tonumber(ARGV[2]) then return {2} end
 if ARGV[5] ~= '' and start ~= tonumber(ARGV[5]) then return {3} end
 
+local before = model[3] or ''
+local mark = string.sub(redis.sha1hex(before .. ARGV[7] .. tail), 1, 16)
 local waits = ARGV[6] == '1' and {'w', '1'} or {}
 for _, i in ipairs(fresh) do
-  local at, seq = 5 * i + 1, answer[i + 1][2]
-  redis.call('XADD', KEYS[3], seq .. '-0', 'r', ARGV[at + 2], 't', ARGV[4], unpack(waits))
+  local at, seq = 5 * i + 2, answer[i + 1][2]
+  redis.call('XADD', KEYS[3], seq .. '-0', 'r', ARGV[at + 2], 't', ARGV[4], 'm', mark, 'b', before,
+    unpack(waits))
   redis.call('SET', ids[i], known[ids[i]], 'PX', ARGV[3])
   if ARGV[at + 4] ~= '' then redis.call('HSET', KEYS[3 + 2 * i], 'a', ARGV[at + 4]) end
 end
 redis.call('SET', KEYS[2], tail)
+redis.call('HSET', KEYS[1], 'mark', mark)
 return answer

@@ -1,17 +1,24 @@
 #!lua flags=allow-oom
 -- A learner's new state, if the old one is what it started from and nobody has taken over.
 -- Never beyond the end of the log: a commit that is sent again to a server which has gone back
--- (a failover) would pass over the records that come next (I3).
+-- (a failover) would pass over the records that come next (I3). And only if the log has what was
+-- learnt: others may have come in the place of records that were lost.
 -- KEYS: state fence log snaps snap:<new seq> seq, then snapshots to drop: snap:<old> …
 -- ARGV: epoch, fence, base seq, base chain, new seq, new chain, w, spread, sums, meta,
 --       channel, '1' to keep a version, seq up to which the log is trimmed (0: not at all),
---       '1' to write the committed state again (a damaged one, or to keep it as a version)
+--       '1' to write the committed state again (a damaged one, or to keep it as a version),
+--       the mark of the last record ('': it has none)
 -- Returns 0 committed, 1 committed before (sent twice), 2 the state is another, 3 fenced.
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'chain')
 local done = now[1] == ARGV[1] and now[2] == ARGV[5] and now[3] == ARGV[6]
 if done and (ARGV[14] ~= '1' or ARGV[3] ~= ARGV[5]) then return 1 end
 if now[1] ~= ARGV[1] or now[2] ~= ARGV[3] or now[3] ~= ARGV[4] then return 2 end
 if tonumber(ARGV[5]) > tonumber(redis.call('GET', KEYS[6]) or -1) then return 2 end
+if ARGV[15] ~= '' and ARGV[3] ~= ARGV[5] then
+  local found = redis.call('XREAD', 'COUNT', 1, 'STREAMS', KEYS[3], (ARGV[5] - 1) .. '-0')
+  local last = found and found[1][2][1]
+  if not last or last[1] ~= ARGV[5] .. '-0' or last[2][6] ~= ARGV[15] then return 2 end
+end
 if redis.call('GET', KEYS[2]) ~= ARGV[2] then return 3 end
 local targets = {KEYS[1]}
 if ARGV[12] == '1' then
