@@ -1,0 +1,142 @@
+"""Two hundred worlds, each from its number; `docs/reliability.md` tells what they found."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.errors import Fenced
+from app.learner import Pace, Term
+from app.posting import post
+from app.store.store import Store
+from tests.faults.invented import MODEL, Invented, new_model
+from tests.simulation.client import Client
+from tests.simulation.clockwork import Clockwork, run
+from tests.simulation.server import LEVELS, Call, Level, Server, Step
+from tests.simulation.world import play
+
+SEEDS, CHUNK = 200, 10
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))
+def test_nothing_that_must_never_happen_happens(start: int) -> None:
+    for seed in range(start, start + CHUNK):
+        play(seed)
+
+
+def test_some_worlds_lose_what_was_acknowledged_and_none_at_the_highest_level() -> None:
+    """Else nothing was tried; how much each loses is counted exactly, or `play` fails."""
+    lost = dict.fromkeys(LEVELS, 0)
+    for seed in range(30):
+        became = play(seed)
+        lost[became.level] += became.lost
+    assert lost["local"] > 0
+    assert lost["replicated"] == 0
+
+
+SAY = "from tests.simulation.world import play; print(*play(7).trace, sep='\\n')"
+
+
+def test_a_seed_is_the_same_world_in_every_process() -> None:
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", SAY],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for hashes in ("1", "2")
+    ]
+    assert said[0] == said[1]
+    assert said[0].decode().splitlines() == list(play(7).trace)
+
+
+# ---- what it found ----
+
+
+def test_a_learner_that_has_folded_what_was_lost_begins_anew() -> None:
+    """Else it folds what came in the place of that on top of it, and the commit fits the log."""
+
+    async def act(loop: Clockwork) -> None:
+        server, invented = Server(loop.time), Invented(1)
+        face: Any = Client(server)
+        store = Store(face)
+        epoch = await new_model(store)
+
+        async def posted(count: int) -> None:
+            events = [invented.labels() for _ in range(count)]
+            await post(store, MODEL, epoch, events, limit=100, time=0)
+
+        fence, pace = await store.lease(MODEL, 0, 60.0), Pace(commit=10.0, clock=loop.time)
+        term = await Term.begin(store, MODEL, fence, pace)
+        await posted(1)
+        await term.round()  # the first is committed at once
+        await term.arrived()
+        server.stall(True)
+        await posted(2)
+        await term.round()  # these wait for their commit
+        server.fail_over()
+        server.start()
+        server.stall(False)
+        await posted(3)
+        with pytest.raises(Fenced, match="are lost"):
+            await term.round()
+        assert (await store.position(MODEL))[1] == 1
+
+    run(act)
+
+
+# ---- what a server loses ----
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("level", "left"), [("local", b"1"), ("fsync", b"3"), ("replicated", b"3")]
+)
+def test_a_power_cut_loses_what_was_not_fsynced(level: Level, left: bytes) -> None:
+    clock = Clock()
+    server = Server(clock, level)
+    for seconds in (0.0, 1.5, 0.1):
+        clock.now += seconds
+        server.execute(Call("incr", ("count",)))
+    server.cut_power()
+    server.start()
+    assert server.execute(Call("get", ("count",))) == left
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_failover_loses_what_the_replica_has_not_got(level: Level) -> None:
+    server, lost = Server(Clock(), level), list[Step]()
+    server.watcher.lost = lost.extend
+    server.execute(Call("incr", ("count",)))
+    server.stall(True)
+    server.execute(Call("incr", ("count",)))
+    server.fail_over()
+    server.start()
+    assert server.execute(Call("get", ("count",))) == b"1"
+    assert [step.call.name for step in lost] == ["incr"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_restart_after_a_kill_loses_nothing(level: Level) -> None:
+    server = Server(Clock(), level)
+    server.execute(Call("incr", ("count",)))
+    server.stop()
+    server.start()
+    assert server.execute(Call("get", ("count",))) == b"1"
+
+
+def test_a_client_knows_only_what_redis_knows() -> None:
+    with pytest.raises(AttributeError):
+        _ = Client(Server(Clock())).nonsense
