@@ -1,14 +1,13 @@
 """`make simulate SEEDS=10000`: as many worlds; `make simulate SEED=1234`: one, with its trace."""
 
 import argparse
-import logging
 import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterable
 
-from tests.simulation.world import Outcome, play
+from tests.simulation.world import Outcome, play, tried
 
 
 def main() -> int:
@@ -20,7 +19,6 @@ def main() -> int:
     given = parser.parse_args()
     if given.seed is not None:
         return replay(given.seed)
-    logging.disable(logging.CRITICAL)
     return many(range(given.start, given.start + given.seeds))
 
 
@@ -51,15 +49,6 @@ def many(seeds: range) -> int:
                 print(f"{at} of {len(seeds)} in {time.monotonic() - started:.0f} s", flush=True)
     print(f"{len(seeds)} seeds, {failed} failed; " + summary(done))
     return min(failed, 1)
-
-
-def tried(seed: int) -> tuple[int, Outcome | str]:
-    """What became of a seed, or what was wrong."""
-    logging.disable(logging.CRITICAL)
-    try:
-        return seed, play(seed)
-    except BaseException as error:  # noqa: BLE001  # whatever it is, it is a finding
-        return seed, f"{type(error).__name__}: {error}"
 
 
 def summary(done: Iterable[Outcome]) -> str:

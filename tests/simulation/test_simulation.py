@@ -38,22 +38,24 @@ def test_some_worlds_lose_what_was_acknowledged_and_none_at_the_highest_level() 
     assert lost["replicated"] == 0
 
 
-SAY = "from tests.simulation.world import play; print(*play(7).trace, sep='\\n')"
+def simulated(*words: str) -> list[str]:
+    """What `make simulate` says."""
+    command = [sys.executable, "-m", "tests.simulation", *words]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    run = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    return run.stdout.splitlines()
 
 
 def test_a_seed_is_the_same_world_in_every_process() -> None:
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", SAY],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": hashes},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for hashes in ("1", "2")
-    ]
-    assert said[0] == said[1]
-    assert said[0].decode().splitlines() == list(play(7).trace)
+    *trace, summary = simulated("--seed", "7")
+    assert trace == list(play(7).trace)
+    assert summary.startswith("seed 7: ")
+
+
+def test_many_seeds_are_played_at_once() -> None:
+    assert simulated("--seeds", "3", "--start", "5")[-1].startswith("3 seeds, 0 failed")
 
 
 # ---- what it found ----

@@ -6,6 +6,7 @@ clears, and all that was posted must be learnt, served and accounted for.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -459,3 +460,12 @@ def play(seed: int, only: str = "") -> Outcome:
         error.add_note(f"seed {seed}: make simulate SEED={seed}")
         error.trace = tuple(worlds[0].trace) if worlds else ()  # type: ignore[attr-defined]
         raise
+
+
+def tried(seed: int) -> tuple[int, Outcome | str]:
+    """What became of a seed, or what was wrong; for processes that only play."""
+    logging.disable(logging.CRITICAL)
+    try:
+        return seed, play(seed)
+    except BaseException as error:  # noqa: BLE001  # whatever it is, it is a finding
+        return seed, f"{type(error).__name__}: {error}"
