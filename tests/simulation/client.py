@@ -25,7 +25,7 @@ NOTICED = (0.001, 0.01, 0.05, 0.05, TIMEOUT)
 LOOK = 0.01
 #: What may arrive long after its sender has given up: a name is not created once more by chance.
 MAY_BE_LATE = {
-    "append", "commit", "lease", "release", "remember", "present", "set", "wait", "script load",
+    "append", "commit", "lease", "release", "remember", "present", "mark", "wait", "script load",
 }  # fmt: skip
 _FAILED = foreign.ConnectionError("Connection reset by peer")
 

@@ -80,11 +80,6 @@ class Keyspace:
         found: bytes | None = self.find(key)
         return found
 
-    def set(self, key: str, value: Any, _: str, milliseconds: int) -> bool:
-        """SET … PX."""
-        self.keep(key, value, milliseconds / 1000)
-        return True
-
     def mget(self, keys: list[str]) -> list[bytes | None]:
         return [self.get(key) for key in keys]
 

@@ -147,6 +147,9 @@ MUTANTS = {
     "WAIT unheeded": Mutant(
         _in(calls.Calls, "_first", _unheeded), ("I1",), "_cut_off", "replicated"
     ),
+    "a mark that needs room": Mutant(
+        _in(server, "NEED_ROOM", server.NEED_ROOM | {"mark"}), ("I8",), "_fill", "replicated"
+    ),
     "going back uncounted": Mutant(
         _in(ranker.Ranker, "_take", _goes_back_quietly), ("I12",), "_fail_over"
     ),

@@ -194,6 +194,11 @@ def present(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     return db.zcard(keys[0])
 
 
+def mark(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> bytes:
+    db.keep(keys[0], 1, int(args[0]) / 1000)
+    return b"OK"
+
+
 def _number(key: str) -> int:
     return int(key.rpartition(":")[2])
 
@@ -201,6 +206,7 @@ def _number(key: str) -> int:
 ALL: dict[str, Script] = {
     "create": create, "delete": delete, "append": append, "commit": commit, "lease": lease,
     "release": release, "remember": remember, "present": present,
+    "mark": mark,
 }  # fmt: skip
 _SOURCES = {name: (SCRIPTS / f"{name}.lua").read_bytes() for name in ALL}
 #: How a script is called for: by the SHA-1 of its source.

@@ -23,7 +23,7 @@ LEVELS: tuple[Level, ...] = ("local", "fsync", "replicated")
 #: Seconds between two fsyncs at `local`.
 EVERY = 1.0
 #: Commands that a full server refuses.
-NEED_ROOM = {"sadd", "set", *scripts.ALL} - scripts.WITHOUT_ROOM
+NEED_ROOM = {"sadd", *scripts.ALL} - scripts.WITHOUT_ROOM
 
 
 class Call(NamedTuple):

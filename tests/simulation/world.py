@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from app import history, learner, ranker
-from app.errors import ModelExists, NoSuchModel, SolarError, StoreError
+from app.errors import Full, ModelExists, NoSuchModel, SolarError, StoreError
 from app.events import Replace, ResetMeasures, Retune, Returned, Served, Settings
 from app.genesis import genesis
 from app.learner import Fact, Pace, learn_all
@@ -26,7 +26,7 @@ from app.store.store import APPENDED, Appended, Event, Position, Store
 from app.tasks import end
 from tests.faults.invented import Invented
 from tests.simulation import clockwork
-from tests.simulation.checker import Checker, Told, check_by_its_own_words, hold
+from tests.simulation.checker import Checker, Told, Violation, check_by_its_own_words, hold
 from tests.simulation.client import Client, Weather
 from tests.simulation.clockwork import Clockwork
 from tests.simulation.server import LEVELS, Level, Server, Step
@@ -462,6 +462,8 @@ class Fate:
     async def _fill(self) -> None:
         self._server.full = True
         await self._moment()
+        if self._rng.random() < 0.3:
+            await self._delete()
         self._server.full = False
 
     async def _kill(self) -> None:
@@ -505,9 +507,18 @@ class Fate:
                 MODEL, epoch, [event], limit=self._world.limit, time=self._world.now()
             )
 
+    async def _delete(self) -> None:
+        """That makes room, and needs none."""
+        try:
+            await self._store.delete(MODEL)
+        except Full as error:
+            raise Violation(f"I8: the model is deleted, but: {error}") from error
+        except SolarError as error:
+            self._world.say(f"not deleted: {error}")
+
     async def _begin_anew(self) -> None:
         with suppress(SolarError):
-            await self._store.delete(MODEL)
+            await self._delete()
             await self._moment()
             await self._world.create(self._store)
 
