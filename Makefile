@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test check check-ops bench chaos dashboards up lock clean
+.PHONY: help setup run test check check-ops bench chaos simulate dashboards up lock clean
 
 help: ## show these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-11s%s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ bench: $(VENV)/.bench ## speed, side by side with C, BLAS and other libraries
 
 chaos: $(VENV)/.dev ## hundreds of rounds of faults against real servers
 	SOLAR_CHAOS=20 $(BIN)/python -m pytest -s tests/faults
+
+simulate: $(VENV)/.dev ## SEEDS=10000 worlds of faults by seed, or one with its trace: SEED=1234
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --start $(or $(START),1000))
 
 dashboards: $(VENV)/.ops ## write the dashboards and alert rules in docker/ anew
 	$(BIN)/python -m ops

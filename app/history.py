@@ -13,7 +13,9 @@ async def went_back(store: Store, model: str, before: Position, now: Position) -
     """Whether a model has lost what it had `before`; what cannot be known counts as no."""
     if (now[0], now[1]) <= (before[0], before[1]):
         return now != before
-    return now[0] == before[0] and not await _leads(store, model, before, now)
+    if now[0] != before[0] or await _leads(store, model, before, now):
+        return False
+    return (await store.position(model))[0] == now[0]  # else the log is that of another life
 
 
 async def _leads(store: Store, model: str, before: Position, now: Position) -> bool:

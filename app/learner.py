@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import TypeAlias
 
@@ -58,6 +59,7 @@ class Pace:
     log_bytes: int = 1 << 30  # unless the log is larger than this
     discover: float = 0.25
     ask: float = 0.4  # at least so often for a lease that another holds
+    clock: Callable[[], float] = monotonic
 
 
 Fact: TypeAlias = Committed | Replaced | Returned | Stumbled
@@ -221,8 +223,8 @@ class Term:
         if self._queue[0].replaces:
             await self._keep_version()
         chunk = self._chunk()
-        left = max(0.0, self._committed + self._interval() - monotonic())
-        folded = await asyncio.to_thread(fold_for, self._fold, chunk, left)
+        left = max(0.0, self._committed + self._interval() - self._pace.clock())
+        folded = await asyncio.to_thread(fold_for, self._fold, chunk, left, self._pace.clock)
         done, self._queue = self._queue[:folded], self._queue[folded:]
         self._time = done[-1].time
         self._learnt.append(done[-1])
@@ -258,24 +260,26 @@ class Term:
         if complaints:
             raise StoreError(f"at record {state.seq}: {'; '.join(complaints)}")
         drop, trim = await self._retention() if version else ([], 0)
-        sending = self._store.commit(
-            self._model, self._base, self._fence, state,
+        sending = partial(
+            self._store.commit, self._model, self._base, self._fence, state,
             version=version, drop=drop, trim=trim, again=again, time=self._time, term=self._name,
             learnt=self._learnt,
         )  # fmt: skip
         records, self._learnt = self._pending(), []
         self._base = (self._base[0], state.seq, state.chain)
         self._commit = asyncio.create_task(self._send(sending, records, self._base))
-        self._committed = monotonic()
+        self._committed = self._pace.clock()
         if version or again:
             self._bytes = 0 if version else self._bytes
             await self.arrived()
 
-    async def _send(self, sending: Awaitable[None], records: int, place: Position) -> None:
-        started = monotonic()
-        await sending
+    async def _send(
+        self, sending: Callable[[], Awaitable[None]], records: int, place: Position
+    ) -> None:
+        started = self._pace.clock()
+        await sending()
         self.place = place
-        self._committed = monotonic()
+        self._committed = self._pace.clock()
         self._took = self._committed - started
         self._tell(Committed(self._model, records, self._took))
 
@@ -313,7 +317,7 @@ class Term:
     def _patience(self) -> float:
         """How long to wait for records: until the commit that is due."""
         if self._pending():
-            due = self._committed + self._interval() - monotonic()
+            due = self._committed + self._interval() - self._pace.clock()
             return min(self._pace.idle, max(0.001, due))
         return self._pace.idle
 
@@ -325,20 +329,22 @@ class Term:
         return (
             self._pending() >= self._pace.batch
             or self._version_due()
-            or monotonic() >= self._committed + self._interval()
+            or self._pace.clock() >= self._committed + self._interval()
         )
 
 
-def fold_for(fold: Fold, entries: Sequence[Entry], seconds: float) -> int:
+def fold_for(
+    fold: Fold, entries: Sequence[Entry], seconds: float, clock: Callable[[], float] = monotonic
+) -> int:
     """Fold records (at least one) for about so long; how many. The log must be dense (I2)."""
-    ends, first = monotonic() + seconds, fold.seq
+    ends, first = clock() + seconds, fold.seq
     for at in range(0, len(entries), DECODED_TOGETHER):
         some = entries[at : at + DECODED_TOGETHER]
         for entry, record in zip(some, [decoded(entry.record) for entry in some], strict=True):
             if entry.seq != fold.seq + 1:
                 raise StoreError(f"the log has a gap: expected {fold.seq + 1}, got {entry.seq}")
             fold.apply_decoded(entry.record, record)
-            if monotonic() >= ends:
+            if clock() >= ends:
                 return fold.seq - first
     return fold.seq - first
 
@@ -408,7 +414,7 @@ class Staff:
 
     def __init__(self, store: Store, pace: Pace, tell: Tell) -> None:
         self._store, self._pace, self._tell = store, pace, tell
-        self._share = Share(store, pace.lease)
+        self._share = Share(store, pace.lease, pace.clock)
         self._learners: dict[str, Learner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 

@@ -152,9 +152,10 @@ class Poster:
         limit: int,
         remembered: float,
         tell: Callable[[Returned], None] = lambda _: None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self._store, self._limit, self._remembered = store, limit, remembered
-        self._tell = tell
+        self._tell, self._now = tell, clock or now
         self._told: dict[tuple[str, int], int] = {}  # the highest seq that somebody was told
         self.post = Grouped(self._post)
         self.recall = Grouped(self._recall)
@@ -176,7 +177,7 @@ class Poster:
         told = self._told.get(model, 0)
         try:
             answers = await self._store.append(
-                *model, together, limit=self._limit, time=now(),
+                *model, together, limit=self._limit, time=self._now(),
                 dedupe=2 * self._remembered, wait=any(one.wait for one in posts),
             )  # fmt: skip
         except Changed:
@@ -192,7 +193,7 @@ class Poster:
         told = self._told.get(model, 0)
         try:
             answers = await post(
-                self._store, *model, one.events, limit=self._limit, time=now(),
+                self._store, *model, one.events, limit=self._limit, time=self._now(),
                 remembered=self._remembered, wait=one.wait, recalled=one.recalled,
             )  # fmt: skip
         except (SolarError, ValueError) as error:

@@ -6,6 +6,7 @@ model that nobody else takes is taken again.
 """
 
 import logging
+from collections.abc import Callable
 from math import inf
 from time import monotonic
 from uuid import uuid4
@@ -19,15 +20,16 @@ log = logging.getLogger("solar.sharing")
 class Share:
     """The share of one process, looked at again several times a lease."""
 
-    def __init__(self, store: Store, lease: float) -> None:
+    def __init__(self, store: Store, lease: float, clock: Callable[[], float] = monotonic) -> None:
         self._store, self._lease, self._name = store, lease, str(uuid4())
+        self._clock = clock
         self._next, self._learners = 0.0, 1
         self._works = True
 
     async def most(self, models: int) -> float:
         """So many models it may have; all of them while nobody can tell."""
-        if monotonic() >= self._next:
-            self._next = monotonic() + self._lease / 5
+        if self._clock() >= self._next:
+            self._next = self._clock() + self._lease / 5
             self._works = await self._count()
         return -(-models // self._learners) if self._works else inf
 

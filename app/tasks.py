@@ -11,8 +11,8 @@ async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
     Once is not always enough: `asyncio.wait_for`, which redis-py sends with, forgets a cancellation
     that comes in the same moment as its result (Python below 3.12), and a task in a loop goes on.
     """
-    left = {task for task in tasks if not task.done()}
-    while left:
+    tasks = list(tasks)
+    while left := [task for task in tasks if not task.done()]:  # in their order, for replays
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=0.1)
+        await asyncio.wait(left, timeout=0.1)

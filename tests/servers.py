@@ -23,6 +23,7 @@ from tests.waits import PATIENCE, until
 
 T = TypeVar("T")
 __all__ = ["PATIENCE", "until"]  # from tests.waits, for those who look here
+PLACES = ("embedded", "redis", "sentinel", "cluster")
 
 
 @pytest.fixture(scope="module")
@@ -43,19 +44,26 @@ def url(server: EmbeddedServer) -> str:
     return server.url
 
 
-@pytest.fixture(scope="module", params=["embedded", "redis", "sentinel", "cluster"])
-def anywhere(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A store of each kind, one after the other: they behave alike (I21)."""
+@contextlib.contextmanager
+def started(kind: str) -> Iterator[str]:
+    """A store of a kind (PLACES); its URL."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-")))
-        if request.param == "embedded":
+        if kind == "embedded":
             yield stack.enter_context(EmbeddedServer.start(directory)).url
-        elif request.param == "redis":
+        elif kind == "redis":
             yield stack.enter_context(fleets.server()).url
-        elif request.param == "sentinel":
+        elif kind == "sentinel":
             yield stack.enter_context(fleets.sentinel_fleet()).url
         else:
             yield stack.enter_context(fleets.cluster_fleet()).url
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def anywhere(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A store of each kind, one after the other: they behave alike (I21)."""
+    with started(request.param) as url:
+        yield url
 
 
 @pytest.fixture(name="url")

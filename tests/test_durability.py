@@ -183,6 +183,23 @@ def test_without_a_replica_no_model_is_made_or_ended(replicated: tuple[Node, Nod
     with_store(master.url, act, durability="replicated")
 
 
+def test_a_full_store_still_lets_a_model_go(replicated: tuple[Node, Node]) -> None:
+    """The mark that is written for WAIT needs no room either."""
+    master, _ = replicated
+
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        master.client.set("other", b"x" * (2 << 20))
+        master.client.config_set("maxmemory", 1 << 20)
+        try:
+            assert await store.delete("books")
+            assert await store.models() == []
+        finally:
+            master.client.config_set("maxmemory", 0)
+
+    with_store(master.url, act, durability="replicated")
+
+
 def test_below_replicated_nobody_waits_for_a_replica(replicated: tuple[Node, Node]) -> None:
     master, replica = replicated
 

@@ -106,6 +106,22 @@ def test_two_places_tell_whether_the_store_went_back(url: str, story: Story, bac
     assert with_store(url, act) == back
 
 
+def test_a_model_that_was_deleted_and_created_anew_meanwhile_did_not_go_back(url: str) -> None:
+    """Two places of one life are compared, and the log is that of the next one by now."""
+
+    async def act(store: Store) -> bool:
+        await new_model(store)
+        before = await store.position(MODEL)
+        await feed(store, "first")
+        now = await learnt(store)
+        await store.delete(MODEL)
+        await new_model(store)
+        await feed(store, "other")
+        return await went_back(store, MODEL, before, now)
+
+    assert not with_store(url, act)
+
+
 @pytest.mark.parametrize(("story", "back"), STORIES)
 def test_a_ranker_notices_a_store_that_went_back_and_serves_what_it_has(
     url: str, story: Story, back: bool

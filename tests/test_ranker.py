@@ -163,6 +163,34 @@ def test_a_version_that_goes_backwards_is_noticed_counted_and_served(url: str) -
     with_store(url, act)
 
 
+def test_another_way_to_the_same_version_is_noticed_counted_and_served(url: str) -> None:
+    """A failover loses records that were learnt, and as many others are learnt before we look."""
+
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        await append(store, blobs(10, 13))
+        async with learning(store):
+            await eventually(lambda: store.position("books"), lambda place: place[1] == 3)
+        other, facts = saved(url), list[Served]()
+        with client(url) as connection:
+            connection.flushall()
+        await store.create("books", first())
+        await learnt(store, 0, 3)
+        async with following(store, facts) as ranker:
+            before = await served(ranker, 3)
+            put(url, other)
+
+            async def now() -> bytes:
+                return ranker.serving["books"].chain
+
+            await eventually(now, lambda chain: chain == other[b"chain"])
+            assert ranker.serving["books"].version == 3
+            assert ranker.serving["books"].weights.tobytes() != before.weights.tobytes()
+            assert [fact.backwards for fact in facts].count(True) == 1
+
+    with_store(url, act)
+
+
 async def two_versions(store: Store, url: str) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
     """A model as it was at version 4 and at version 5; it is at 4 now."""
     await store.create("books", first())

@@ -1,4 +1,8 @@
-"""The store on a real server: what it keeps, what it refuses, what it says when it cannot."""
+"""The store: what it keeps, what it refuses, what it says when it cannot.
+
+What asks for `url` is its contract: it holds on servers of each kind and, unless it is about
+servers, on the simulator's double.
+"""
 
 import asyncio
 import time
@@ -20,6 +24,7 @@ from app.errors import (
     OldServer,
     StoreError,
     Unavailable,
+    WentBack,
 )
 from app.events import Settings, Standing, State
 from app.genesis import genesis
@@ -36,19 +41,16 @@ from app.store.store import (
     Event,
     Store,
 )
+from tests.either import anywhere, anywhere_emptied, client, on_servers, with_store
 from tests.servers import (
     PATIENCE,
-    anywhere,
-    anywhere_emptied,
     bare_server,
-    client,
     eventually,
     keys_like,
     old_server,
     opened,
     server,
     total,
-    with_store,
 )
 from tests.test_codec import bits
 
@@ -351,6 +353,7 @@ def blocked(connection: Any) -> Any:
 # ---- state ----
 
 
+@on_servers
 def test_a_replica_gets_weights_without_the_covariance(url: str) -> None:
     async def act(store: Store) -> None:
         state = first(200)
@@ -402,6 +405,30 @@ def test_no_commit_goes_beyond_the_end_of_the_log(url: str) -> None:
             await store.commit("books", base, fence, later(state, 3))
         assert await store.position("books") == base
         await store.commit("books", base, fence, later(state, 2))
+
+    with_store(url, act)
+
+
+def test_no_commit_is_made_of_records_in_whose_place_others_came(url: str) -> None:
+    """A failover loses what a learner has folded but not committed, and posters fill the log up."""
+
+    async def act(store: Store) -> None:
+        state = first()
+        epoch = await store.create("books", state)
+        base = (epoch, 0, state.chain)
+        fence = await store.lease("books", 0, 5.0)
+        await append(store, epoch, *(event(name) for name in ("a", "b", "c")))
+        one, two, three = await store.read("books", 0, 10)
+        for other in (
+            two._replace(record=b"another"), two._replace(time=6), two._replace(seq=1),
+            two._replace(seq=4),
+        ):  # fmt: skip
+            for learnt in ([other], [one, other], [other, three]):
+                with pytest.raises(WentBack, match="not in the log any more"):
+                    await store.commit("books", base, fence, later(state, 2), learnt=learnt)
+        assert await store.position("books") == base
+        await store.commit("books", base, fence, later(state, 2), learnt=[one, two])
+        await store.commit("books", base, fence, later(state, 2), learnt=[other])  # sent twice
 
     with_store(url, act)
 
@@ -593,6 +620,7 @@ def test_one_learner_holds_the_lease_and_keeps_it(url: str) -> None:
     with_store(url, act)
 
 
+@on_servers
 def test_how_models_stand_is_told_in_one_look(url: str) -> None:
     async def act(store: Store) -> None:
         for name in ("books", "films"):
@@ -632,6 +660,30 @@ def test_keeping_a_lease_prolongs_it(url: str) -> None:
     with_store(url, act)
     with client(url) as connection:
         assert connection.pttl(KEYS.lease) > 30_000
+
+
+def test_who_learns_is_counted_until_it_leaves_or_is_silent(url: str) -> None:
+    async def act(store: Store) -> None:
+        assert await store.present("one", 60.0) == 1
+        assert await store.present("two", 60.0) == 2
+        assert await store.present("one", 60.0) == 2
+        await store.absent("two")
+        assert await store.present("three", 0.001) == 2
+        await eventually(lambda: store.present("one", 60.0), lambda count: count == 1)
+
+    with_store(url, act)
+
+
+def test_a_name_that_was_lost_alone_is_put_back_if_there_is_a_model(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.create("books", first())
+        with client(url) as connection:
+            connection.srem(MODELS, "books")
+        for name in ("books", "films"):
+            await store.relist(name)
+        assert await store.models() == ["books"]
+
+    with_store(url, act)
 
 
 def test_who_lost_the_lease_does_not_take_a_new_one_by_keeping_the_old(url: str) -> None:

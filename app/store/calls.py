@@ -31,42 +31,40 @@ class Calls:
 
     async def script(self, name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
         """Run a script."""
-        return await self._run(name, keys, values, [])
+        return await self._send([name], keys[0], _call(name, keys, values))
 
     async def kept_script(self, name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
         """Run a script, and answer once the replicas have what it found or wrote."""
-        return await self._run(name, keys, values, self._until_kept(keys[0]))
+        after = self._until_kept(keys[0])
+        return await self._send([name, "mark"], keys[0], _call(name, keys, values), *after)
 
     async def kept(self, key: str, *command: Any) -> Any:
         """Write, and answer once the replicas have it."""
-        return self._first(await self._client.together(key, command, *self._until_kept(key)))
+        return await self._send(["mark"], key, command, *self._until_kept(key))
 
-    async def _run(
-        self,
-        name: str,
-        keys: Sequence[str],
-        values: Sequence[Any],
-        after: list[tuple[Any, ...]],
-    ) -> Any:
-        source, digest = _source(name)
-        call = ("EVALSHA", digest, len(keys), *keys, *values)
+    async def _send(self, scripts: Sequence[str], key: str, *commands: Sequence[Any]) -> Any:
+        """All in one go; once more with the scripts, if the server does not know them."""
         try:
-            answers = await self._client.together(keys[0], call, *after)
+            answers = await self._client.together(key, *commands)
         except foreign.NoScriptError:
-            load = ("SCRIPT LOAD", source)
-            _, *answers = await self._client.together(keys[0], load, call, *after)
+            loads = [("SCRIPT LOAD", _source(name)[0]) for name in scripts]
+            answers = (await self._client.together(key, *loads, *commands))[len(loads) :]
         return self._first(answers)
 
     def _until_kept(self, key: str) -> list[tuple[Any, ...]]:
         if not self._replicas:
             return []
-        mark = ("SET", _mark(key), 1, "PX", MARKED)
+        mark = _call("mark", [_mark(key)], [MARKED])
         return [mark, ("WAIT", self._replicas, int(PATIENCE * 1000))]
 
     def _first(self, answers: list[Any]) -> Any:
         if len(answers) > 1 and answers[-1] < self._replicas:
             raise Unavailable("written, but no replica has it yet: asking again is safe")
         return answers[0]
+
+
+def _call(name: str, keys: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
+    return ("EVALSHA", _source(name)[1], len(keys), *keys, *values)
 
 
 def _mark(key: str) -> str:

@@ -176,11 +176,11 @@ def missing(ledger: Ledger, feedback: dict[int, Feedback], start: int) -> list[s
     return [
         event
         for event, (seq, posted) in ledger.told.items()
-        if seq > start and not (seq in feedback and _same(feedback[seq], posted))
+        if seq > start and not (seq in feedback and same(feedback[seq], posted))
     ]
 
 
-def _same(record: Feedback, posted: Posted) -> bool:
+def same(record: Feedback, posted: Posted) -> bool:
     sent = posted.feedback
     arrays = ("documents", "submitted", "labels", "clicks", "preferred", "other", "weights")
     return (record.event, record.kind, record.query) == (sent.event, sent.kind, sent.query) and all(

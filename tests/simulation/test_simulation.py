@@ -1,0 +1,148 @@
+"""Two hundred worlds, each from its number; `docs/reliability.md` tells what they found."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.exceptions import NoScriptError
+
+from app.errors import Unavailable
+from app.store.store import REPEATED, Appended, Event, Store
+from tests.faults.invented import MODEL, new_model
+from tests.simulation.client import Client
+from tests.simulation.clockwork import Clockwork, run
+from tests.simulation.scripts import BY_DIGEST
+from tests.simulation.server import LEVELS, Call, Level, Server, Step
+from tests.simulation.world import play
+
+SEEDS, CHUNK = 200, 10
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))
+def test_nothing_that_must_never_happen_happens(start: int) -> None:
+    for seed in range(start, start + CHUNK):
+        play(seed)
+
+
+def test_some_worlds_lose_what_was_acknowledged_and_none_at_the_highest_level() -> None:
+    """Else nothing was tried; how much each loses is counted exactly, or `play` fails."""
+    lost = dict.fromkeys(LEVELS, 0)
+    for seed in range(30):
+        became = play(seed)
+        lost[became.level] += became.lost
+    assert lost["local"] > 0
+    assert lost["replicated"] == 0
+
+
+def simulated(*words: str) -> list[str]:
+    """What `make simulate` says."""
+    command = [sys.executable, "-m", "tests.simulation", *words]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    ran = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    return ran.stdout.splitlines()
+
+
+def test_a_seed_is_the_same_world_in_every_process() -> None:
+    *trace, summary = simulated("--seed", "7")
+    assert trace == list(play(7).trace)
+    assert summary.startswith("seed 7: ")
+
+
+def test_many_seeds_are_played_at_once() -> None:
+    assert simulated("--seeds", "3", "--start", "5")[-1].startswith("3 seeds, 0 failed")
+
+
+# ---- what a server loses ----
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("level", "left"), [("local", b"1"), ("fsync", b"3"), ("replicated", b"3")]
+)
+def test_a_power_cut_loses_what_was_not_fsynced(level: Level, left: bytes) -> None:
+    clock = Clock()
+    server = Server(clock, level)
+    for seconds in (0.0, 1.5, 0.1):
+        clock.now += seconds
+        server.execute(Call("incr", ("count",)))
+    server.cut_power()
+    server.start()
+    assert server.execute(Call("get", ("count",))) == left
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_failover_loses_what_the_replica_has_not_got(level: Level) -> None:
+    server, lost = Server(Clock(), level), list[Step]()
+    server.watcher.lost = lost.extend
+    server.execute(Call("incr", ("count",)))
+    server.stall(True)
+    server.execute(Call("incr", ("count",)))
+    server.fail_over()
+    server.start()
+    assert server.execute(Call("get", ("count",))) == b"1"
+    assert [step.call.name for step in lost] == ["incr"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_restart_after_a_kill_loses_nothing(level: Level) -> None:
+    server = Server(Clock(), level)
+    server.execute(Call("incr", ("count",)))
+    server.stop()
+    server.start()
+    assert server.execute(Call("get", ("count",))) == b"1"
+
+
+def test_what_the_replica_has_not_got_is_not_acknowledged_not_even_when_it_is_repeated() -> None:
+    """By the store's own WAIT: what repeats an event has written nothing but a mark."""
+
+    async def act(loop: Clockwork) -> None:
+        server = Server(loop.time, "replicated")
+        face: Any = Client(server)
+        store = Store(face, "replicated")
+        epoch, events = await new_model(store), [Event("e", b"body", b"record")]
+
+        async def append() -> list[Appended]:
+            return await store.append(MODEL, epoch, events, limit=10, time=0)
+
+        server.stall(True)
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="no replica has it yet"):
+                await append()
+        assert await store.tail(MODEL) == 1
+        server.stall(False)
+        assert await append() == [(REPEATED, 1)]
+
+    run(act)
+
+
+def test_a_server_that_comes_back_knows_no_script_until_it_is_told() -> None:
+    async def act(loop: Clockwork) -> None:
+        server = Server(loop.time)
+        client: Any = Client(server)
+        await new_model(Store(client))
+        [digest] = [digest for digest, name in BY_DIGEST.items() if name == "release"]
+        server.stop()
+        server.start()
+        with pytest.raises(NoScriptError):
+            await client.together("key", ("EVALSHA", digest, 1, "key", 1))
+        await Store(client).release(MODEL, 1)
+        assert await client.together("key", ("EVALSHA", digest, 1, "key", 1)) == [0]
+
+    run(act)
+
+
+def test_a_client_knows_only_what_redis_knows() -> None:
+    with pytest.raises(AttributeError):
+        _ = Client(Server(Clock())).nonsense

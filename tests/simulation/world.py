@@ -1,0 +1,560 @@
+"""Who lives there, and what happens to them: all of it by chance of one seed.
+
+Posters insist (some give up), learners learn, rankers follow, somebody administers; meanwhile
+servers restart, lose their power or fail over, processes are killed or paused. Then the weather
+clears, and all that was posted must be learnt, served and accounted for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from app import history, learner, ranker
+from app.errors import Full, ModelExists, NoSuchModel, SolarError, StoreError
+from app.events import Replace, ResetMeasures, Retune, Returned, Served, Settings
+from app.genesis import genesis
+from app.learner import Fact, Pace, learn_all
+from app.posting import Post, Posted, Poster
+from app.ranker import Ranker, Serving
+from app.store import codec
+from app.store.store import APPENDED, Appended, Event, Position, Store
+from app.tasks import end
+from tests.faults.invented import Invented
+from tests.simulation import clockwork
+from tests.simulation.checker import Checker, Told, Violation, check_by_its_own_words, hold
+from tests.simulation.client import Client, Weather
+from tests.simulation.clockwork import Clockwork
+from tests.simulation.server import LEVELS, Level, Server, Step
+
+MODEL, N = "m", 3
+LIMITS = (12, 60)  # records that may wait
+BAD = 6.0  # seconds of bad weather
+PATIENCE = 60.0  # seconds until everything is learnt once it is over
+KINDS = (
+    Settings(("a", "b", "c")),
+    Settings(("a", "b", "c"), "solar-i"),
+    Settings(("a", "b", "c"), "solar-ii", "diagonal"),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a seed."""
+
+    seed: int
+    level: Level
+    steps: int
+    records: int
+    lost: int
+    trace: tuple[str, ...]
+
+
+class Process:
+    """A learner or a replica: a way to the server of its own, and what it runs."""
+
+    def __init__(self, world: "World", work: Callable[[Store], Awaitable[None]]) -> None:
+        self.client = Client(world.server, world.weather)
+        self.store = world.store(self.client)
+        self.task = asyncio.ensure_future(work(self.store))
+
+    async def kill(self) -> None:
+        """Nothing that it would still do is done."""
+        self.client.kill()
+        await end([self.task])
+
+
+class World:
+    """One seed's."""
+
+    def __init__(
+        self, seed: int, loop: Clockwork, only: str = "", level: Level | None = None
+    ) -> None:
+        self.only = only
+        self.seed, self.rng, self._loop = seed, Random(seed), loop  # noqa: S311
+        rng = self.rng
+        chosen = rng.choice(LEVELS) if level is None else level
+        self._lag = rng.choice((0.0, 0.01, 0.1, 0.3))
+        self.server = Server(loop.time, chosen, lambda: rng.uniform(0.0, self._lag))
+        self.weather = Weather(rng, delay=rng.choice((0.0005, 0.002, 0.02)))
+        self._usual = rng.choice((0.0, 0.02, 0.1))
+        self._storm(self._usual)
+        self.limit, self.busy = rng.choice(LIMITS), bool(only) or rng.random() < 0.2
+        self.checker = Checker(self.server, self.limit)
+        self.history = History(self.checker)
+        self.trace: list[str] = []
+        self._checks, self._takes_away = self.server.watcher.step, self.server.watcher.lost
+        self.server.watcher.step, self.server.watcher.lost = self._seen, self._gone
+        self.learners: list[Process] = []
+        self.rankers: list[Follower] = []
+        self.lists: dict[int, Any] = {}
+        self._stop = asyncio.Event()
+        self.pace = Pace(
+            lease=1.0, batch=rng.choice((8, 32)), commit=rng.choice((0.03, 0.3, 1.0)),
+            idle=0.5, version=10, versions=3, discover=0.5, clock=loop.time,
+        )  # fmt: skip
+
+    # ---- what is written down ----
+
+    def say(self, what: str) -> None:
+        self.trace.append(f"{self._loop.now - 1000:9.4f} {what}")
+
+    def _seen(self, step: Step) -> None:
+        if step.call.name in ("append", "commit", "create", "delete", "lease"):
+            new = f" {step.call.given[1][4]}" if step.call.name == "commit" else ""
+            self.say(f"{step.call.name}{new}: {step.answer}")
+        self._checks(step)
+
+    def _gone(self, steps: Any) -> None:
+        self.say(f"lost {len(steps)} steps: {[step.call.name for step in steps]}")
+        self._takes_away(steps)
+
+    def now(self) -> int:
+        return int(self._loop.now * 1000)
+
+    def store(self, client: Client | None = None) -> Store:
+        """A way to the server that nothing happens to but the weather."""
+        face: Any = client or Client(self.server, self.weather)
+        return Store(face, self.server.level)
+
+    # ---- all of it ----
+
+    async def run(self) -> Outcome:
+        store = self.store()
+        await insist(lambda: self.create(store))
+        self.rankers = [Follower(self) for _ in range(self.rng.choice((1, 2)))]
+        for _ in range(self.rng.choice((1, 1, 2))):
+            self.hire()
+        posters = [
+            asyncio.create_task(Hand(self, f"p{at}-").work())
+            for at in range(self.rng.choice((1, 2, 3)))
+        ]
+        bad = asyncio.create_task(Fate(self).work())
+        await bad
+        await asyncio.gather(*posters)
+        await self._settle()
+        return self._outcome()
+
+    async def create(self, store: Store) -> None:
+        settings = self.rng.choice(KINDS)
+        with suppress(ModelExists):
+            await store.create(MODEL, genesis(settings, seed=self.rng.randbytes(8)))
+
+    def hire(self) -> Process:
+        losses = self.checker.losses
+
+        def tell(fact: Fact) -> None:
+            if isinstance(fact, Returned):
+                self.say("a learner: it went back")
+                hold(self.checker.losses > losses, "I12: it went back, but nothing was lost")
+
+        new = Process(self, lambda store: learn_all(store, self._stop, self.pace, tell))
+        self.learners.append(new)
+        return new
+
+    async def dismiss(self, learner: Process) -> None:
+        self.learners.remove(learner)
+        await learner.kill()
+
+    def _storm(self, strength: float) -> None:
+        self.weather.lost = self.weather.unheard = strength
+        self.weather.late = 0.5 if strength else 0.0
+
+    def storm(self, strength: float | None = None) -> None:
+        self._storm(self._usual if strength is None else strength)
+
+    async def _settle(self) -> None:
+        """I15: nothing fails any more, so everything is learnt and served, and soon."""
+        self.say("the weather clears")
+        self.weather.clear()
+        self.server.full = False
+        self.server.stall(False)
+        ends = self._loop.now + PATIENCE
+        while not self._settled():
+            hold(self._loop.now < ends, f"I15: {PATIENCE} s later it is not learnt and served")
+            await asyncio.sleep(0.1)
+        self.checker.acknowledged_and_lost()
+        for model in self.checker.living():
+            self.checker.check_log(model)
+            await check_by_its_own_words(self.store(), model)
+
+    def _settled(self) -> bool:
+        living = [life for life in self.checker.lives.values() if not life.ended]
+        return all(life.state.seq == len(life.records) for life in living) and all(
+            one.serves_what_is_committed() for one in self.rankers
+        )
+
+    def _outcome(self) -> Outcome:
+        checker = self.checker
+        return Outcome(
+            self.seed, self.server.level, len(self.server.journal),
+            sum(len(life.records) for life in checker.lives.values()),
+            len(checker.acknowledged_and_lost()), tuple(self.trace),
+        )  # fmt: skip
+
+
+async def insist(act: Callable[[], Awaitable[Any]]) -> None:
+    """Again and again, until it is done."""
+    while True:
+        try:
+            await act()
+        except SolarError:
+            await asyncio.sleep(0.05)
+        else:
+            return
+
+
+class Follower:
+    """A replica that serves: what it serves was committed, and what goes back is counted (I12)."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.client = Client(world.server, world.weather)
+        self._store = world.store(self.client)
+        self.ranker = Ranker(self._store, self._served, poll=0.5)
+        self._before: Position | None = None
+        self.ranker.serving = Serves(self)
+        self._starting = asyncio.ensure_future(self.ranker.start())
+
+    def forget(self) -> None:
+        """The model was gone: whatever comes is another."""
+        self._before = None
+
+    def _served(self, fact: Served) -> None:
+        serving = self.ranker.serving[MODEL]
+        self._world.say(f"serves {serving.version}{' (back)' if fact.backwards else ''}")
+        self._world.checker.serves(serving)
+        before, self._before = self._before, serving.place
+        if before is None:
+            hold(not fact.backwards, "I12: it went back, but nothing was served")
+        else:
+            self._world.history.check(self._store, before, serving.place, fact.backwards)
+
+    def serves_what_is_committed(self) -> bool:
+        """I13, once nothing moves any more."""
+        serving, checker = self.ranker.serving.get(MODEL), self._world.checker
+        if serving is None:
+            return not checker.living()
+        life = checker.lives.get((MODEL, serving.epoch))
+        if life is None or life.ended:
+            return False
+        state = life.state
+        same = serving.weights.tobytes() == state.model.weights.tobytes()
+        return same and serving.version == state.seq
+
+
+class History:
+    """What `went_back` says, held to what the checker knows (I12)."""
+
+    def __init__(self, checker: Checker) -> None:
+        self._checker = checker
+        self._said: dict[tuple[Store, Position, Position], bool] = {}
+
+    async def went_back(self, store: Store, model: str, before: Position, now: Position) -> bool:
+        """Exact, if the log stays the same, leads to the one and reaches back to the other."""
+        checker, losses = self._checker, self._checker.losses
+        could_tell = checker.can_tell(model, before, now)
+        said = await history.went_back(store, model, before, now)
+        if could_tell and checker.losses == losses and checker.can_tell(model, before, now):
+            lost = checker.is_lost(before, now)
+            hold(said == lost, f"I12: {before[:2]}, then {now[:2]}: lost {lost}, said {said}")
+        if said:
+            checker.went_back(before, now)
+        self._said[store, before, now] = said
+        return said
+
+    def check(self, store: Store, before: Position, now: Position, told: bool) -> None:
+        """What is told is what was found out; without a look at the log, it is so."""
+        right = self._said.pop((store, before, now), None)
+        if right is None:
+            right = self._checker.is_lost(before, now)
+        hold(told == right, f"I12: {before[:2]}, then {now[:2]}: told {told}")
+
+
+class Serves(dict[str, Serving]):
+    """What a ranker serves, with an eye on what it serves no more."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def pop(self, *given: Any) -> Any:
+        self._follower.forget()
+        return super().pop(*given)
+
+
+class Hand:
+    """Somebody who posts."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world, self._rng = world, world.rng
+        self._invented = Invented(world.seed, name, N)
+        self._store = world.store()
+        self._returned: list[Returned] = []
+        self._poster = Poster(self._store, world.limit, 60.0, self._returned.append, world.now)
+        self._told: dict[int, Told] = {}  # the last that entered the log, by epoch
+        self._sent: list[tuple[int, list[Posted]]] = []
+        self._epoch = 0
+
+    async def work(self) -> None:
+        busy = self._world.busy
+        for _ in range(self._rng.randrange(12, 24) if busy else self._rng.randrange(4, 16)):
+            await asyncio.sleep(self._rng.expovariate(10.0 if busy else 2.0))
+            await insist(self._find)
+            if self._rng.random() < 0.4:
+                with suppress(SolarError):
+                    await self._invented.show(self._store, self._epoch, 1, MODEL)
+            await self._post(self._epoch, self._choose())
+
+    async def _find(self) -> None:
+        try:
+            epoch = (await self._store.position(MODEL))[0]
+        except NoSuchModel:
+            await self._world.create(self._store)
+            epoch = (await self._store.position(MODEL))[0]
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._invented.lists.clear()
+
+    def _choose(self) -> list[Posted]:
+        """New events, an old post once more, or an old id with another body."""
+        old = [events for epoch, events in self._sent if epoch == self._epoch]
+        chance = self._rng.random()
+        if old and chance < 0.15:
+            return self._rng.choice(old)
+        if old and chance < 0.2:
+            event, body = self._rng.choice(self._rng.choice(old)), self._invented.event()
+            named = replace(body.feedback, event=event.feedback.event)
+            return [replace(body, feedback=named)]
+        return [self._invented.event() for _ in range(self._rng.choice((1, 1, 2, 4)))]
+
+    async def _post(self, epoch: int, events: list[Posted]) -> None:
+        """Until there is an answer, or until patience ends."""
+        self._world.checker.sent.update(event.feedback.event for event in events)
+        self._sent.append((epoch, events))
+        patience = self._rng.choice((1, 3, 1000))
+        while patience:
+            patience -= 1
+            try:
+                await self._try(epoch, events)
+            except NoSuchModel:
+                return
+            except StoreError as error:
+                self._world.say(f"{events[0].feedback.event} refused: {type(error).__name__}")
+                await asyncio.sleep(self._rng.uniform(0.01, 0.5))
+            else:
+                return
+
+    async def _try(self, epoch: int, events: list[Posted]) -> None:
+        requests = sorted({one.feedback.query for one in events if one.on_request})
+        recalled = await self._poster.recall((MODEL, epoch), requests) if requests else {}
+        wait = self._rng.random() < 0.2
+        answers = await self._poster.post((MODEL, epoch), Post(events, recalled, wait))
+        self._world.say(
+            f"told {[(e.feedback.event, *a) for e, a in zip(events, answers, strict=True)]}"
+        )
+        self._world.checker.tell(MODEL, epoch, events, answers)
+        self._check_returned(epoch, events, answers)
+        if wait:
+            await self._read_back(max(one.seq for one in answers))
+
+    def _check_returned(
+        self, epoch: int, events: list[Posted], answers: Sequence[Appended]
+    ) -> None:
+        """I12: a poster says that the log went back if what it was told is lost, and only then."""
+        new = [
+            Told(MODEL, epoch, event.feedback.event, answer.seq)
+            for event, answer in zip(events, answers, strict=True)
+            if answer.outcome == APPENDED
+        ]
+        if not new:
+            return
+        last, self._told[epoch] = self._told.get(epoch), new[-1]
+        back = last is not None and new[0].seq <= last.seq
+        hold(not back or last in self._world.checker.lost, f"I12: {last}, then {new[0]}")
+        hold(len(self._returned) == back, f"I12: {last}, then {new[0]}: told {self._returned}")
+        self._returned.clear()
+
+    async def _read_back(self, seq: int) -> None:
+        """I19: who asks for at least what it wrote is not served from before."""
+        ranker = self._rng.choice(self._world.rankers).ranker
+        with suppress(SolarError):
+            serving = await ranker.reach(MODEL, seq, 1.0)
+            hold(serving is None or serving.version >= seq, f"I19: {seq} was asked for")
+
+
+class Fate:
+    """What happens to all of them."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._rng, self._server = world, world.rng, world.server
+        self._store = world.store()
+        self._records = 0
+        kinds = [
+            self._restart, self._cut_power, self._fail_over, self._fail_over, self._stall,
+            self._fill, self._kill, self._kill, self._pause, self._storm, self._administer,
+            self._administer, self._pause_a_ranker, self._begin_anew, self._cut_off,
+            self._fail_over_unseen,
+        ]  # fmt: skip
+        self._kinds = self._rng.sample(kinds, self._rng.randrange(2, 7))
+        if world.only:
+            self._kinds = [getattr(self, world.only)]
+
+    async def work(self) -> None:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + BAD
+        while loop.time() < ends:
+            await asyncio.sleep(self._rng.expovariate(1.5))
+            happens = self._rng.choice(self._kinds)
+            self._world.say(happens.__name__)
+            await happens()
+        if not self._server.up:
+            self._server.start()
+
+    async def _restart(self) -> None:
+        self._server.stop()
+        await self._moment()
+        self._server.start()
+
+    async def _cut_power(self) -> None:
+        self._server.cut_power()
+        await self._moment()
+        self._server.start()
+
+    async def _fail_over(self) -> None:
+        if self._rng.random() < 0.5:  # as it is when a primary is cut off first
+            self._server.stall(True)
+            await self._moment()
+        self._server.fail_over()
+        self._server.stall(False)
+        await self._moment()
+        self._server.start()
+
+    async def _cut_off(self) -> None:
+        """The replica hears nothing for longer than anybody waits for it, and takes over then."""
+        self._server.stall(True)
+        await asyncio.sleep(self._rng.uniform(1.0, 3.0))
+        self._server.fail_over()
+        self._server.stall(False)
+        self._server.start()
+
+    async def _fail_over_unseen(self) -> None:
+        """Who serves does not look until others have come in the place of what was lost."""
+        self._server.stall(True)
+        await asyncio.sleep(self._rng.uniform(0.2, 1.0))
+        for one in self._world.rankers:
+            one.client.pause()
+        self._server.fail_over()
+        self._server.stall(False)
+        self._server.start()
+        await asyncio.sleep(self._rng.uniform(0.5, 3.0))
+        for one in self._world.rankers:
+            one.client.go_on()
+
+    async def _stall(self) -> None:
+        self._server.stall(True)
+        await self._moment()
+        self._server.stall(False)
+
+    async def _fill(self) -> None:
+        self._server.full = True
+        await self._moment()
+        if self._rng.random() < 0.3:
+            await self._delete()
+        self._server.full = False
+
+    async def _kill(self) -> None:
+        await self._world.dismiss(self._rng.choice(self._world.learners))
+        await self._moment()
+        self._world.hire()
+
+    async def _pause(self) -> None:
+        await self._pausing(self._rng.choice(self._world.learners).client)
+
+    async def _pause_a_ranker(self) -> None:
+        await self._pausing(self._rng.choice(self._world.rankers).client)
+
+    async def _pausing(self, client: Client) -> None:
+        client.pause()
+        if self._rng.random() < 0.5:
+            self._world.hire()
+        await asyncio.sleep(self._rng.uniform(0.1, 3.0))
+        client.go_on()
+
+    async def _storm(self) -> None:
+        self._world.storm(0.4)
+        await self._moment()
+        self._world.storm()
+
+    async def _administer(self) -> None:
+        """A rollback, other parameters, or measures from the start."""
+        with suppress(SolarError):
+            epoch, *_ = await self._store.position(MODEL)
+            state = await self._store.version(
+                MODEL, self._rng.choice(await self._store.versions(MODEL))
+            )
+            record = self._rng.choice(
+                (Replace(state.state.model, "rollback"), Retune(C=1e-3), ResetMeasures())
+            )
+            self._records += 1
+            name = f"admin-{self._records}"
+            self._world.checker.sent.add(name)
+            event = Event(name, b"", codec.dump_record(record))
+            await self._store.append(
+                MODEL, epoch, [event], limit=self._world.limit, time=self._world.now()
+            )
+
+    async def _delete(self) -> None:
+        """That makes room, and needs none."""
+        try:
+            await self._store.delete(MODEL)
+        except Full as error:
+            raise Violation(f"I8: the model is deleted, but: {error}") from error
+        except SolarError as error:
+            self._world.say(f"not deleted: {error}")
+
+    async def _begin_anew(self) -> None:
+        with suppress(SolarError):
+            await self._delete()
+            await self._moment()
+            await self._world.create(self._store)
+
+    async def _moment(self) -> None:
+        await asyncio.sleep(self._rng.choice((0.0, 0.01, 0.1, 0.5, 1.5)) * self._rng.random())
+
+
+def play(seed: int, only: str = "", level: Level | None = None) -> Outcome:
+    """A seed from its beginning to its end; a violation carries the trace.
+
+    With `only`, nothing but that happens to those who live there, who are busy then; with a level,
+    at that one.
+    """
+    worlds: list[World] = []
+
+    async def main(loop: Clockwork) -> Outcome:
+        world = World(seed, loop, only, level)
+        worlds.append(world)
+        with (
+            patch.object(ranker, "went_back", world.history.went_back),
+            patch.object(learner, "went_back", world.history.went_back),
+        ):
+            return await world.run()
+
+    try:
+        return clockwork.run(main)
+    except BaseException as error:
+        error.add_note(f"seed {seed}: make simulate SEED={seed}")
+        error.trace = tuple(worlds[0].trace) if worlds else ()  # type: ignore[attr-defined]
+        raise
+
+
+def tried(seed: int) -> tuple[int, Outcome | str]:
+    """What became of a seed, or what was wrong; for processes that only play."""
+    logging.disable(logging.CRITICAL)
+    try:
+        return seed, play(seed)
+    except BaseException as error:  # noqa: BLE001  # whatever it is, it is a finding
+        return seed, f"{type(error).__name__}: {error}"
