@@ -14,9 +14,10 @@ from app.store import calls
 from app.store.store import APPENDED, REPEATED, Appended, Store
 from app.wiring import Cellar, is_safe
 from tests import fleets
-from tests.fleets import HOST, Node
+from tests.fleets import Node
 from tests.servers import bare_server, client, until, with_store
 from tests.test_store import append, event, first
+from tests.wires import HOST
 
 EVERYSEC = ("--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction")
 
