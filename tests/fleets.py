@@ -139,6 +139,10 @@ class Node:
                 one.execute_command("READONLY")
             return one.get(key)
 
+    def migrate(self, to: "Node", *keys: str) -> None:
+        """Move keys to another node; an error if it has one of them."""
+        self.client.execute_command("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)
+
     def replicas(self) -> int:
         """How many replicas are up to date or nearly so."""
         return sum(
@@ -417,15 +421,19 @@ class ClusterFleet:
         """Another one that has slots."""
         return next(node for node in self.nodes if node.is_master() and node is not than)
 
+    def begin_move(self, slot: int, source: Node, to: Node) -> None:
+        """From here on keys of a slot may be on either node."""
+        to.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", self.id_of(source))
+        source.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", self.id_of(to))
+
     def reshard(self, model: str, to: Node, keys_at_once: int = 20) -> Iterator[int]:
         """Move a model's slot to another master, some keys at a time; yields how many before."""
         source, slot = self.owner(model), slot_of(model)
-        to.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", self.id_of(source))
-        source.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", self.id_of(to))
+        self.begin_move(slot, source, to)
         some = ("CLUSTER GETKEYSINSLOT", slot, keys_at_once)
         while keys := source.client.execute_command(*some):
             yield len(keys)
-            source.client.execute_command("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)
+            source.migrate(to, *keys)
         for node in (to, source):
             node.client.execute_command("CLUSTER SETSLOT", slot, "NODE", self.id_of(to))
         until(lambda: self.moved(model, to))
