@@ -274,11 +274,11 @@ class SentinelFleet:
         """
         old, new = self.master(), self.replica()
         old.kill()
-        until(self._asked_to_fail_over)
+        until(self._told_to_fail_over)
         until(new.is_master)
         return old, new
 
-    def _asked_to_fail_over(self) -> bool:
+    def _told_to_fail_over(self) -> bool:
         """Refused while no replica is known to be good."""
         with contextlib.suppress(redis.ResponseError):
             return bool(self.sentinels[0].client.execute_command("SENTINEL FAILOVER", SERVICE))

@@ -182,6 +182,15 @@ class Onlooker:
             await asyncio.sleep(0.01)
 
 
+async def noticed(seen: Onlooker, times: int) -> None:
+    """Wait until it saw the store go back so often."""
+
+    async def so() -> bool:
+        return seen.backwards >= times
+
+    await until(so, f"the store was seen to go back {times} times")
+
+
 @contextlib.asynccontextmanager
 async def onlooker(url: str) -> AsyncIterator[Onlooker]:
     """One for a while; it must have ranked to the end."""

@@ -16,7 +16,7 @@ from app.store.keys import Keys
 from app.store.store import Store
 from tests import fleets
 from tests.faults import rounds
-from tests.faults.fleet import Crowd, Onlooker, a_service, account, fed, onlooker
+from tests.faults.fleet import Crowd, Onlooker, a_service, account, fed, noticed, onlooker
 from tests.faults.invented import MODEL, Invented, new_model
 from tests.faults.learners import Staff
 from tests.faults.posters import NO_LIMIT
@@ -61,13 +61,6 @@ def slow(node: Node, seconds: float = LAG) -> None:
     """Its replicas are so far behind from now on."""
     assert node.wire is not None
     node.wire.lag = seconds
-
-
-async def noticed(seen: Onlooker, times: int) -> None:
-    async def so() -> bool:
-        return seen.backwards >= times
-
-    await until(so, f"the store was seen to go back {times} times")
 
 
 async def ahead(seen: Onlooker, replica: Node, by: int = 10) -> None:

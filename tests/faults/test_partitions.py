@@ -79,7 +79,7 @@ def test_posters_that_are_cut_off_are_refused_and_what_they_were_told_is_there_o
                 for _ in range(rounds(1)):
                     for ways in WAYS:
                         await one_cut(crowd, ways)
-            title = "posters and replica cut off: both ways, requests, answers"
+            title = "posters and ranker cut off: both ways, requests, answers"
             found = await account(parted.other_url, [crowd], title, 3 * rounds(1), seen.ranked)
             assert found["fsync"].lost == seen.backwards == 0
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from app.store.keys import Keys
 from tests.faults import rounds
-from tests.faults.fleet import Crowd, account, fed, onlooker
-from tests.faults.invented import new_model
+from tests.faults.fleet import Crowd, Onlooker, account, fed, noticed, onlooker
+from tests.faults.invented import MODEL, new_model
 from tests.faults.learners import Staff
 from tests.faults.power import COMPILER, Mains, shim
 from tests.faults.scene import opened, play
@@ -23,20 +24,27 @@ def test_a_power_cut_loses_nothing_that_is_synced_and_what_it_loses_is_counted(
 ) -> None:
     node = Mains(tmp_path / "node", shim(tmp_path), appendfsync=fsync)
 
-    async def one_cut(crowd: Crowd) -> int:
-        await fed(crowd, by=100)
+    async def one_cut(crowd: Crowd, seen: Onlooker) -> int:
+        """Cut it when much of what was just posted is served; what is gone is missed."""
+        await fed(crowd)
+        await until(seen.serves_more_than(tail() + 50), "50 more records are served")
+        served, before = seen.ranker.serving[MODEL].version, seen.backwards
         gone = await asyncio.to_thread(node.cut_power)
         await asyncio.to_thread(node.start)
-        await fed(crowd)
+        if went_back := served > tail():
+            await noticed(seen, before + 1)
+        assert not (went_back and fsync == "always")
         return gone
+
+    def tail() -> int:
+        return int(node.client.get(Keys(MODEL).seq) or 0)
 
     async def scene() -> None:
         async with opened(node.url) as store:
             crowd = Crowd(node.url, level, await new_model(store), pause=0.01)
             staff.hire(node.url)
             async with onlooker(node.url) as seen, crowd:
-                await until(seen.serves_more_than(0), "something is learnt")
-                gone = sum([await one_cut(crowd) for _ in range(rounds(2))])
+                gone = sum([await one_cut(crowd, seen) for _ in range(rounds(2))])
             title = f"power cut, `appendfsync {fsync}`"
             found = await account(node.url, [crowd], title, rounds(2), seen.ranked)
             print(f"\n{title}: {gone:,} bytes gone, seen to go back {seen.backwards} times")  # noqa: T201
