@@ -21,10 +21,10 @@ from redis.retry import Retry
 from app.store.cluster import SLOTS, slot_of
 from app.store.embedded import server_binary
 from tests.waits import until
+from tests.wires import HOST, Wires
 
 SERVICE = "solar"
-DOWN_AFTER = 500  # milliseconds until a Sentinel, or a Cluster, misses a node
-HOST = "127.0.0.1"
+DOWN_AFTER = 1000  # milliseconds until a Sentinel, or a Cluster, misses a node
 
 
 def free_ports(count: int) -> list[int]:
@@ -37,12 +37,14 @@ def free_ports(count: int) -> list[int]:
 
 
 class Node:
-    """A server on a port of its own, with its data in a directory."""
+    """A server on a port of its own, with its data in a directory; others may see it by a wire."""
 
-    def __init__(self, directory: Path, **settings: str) -> None:
+    def __init__(self, directory: Path, wires: Wires | None = None, **settings: str) -> None:
         directory.mkdir(parents=True)
         self.directory, self.kills = directory, 0
         self.port, self.bus = free_ports(2)
+        self.wire = wires.to(self.port) if wires else None
+        self.known = self.wire.port if self.wire else self.port
         self.settings = {
             "port": str(self.port),
             "bind": HOST,
@@ -54,10 +56,14 @@ class Node:
             "maxmemory-policy": "noeviction",
             "repl-diskless-sync-delay": "0",
             "repl-ping-replica-period": "1",
+            "replica-announce-port": str(self.known),
             **settings,
         }
         if settings.get("cluster-enabled"):
-            self.settings["cluster-port"] = str(self.bus)
+            self.settings["cluster-port"] = self.settings["cluster-announce-bus-port"] = str(
+                self.bus
+            )
+            self.settings["cluster-announce-port"] = str(self.known)
         self.client: Any = redis.Redis(
             HOST, self.port, socket_timeout=5, retry=Retry(NoBackoff(), 0)
         )
@@ -66,13 +72,13 @@ class Node:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
-        return HOST, self.port
+        """Where others find it."""
+        return HOST, self.known
 
     @property
     def url(self) -> str:
         """The URL of this one server."""
-        return f"redis://{HOST}:{self.port}"
+        return f"redis://{HOST}:{self.known}"
 
     def command(self) -> list[str]:
         """What starts it."""
@@ -126,6 +132,17 @@ class Node:
             return self.alive and self.client.role()[0] in (b"master", "master")
         return False
 
+    def has(self, key: str) -> Any:
+        """The value of a key as this node has it, also if it is a replica in a Cluster."""
+        with self.client.client() as one:
+            if "cluster-enabled" in self.settings:
+                one.execute_command("READONLY")
+            return one.get(key)
+
+    def migrate(self, to: "Node", *keys: str) -> None:
+        """Move keys to another node; an error if it has one of them."""
+        self.client.execute_command("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)
+
     def replicas(self) -> int:
         """How many replicas are up to date or nearly so."""
         return sum(
@@ -138,9 +155,9 @@ class Node:
 class Sentinel(Node):
     """A Sentinel: the same binary, and a file that it writes itself."""
 
-    def __init__(self, directory: Path, master: Node, quorum: int = 2) -> None:
+    def __init__(self, directory: Path, master: Node, down_after: int) -> None:
         super().__init__(directory)
-        self.myid, self._master, self._quorum = os.urandom(20).hex(), master, quorum
+        self.myid, self._master, self._down_after = os.urandom(20).hex(), master, down_after
 
     def write(self, all_of_them: list["Sentinel"]) -> None:
         """What it knows at first: the master, and its peers, so that nobody waits for a hello."""
@@ -150,8 +167,8 @@ class Sentinel(Node):
             f"dir {self.directory}",
             f"logfile {self.directory / 'log'}",
             f"sentinel myid {self.myid}",
-            f"sentinel monitor {SERVICE} {HOST} {self._master.port} {self._quorum}",
-            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}",
+            f"sentinel monitor {SERVICE} {HOST} {self._master.known} 2",
+            f"sentinel down-after-milliseconds {SERVICE} {self._down_after}",
             f"sentinel failover-timeout {SERVICE} 3000",
         ]
         lines += [
@@ -173,9 +190,18 @@ class Sentinel(Node):
 class SentinelFleet:
     """A master, a replica, three Sentinels."""
 
-    def __init__(self, directory: Path, **settings: str) -> None:
-        self.nodes = [Node(directory / f"node{at}", **settings) for at in range(2)]
-        self.sentinels = [Sentinel(directory / f"sentinel{at}", self.nodes[0]) for at in range(3)]
+    def __init__(
+        self,
+        directory: Path,
+        wires: Wires | None = None,
+        down_after: int = DOWN_AFTER,
+        **settings: str,
+    ) -> None:
+        self.nodes = [Node(directory / f"node{at}", wires, **settings) for at in range(2)]
+        first = self.nodes[0]
+        self.sentinels = [
+            Sentinel(directory / f"sentinel{at}", first, down_after) for at in range(3)
+        ]
         for sentinel in self.sentinels:
             sentinel.write(self.sentinels)
 
@@ -189,7 +215,7 @@ class SentinelFleet:
         """All of them, until the Sentinels know the replica."""
         first, second = self.nodes
         first.start()
-        second.start(replicaof=f"{HOST} {first.port}")
+        second.start(replicaof=f"{HOST} {first.known}")
         for sentinel in self.sentinels:
             sentinel.start()
         until(self.whole)
@@ -203,7 +229,7 @@ class SentinelFleet:
                 master.replicas() == 1
                 and all(
                     (state["port"], state["num-slaves"], state["num-other-sentinels"])
-                    == (master.port, 1, 2)
+                    == (master.known, 1, 2)
                     and not state["is_sdown"]
                     for state in states
                 )
@@ -241,12 +267,29 @@ class SentinelFleet:
         until(lambda: self.promoted(new))
         return old, new
 
+    def switch(self) -> tuple[Node, Node]:
+        """Kill the master and tell a Sentinel at once; the old and the new master.
+
+        The same failover, without the time until a master is missed and the Sentinels agree.
+        """
+        old, new = self.master(), self.replica()
+        old.kill()
+        until(self._told_to_fail_over)
+        until(new.is_master)
+        return old, new
+
+    def _told_to_fail_over(self) -> bool:
+        """Refused while no replica is known to be good."""
+        with contextlib.suppress(redis.ResponseError):
+            return bool(self.sentinels[0].client.execute_command("SENTINEL FAILOVER", SERVICE))
+        return False
+
     def rejoin(self, node: Node) -> None:
         """Start a killed node as the replica of who leads now, and wait until it is one.
 
         A Sentinel would do that by itself, some ten seconds after the node came back as a master.
         """
-        node.start(replicaof=f"{HOST} {self.master().port}")
+        node.start(replicaof=f"{HOST} {self.master().known}")
         until(self.whole)
 
     def stop(self) -> None:
@@ -259,20 +302,23 @@ class SentinelFleet:
 class ClusterFleet:
     """Three masters with a third of the slots each, and as many replicas as wanted for each."""
 
-    def __init__(self, directory: Path, replicas: int = 0, **settings: str) -> None:
+    def __init__(
+        self, directory: Path, replicas: int = 0, wires: Wires | None = None, **settings: str
+    ) -> None:
         settings = {
             "cluster-enabled": "yes",
-            "cluster-node-timeout": str(DOWN_AFTER * 2),
+            "cluster-node-timeout": str(DOWN_AFTER),
             "cluster-replica-validity-factor": "0",
             **settings,
         }
         self._replicas = replicas
-        self.nodes = [Node(directory / f"node{at}", **settings) for at in range(3 * (1 + replicas))]
+        count = 3 * (1 + replicas)
+        self.nodes = [Node(directory / f"node{at}", wires, **settings) for at in range(count)]
 
     @property
     def url(self) -> str:
         """The store's URL."""
-        return "redis+cluster://" + ",".join(f"{HOST}:{one.port}" for one in self.nodes[:3])
+        return "redis+cluster://" + ",".join(f"{HOST}:{one.known}" for one in self.nodes[:3])
 
     def start(self) -> None:
         """All of them, until the cluster is whole."""
@@ -285,7 +331,7 @@ class ClusterFleet:
             node.client.execute_command("CLUSTER ADDSLOTSRANGE", *slots)
             node.client.execute_command("CLUSTER SET-CONFIG-EPOCH", at + 1)
         for node in self.nodes[1:]:
-            first.client.execute_command("CLUSTER MEET", HOST, node.port, node.bus)
+            first.client.execute_command("CLUSTER MEET", HOST, node.known, node.bus)
         until(lambda: all(self.knows(node) == len(self.nodes) for node in self.nodes))
         for at, node in enumerate(self.nodes[3:]):
             node.client.execute_command("CLUSTER REPLICATE", self.id_of(masters[at % 3]))
@@ -328,7 +374,7 @@ class ClusterFleet:
         """The master that has a model, by what the living nodes agree on."""
         slot = slot_of(model)
         found = {self._owner_port(node, slot) for node in self.nodes if node.alive}
-        return next(node for node in self.nodes if {node.port} == found)
+        return next(node for node in self.nodes if {node.known} == found)
 
     def _owner_port(self, node: Node, slot: int) -> int:
         for first, last, (_, port, *_), *_ in self._slots(node):
@@ -349,7 +395,7 @@ class ClusterFleet:
             for node in self.nodes
             if node.alive
             and (role := node.client.role())[0] in (b"slave", "slave")
-            and int(role[2]) == master.port
+            and int(role[2]) == master.known
         )
 
     def moved(self, model: str, to: Node) -> bool:
@@ -375,15 +421,19 @@ class ClusterFleet:
         """Another one that has slots."""
         return next(node for node in self.nodes if node.is_master() and node is not than)
 
+    def begin_move(self, slot: int, source: Node, to: Node) -> None:
+        """From here on keys of a slot may be on either node."""
+        to.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", self.id_of(source))
+        source.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", self.id_of(to))
+
     def reshard(self, model: str, to: Node, keys_at_once: int = 20) -> Iterator[int]:
         """Move a model's slot to another master, some keys at a time; yields how many before."""
         source, slot = self.owner(model), slot_of(model)
-        to.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", self.id_of(source))
-        source.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", self.id_of(to))
+        self.begin_move(slot, source, to)
         some = ("CLUSTER GETKEYSINSLOT", slot, keys_at_once)
         while keys := source.client.execute_command(*some):
             yield len(keys)
-            source.client.execute_command("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)
+            source.migrate(to, *keys)
         for node in (to, source):
             node.client.execute_command("CLUSTER SETSLOT", slot, "NODE", self.id_of(to))
         until(lambda: self.moved(model, to))
@@ -399,7 +449,7 @@ class ClusterFleet:
 def server(**settings: str) -> Iterator[Node]:
     """One server on a port, for a while."""
     with tempfile.TemporaryDirectory(prefix="solar-test-") as directory:
-        node = Node(Path(directory) / "node", **settings)
+        node = Node(Path(directory) / "node", None, **settings)
         try:
             node.start()
             yield node
@@ -409,24 +459,28 @@ def server(**settings: str) -> Iterator[Node]:
 
 
 @contextlib.contextmanager
-def sentinel_fleet(**settings: str) -> Iterator[SentinelFleet]:
+def sentinel_fleet(
+    wired: bool = False, down_after: int = DOWN_AFTER, **settings: str
+) -> Iterator[SentinelFleet]:
     """A master, a replica and three Sentinels, for a while."""
-    with tempfile.TemporaryDirectory(prefix="solar-test-") as directory:
-        fleet = SentinelFleet(Path(directory), **settings)
-        try:
-            fleet.start()
-            yield fleet
-        finally:
-            fleet.stop()
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-"))
+        wires = stack.enter_context(Wires()) if wired else None
+        fleet = SentinelFleet(Path(directory), wires, down_after, **settings)
+        stack.callback(fleet.stop)
+        fleet.start()
+        yield fleet
 
 
 @contextlib.contextmanager
-def cluster_fleet(replicas: int = 0, **settings: str) -> Iterator[ClusterFleet]:
+def cluster_fleet(
+    replicas: int = 0, wired: bool = False, **settings: str
+) -> Iterator[ClusterFleet]:
     """A cluster of three masters, for a while."""
-    with tempfile.TemporaryDirectory(prefix="solar-test-") as directory:
-        fleet = ClusterFleet(Path(directory), replicas, **settings)
-        try:
-            fleet.start()
-            yield fleet
-        finally:
-            fleet.stop()
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-"))
+        wires = stack.enter_context(Wires()) if wired else None
+        fleet = ClusterFleet(Path(directory), replicas, wires, **settings)
+        stack.callback(fleet.stop)
+        fleet.start()
+        yield fleet

@@ -2,21 +2,24 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.errors import NotDurable, SolarError, Unavailable
 from app.settings import Environment
 from app.store import calls
+from app.store.cluster import slot_of
 from app.store.store import APPENDED, REPEATED, Appended, Store
 from app.wiring import Cellar, is_safe
 from tests import fleets
-from tests.fleets import HOST, Node
+from tests.fleets import Node
 from tests.servers import bare_server, client, until, with_store
 from tests.test_store import append, event, first
+from tests.wires import HOST
 
 EVERYSEC = ("--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction")
 
@@ -218,3 +221,33 @@ def test_a_master_without_a_replica_is_complained_about(replicated: tuple[Node, 
     until(lambda: master.replicas() == 0)
     [complaint] = asked(master.url, "replicated")
     assert "no replica now" in complaint
+
+
+def test_a_slot_moves_on_whatever_replicated_writes_come_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A mark on both nodes would stop the move: the target has that key already."""
+    monkeypatch.setattr(calls, "MARKED", 60_000)
+    monkeypatch.setattr(calls, "PATIENCE", 0.01)
+    with fleets.cluster_fleet() as fleet:
+        source, slot = fleet.owner("books"), slot_of("books")
+        target = fleet.other_master(source)
+
+        async def act(store: Store) -> None:
+            epoch = await store.create("books", first())
+            marked = Store(store._client, "replicated")
+            await refused(append(marked, epoch, event("a")))
+            keys = source.client.execute_command("CLUSTER GETKEYSINSLOT", slot, 100)
+            marks = [key for key in keys if ":mark" in key]
+            assert marks
+            fleet.begin_move(slot, source, target)
+            source.migrate(target, *(key for key in keys if key not in marks))
+            await refused(append(marked, epoch, event("b")))
+            source.migrate(target, *marks)
+
+        with_store(fleet.url, act)
+
+
+async def refused(call: Coroutine[Any, Any, Any]) -> None:
+    with pytest.raises(Unavailable):
+        await call

@@ -3,13 +3,16 @@
 With replicas to wait for, an answer that acknowledges something comes only once so many of them
 have it: WAIT on the connection that wrote. A repeated event writes nothing, and WAIT knows only of
 the writes of its own connection: so each such call also writes a mark, even if it finds everything
-done already. What replicas have of the mark they have of all that was written before it.
+done already. What replicas have of the mark they have of all that was written before it. Each mark
+has a name of its own: a key that is on both nodes of a Cluster while its slot moves stops the move.
 """
 
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha1
+from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from redis import exceptions as foreign
@@ -20,7 +23,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 #: Seconds that an answer waits for replicas.
 PATIENCE = 1.0
 #: Milliseconds that a mark is kept; nobody reads it.
-MARKED = 1000
+MARKED = 100
 
 
 class Calls:
@@ -28,6 +31,7 @@ class Calls:
 
     def __init__(self, client: Any, replicas: int = 0) -> None:
         self._client, self._replicas = client, replicas
+        self._marks = map(f"{token_hex(8)}-{{}}".format, count())
 
     async def script(self, name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
         """Run a script."""
@@ -54,7 +58,7 @@ class Calls:
     def _until_kept(self, key: str) -> list[tuple[Any, ...]]:
         if not self._replicas:
             return []
-        mark = _call("mark", [_mark(key)], [MARKED])
+        mark = _call("mark", [_mark(key, next(self._marks))], [MARKED])
         return [mark, ("WAIT", self._replicas, int(PATIENCE * 1000))]
 
     def _first(self, answers: list[Any]) -> Any:
@@ -67,14 +71,14 @@ def _call(name: str, keys: Sequence[str], values: Sequence[Any]) -> tuple[Any, .
     return ("EVALSHA", _source(name)[1], len(keys), *keys, *values)
 
 
-def _mark(key: str) -> str:
+def _mark(key: str, name: str) -> str:
     """A key in the slot of another.
 
-    >>> _mark("solar:{books}:state"), _mark("solar:models")
-    ('solar:{books}:mark', 'solar:{solar:models}:mark')
+    >>> _mark("solar:{books}:state", "ab-7"), _mark("solar:models", "ab-8")
+    ('solar:{books}:mark:ab-7', 'solar:{solar:models}:mark:ab-8')
     """
     tagged = key[key.find("{") + 1 : key.find("}")] if "{" in key else key
-    return f"solar:{{{tagged}}}:mark"
+    return f"solar:{{{tagged}}}:mark:{name}"
 
 
 @cache

@@ -1,36 +1,45 @@
 """The whole service behind Sentinels and on a Cluster, by its URL and its level alone."""
 
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from typing import TypeAlias
 
 import httpx
 import pytest
 
+from app import commands
 from tests import fleets
-from tests.api.services import ROOT, Running, serving
+from tests.api.services import Running, serving
 from tests.fleets import ClusterFleet, SentinelFleet
-from tests.servers import PATIENCE, until
+from tests.servers import PATIENCE, until, with_store
 
 LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
 
 
-@pytest.fixture(params=["sentinel", "cluster"])
-def fleet(request: pytest.FixtureRequest) -> Iterator[SentinelFleet | ClusterFleet]:
-    if request.param == "sentinel":
-        with fleets.sentinel_fleet() as behind:
-            yield behind
-    else:
-        with fleets.cluster_fleet(replicas=1) as spread:
-            yield spread
+Fleet: TypeAlias = SentinelFleet | ClusterFleet
+KINDS: tuple[Callable[[], AbstractContextManager[Fleet]], ...] = (
+    fleets.sentinel_fleet,
+    partial(fleets.cluster_fleet, replicas=1),
+)
 
 
-@pytest.fixture
-def service(fleet: SentinelFleet | ClusterFleet) -> Iterator[Running]:
-    flags = ["--redis-url", fleet.url, "--durability", "replicated", "--lease", "1"]
-    with serving(*flags, environ={"SOLAR_REMEMBER_SECONDS": "0.1"}) as running:
-        yield running
+@contextmanager
+def service_on(
+    kind: Callable[[], AbstractContextManager[Fleet]],
+) -> Iterator[tuple[Fleet, Running]]:
+    with kind() as fleet:
+        flags = ["--redis-url", fleet.url, "--durability", "replicated", "--lease", "1"]
+        with serving(*flags, environ={"SOLAR_REMEMBER_SECONDS": "0.1"}) as running:
+            yield fleet, running
+
+
+@pytest.fixture(scope="module")
+def services() -> Iterator[list[tuple[Fleet, Running]]]:
+    """One behind Sentinels, one on a Cluster; they start beside each other."""
+    with ExitStack() as stack, ThreadPoolExecutor(len(KINDS)) as pool:
+        yield list(pool.map(lambda kind: stack.enter_context(service_on(kind)), KINDS))
 
 
 def judged(name: str) -> dict[str, object]:
@@ -41,17 +50,18 @@ def judged(name: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-def solar(url: str, *command: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-m", "app", *command, "--redis-url", url],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    return ran.stdout
+def verified(url: str) -> str:
+    """What `solar verify` says."""
+    said: list[str] = []
+    with_store(url, lambda store: commands.verify(store, [], said.append))
+    return "\n".join(said)
 
 
+@pytest.mark.parametrize("at", range(len(KINDS)), ids=["sentinel", "cluster"])
 def test_the_service_learns_through_a_failover_and_says_nothing_worse_than_503(
-    fleet: SentinelFleet | ClusterFleet, service: Running
+    services: list[tuple[Fleet, Running]], at: int
 ) -> None:
+    fleet, service = services[at]
     with service.client() as http, ThreadPoolExecutor(1) as pool:
         made = http.put("/models/books", json={"features": ["x", "y"]})
         assert made.status_code == 201, made.text
@@ -70,12 +80,12 @@ def test_the_service_learns_through_a_failover_and_says_nothing_worse_than_503(
             again = http.post("/feedback", json=judged(name))
             assert (again.status_code, again.json()["seq"]) == (202, seq), again.text
             assert again.json()["duplicates"] == 1
-    assert "equal to the replay" in solar(fleet.url, "verify")
+    assert "equal to the replay" in verified(fleet.url)
     assert service.stop() == 0
     assert "Traceback" not in service.logged()
 
 
-def fail_over(fleet: SentinelFleet | ClusterFleet) -> None:
+def fail_over(fleet: Fleet) -> None:
     """The master is killed, the other one leads, and the first comes back as its replica."""
     old, _ = fleet.fail_over() if isinstance(fleet, SentinelFleet) else fleet.fail_over("books")
     fleet.rejoin(old)
