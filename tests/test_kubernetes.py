@@ -371,8 +371,8 @@ def test_exactly_what_is_needed_goes_through() -> None:
         CALLERS,
         ("api", *DNS),
         ("learner", *DNS),
-        *(("api", "egress", where, "TCP:6379 TCP:6380") for where in PRIVATE),
-        *(("learner", "egress", where, "TCP:6379 TCP:6380") for where in PRIVATE),
+        *(("api", "egress", where, "TCP:6379 TCP:6380 TCP:26379") for where in PRIVATE),
+        *(("learner", "egress", where, "TCP:6379 TCP:6380 TCP:26379") for where in PRIVATE),
     }
     assert _ways(("monitoring",)) == {
         (who, "ingress", "monitoring prometheus", "TCP:http TCP:metrics")
