@@ -5,6 +5,7 @@ one connection of the server that has a key) and `masters` (every server that ha
 """
 
 import asyncio
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
@@ -82,10 +83,12 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, url: str) -> "Place":
         """Read it; ValueError that does not repeat it, as a password may be in it."""
-        parts = urlsplit(url)
-        credentials, _, hosts = parts.netloc.rpartition("@")
+        named, _, rest = url.partition("://")
+        scheme, _, kind = named.partition("+")
+        netloc = re.split("[/?#]", rest, maxsplit=1)[0]
+        parts = urlsplit(rest[len(netloc) :])  # which may refuse several servers, one with brackets
+        credentials, _, hosts = netloc.rpartition("@")
         path = [unquote(part) for part in parts.path.split("/") if part]
-        scheme, _, kind = parts.scheme.partition("+")
         try:
             port = 26379 if kind == "sentinel" else 6379
             servers = [_address(host, port) for host in hosts.split(",")]
@@ -112,7 +115,7 @@ def connect(url: str) -> Any:
     """A client for a store. It sends again after a lost connection: all our writes allow that."""
     if not url.startswith(SCHEMES):
         raise ValueError(f"store URL: expected one of {', '.join(SCHEMES)}")
-    kind = urlsplit(url).scheme.partition("+")[2]
+    kind = url.partition("://")[0].partition("+")[2]
     if kind == "sentinel":
         return _of_sentinels(Place.of(url))
     if kind == "cluster":
