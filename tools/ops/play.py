@@ -209,7 +209,7 @@ def check_api(play: Play, keys: Mapping[str, str]) -> None:
     """Through the proxy: keys, models, a ranking that learns; metrics stay inside."""
     admin = play.client("proxy-1", 8080, keys["ADMIN_KEY"])
     web = play.client("proxy-1", 8080, keys["API_KEY"])
-    assert admin.ask("PUT", "/models/books", {"features": 2})[0] == 201
+    assert admin.ask("PUT", "/models/books", {"features": 2, "prior": 0})[0] == 201
     body = {"model": "books", "documents": DOCUMENTS}
     status, ranked = web.ask("POST", "/rank", body)
     assert status == 200, ranked
