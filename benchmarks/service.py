@@ -158,9 +158,9 @@ def resident(process: int) -> float:
 # ---- requests ----
 
 
-def create(port: int, model: str, n: int) -> None:
-    """A new model with the default settings."""
-    status, said = ask(port, "PUT", f"/models/{model}", {"features": n})
+def create(port: int, model: str, n: int, **settings: Any) -> None:
+    """A new model with the default settings, but for those given."""
+    status, said = ask(port, "PUT", f"/models/{model}", {"features": n, **settings})
     if status != 201:
         raise RuntimeError(f"PUT /models/{model}: {status} {said}")
 
@@ -294,7 +294,7 @@ def one_round(target: Running, requests: Sequence[bytes], best: Best, short: byt
 def latency(service: Running, peak: float) -> Goal:
     """/rank at half of its peak while the learner has more to learn than it can."""
     seconds, windows, clicks = 4.0, 3, 100
-    create(service.port, "flooded", N)
+    create(service.port, "flooded", N, prior=0)  # whose log takes documents as they are
     ranks = rank_requests("flooded", DOCUMENTS, N, TOP)["objects"]
     posts = iter(remembered(service.port, "flooded", N, int(windows * seconds * clicks)))
     asyncio.run(fill_log(service.url, "flooded", 4000))
@@ -315,6 +315,8 @@ def latency(service: Running, peak: float) -> Goal:
         dropped += good(done).short
         found.append(1e3 * np.percentile(took, [50, 99]))
         behind = lag(service.port, "flooded")
+        if ask(service.port, "GET", "/models/flooded")[1]["rejected"]:
+            raise RuntimeError("flooded: records that are rejected keep nobody at work")
     p50, p99 = min(found, key=lambda one: float(one[1]))
     ask(service.port, "DELETE", "/models/flooded")
     print(
