@@ -98,7 +98,8 @@ def scores(documents: Documents, weights: Floats) -> Floats:
     return found
 
 
-_NOBODY: Positions = np.zeros(0, np.int64)
+#: Who is pinned, mostly.
+NOBODY: Positions = np.zeros(0, np.int64)
 
 
 def rank(
@@ -106,7 +107,7 @@ def rank(
     weights: Floats,
     top_k: int | None,
     explore: Exploration | None = None,
-    pinned: Positions = _NOBODY,
+    pinned: Positions = NOBODY,
 ) -> Ranking:
     """The first `top_k` documents by score, varied if there is leave to `explore`.
 
@@ -153,7 +154,7 @@ def _drawn_around(scores: Floats, pinned: Positions, places: int, explore: Explo
     room = places - int((pinned < places).sum())
     if not others.size or not room:
         return Ranking(pinned[:places], scores)
-    drawn = _drawn(scores[others], _NOBODY, room, explore)
+    drawn = _drawn(scores[others], NOBODY, room, explore)
     shown = serving.woven(others[drawn.shown], pinned, places)
     odds = np.full(places + 1, serving.PINNED)
     odds[np.append(~np.isin(shown, pinned), True)] = drawn.odds

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import slates
+from app.api.schemas import Reading
 from app.chance import uniforms
 from app.events import (
+    EXPLORING,
     Algorithm,
     Covariance,
     Feedback,
@@ -25,6 +28,7 @@ from app.fold import Fold
 from app.genesis import PRIOR_VARIANCE, check, genesis, new_model
 from app.impressions import Shown, SoFar, on_request
 from app.ranking import debiased, fair, serving
+from app.ranking.clicks import READINGS, STRATEGIES
 from app.ranking.covariance import diagonal
 from app.ranking.pairs import Pairs
 from app.ranking.solar import SolarII
@@ -284,6 +288,11 @@ def test_a_reset_of_measures_forgets_the_explored_ones_too() -> None:
 
 
 # ---- settings ----
+
+
+def test_the_readings_of_clicks_are_the_same_on_the_wire_in_the_core_and_in_settings() -> None:
+    assert set(get_args(Reading)) == set(READINGS)
+    assert set(READINGS) == {*STRATEGIES, *EXPLORING}
 
 
 def test_a_new_model_reads_clicks_debiased_and_begins_with_the_order_as_submitted() -> None:

@@ -25,7 +25,6 @@ from app.slates import Exploration, Ranking, Slate
 MEMORY_SHARE = 0.8
 #: How long an explanation waits for the covariance.
 STORE_SECONDS = 1.0
-_NOBODY: Positions = np.zeros(0, np.int64)
 
 
 class Placed(Struct):
@@ -57,9 +56,9 @@ async def rank(service: Service, call: Call) -> Answer:
     serving = await _serving(service, body)
     request = _request_id(service, body)
     slate = wire.slate(body, serving, service.settings)
+    pinned = _pinned(body.pinned, slate)
     _let_go(body)
     serving = await service.made(serving)
-    pinned = _pinned(body.pinned, slate)
     explore = _exploration(serving, request, body.explore)
     ranking = slates.rank(slate.documents, serving.weights, body.top_k, explore, pinned)
     placed = _placed(slate, ranking)
@@ -116,7 +115,7 @@ def _request_id(service: Service, body: RankBody | BinaryRankBody) -> str:
 def _pinned(ids: Sequence[str], slate: Slate) -> Positions:
     """Where the documents were submitted that are to stay there, from the top."""
     if not ids:
-        return _NOBODY
+        return slates.NOBODY
     places = {name: place for place, name in enumerate(slate.ids)}
     unknown = [at for at, name in enumerate(ids) if name not in places]
     if unknown:

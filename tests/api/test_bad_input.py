@@ -839,6 +839,8 @@ def test_a_surrogate_pair_is_a_letter(world: World) -> None:
 
 def test_a_refused_request_does_not_make_the_default_model(world: World) -> None:
     world.refuses(Ask("too few features", 422, {"documents": [{"id": "a", "features": [1]}]}))
+    one = {"documents": [{"id": "a", "features": [1, 2]}]}
+    world.refuses(Ask("nobody is pinned by this name", 422, {**one, "pinned": [MARKER]}))
     world.refuses(Ask("an unknown request", 404, clicks(MARKER), "/feedback"))
 
 
