@@ -1,11 +1,11 @@
-"""One connection to a service, kept open; it waits where the service asks for that."""
+"""The way to a service; and a connection that is kept open, and waits where that is asked for."""
 
 import json
 import os
 import time
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from app.errors import SolarError
@@ -16,19 +16,33 @@ PATIENCE = 60.0  # seconds for one request, however often it is repeated
 LEAST, MOST = 0.05, 5.0  # seconds between two tries
 
 
-class Line:
-    """A connection of one thread; `waited` says why it came again, each time."""
+class Way(NamedTuple):
+    """Where a service is, and the header with its key, which is `SOLAR_KEY`."""
 
-    def __init__(self, url: str, stopped: Event | None = None) -> None:
+    connection: HTTPConnection
+    path: str
+    headers: dict[str, str]
+
+    @classmethod
+    def to(cls, url: str, patience: float) -> "Way":
+        """A connection that is opened at the first request; SolarError if that is no URL."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SolarError("--url: expected http://HOST:PORT or https://HOST:PORT")
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection = kind(str(parts.hostname), parts.port, timeout=PATIENCE)
-        self._path, self._stopped = parts.path.rstrip("/"), stopped or Event()
+        connection = kind(str(parts.hostname), parts.port, timeout=patience)
         key = os.environ.get("SOLAR_KEY", "")
-        self._headers = {"content-type": "application/json"}
-        self._headers |= {"authorization": f"Bearer {key}"} if key else {}
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return cls(connection, parts.path.rstrip("/"), headers)
+
+
+class Line:
+    """A connection of one thread; `waited` says why it came again, each time."""
+
+    def __init__(self, url: str, stopped: Event | None = None) -> None:
+        self._connection, self._path, headers = Way.to(url, PATIENCE)
+        self._headers = {"content-type": "application/json", **headers}
+        self._stopped = stopped or Event()
         self.waited: list[str] = []
 
     def __enter__(self) -> "Line":

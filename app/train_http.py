@@ -3,19 +3,19 @@
 import gzip
 import json
 import lzma
-import os
 import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from tqdm import tqdm
 
 from app.errors import SolarError
+from app.http_line import Way
 from app.train import Lesson, new_settings, show, summary
 from app.training import Training
 
@@ -80,10 +80,7 @@ class _Service:
     """A service somewhere; its key is `SOLAR_KEY`."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SolarError("--url: expected http://HOST:PORT or https://HOST:PORT")
-        self._parts, self._key = parts, os.environ.get("SOLAR_KEY", "")
+        self._way = Way.to(url, PATIENCE)
 
     def ask(
         self,
@@ -95,14 +92,12 @@ class _Service:
         media_type: str = "application/json",
     ) -> tuple[int, Any]:
         """One request; the status and the answer, or SolarError with what the service says."""
-        headers = {"content-type": media_type} if body is not None else {}
-        if self._key:
-            headers["authorization"] = f"Bearer {self._key}"
-        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
-        connection = kind(str(self._parts.hostname), self._parts.port, timeout=PATIENCE)
+        connection, prefix, headers = self._way
+        if body is not None:
+            headers = {"content-type": media_type, **headers}
         try:
             with suppress(BrokenPipeError, ConnectionResetError):  # refused halfway, with an answer
-                connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+                connection.request(method, prefix + path, body, headers)
             return self._answer(connection.getresponse(), expect)
         except (OSError, HTTPException) as error:
             raise SolarError(f"the service cannot be reached: {error}") from error
