@@ -16,13 +16,14 @@ run: $(VENV)/.run ## serve on 127.0.0.1:8000, with a store of its own in ./data
 	$(BIN)/solar serve
 
 test: $(VENV)/.ops ## the tests, by two at once: most of them wait for processes
-	$(BIN)/python -m app.warming
+	$(BIN)/python -m app.runtime.precompile
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-check: $(VENV)/.ops ## style and types
+check: $(VENV)/.ops ## style, types and import rules
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 check-ops: $(VENV)/.ops ## containers, clusters, dashboards: read and run by the real tools
 	@for part in tools/ops/*.sh; do echo "==== $$part"; bash $$part || exit 1; done
@@ -56,7 +57,7 @@ $(VENV)/.made: tools/venv.sh
 $(VENV)/.run: $(VENV)/.made requirements/build.txt requirements/run.txt pyproject.toml
 	$(PIP) --require-hashes -r requirements/build.txt -r requirements/run.txt
 	$(PIP) --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m app.warming
+	$(BIN)/python -m app.runtime.precompile
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run requirements/dev.txt

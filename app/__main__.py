@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from app import logs
 from app.errors import SolarError
+from app.observability.logging import configure_logging
 
 
 class Door(NamedTuple):
@@ -24,31 +24,31 @@ class Door(NamedTuple):
 
 
 DOORS = {
-    "serve": Door("app.doors.serve", "serve over HTTP, and learn"),
-    "learn": Door("app.doors.store", "learn every model of a store, until stopped"),
+    "serve": Door("app.cli.serve", "serve over HTTP, and learn"),
+    "learn": Door("app.cli.store", "learn every model of a store, until stopped"),
     "train": Door(
-        "app.doors.train",
+        "app.cli.train",
         "a batch model from judged data, put in an online model's place",
         "Train on judged data and let a model go on from there: in a store, or over HTTP in a "
         "service (whose key is SOLAR_KEY).",
     ),
     "evaluate": Door(
-        "app.doors.evaluate",
+        "app.cli.evaluate",
         "the paper's experiments on judged data",
         "Play Algorithm 1 on judged data: rank each query, measure the ranking as served, learn "
         "its pairs. Prints online cumulative NDCG and MAP, mean ± standard deviation over random "
         "permutations.",
     ),
     "simulate": Door(
-        "app.doors.simulate",
+        "app.cli.simulate",
         "judged data as live traffic, with simulated users",
         "Replay judged data as live traffic: simulated users see lists and click, the model learns "
         "from that. In process, or against a running service (whose key is SOLAR_KEY).",
     ),
-    "key": Door("app.doors.key", "make an API key"),
-    "log": Door("app.doors.store", "show the records of a model's log"),
-    "replay": Door("app.doors.store", "fold a model's log again and compare"),
-    "verify": Door("app.doors.store", "check that models are what their logs say"),
+    "key": Door("app.cli.key", "make an API key"),
+    "log": Door("app.cli.store", "show the records of a model's log"),
+    "replay": Door("app.cli.store", "fold a model's log again and compare"),
+    "verify": Door("app.cli.store", "check that models are what their logs say"),
 }
 
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors come in one line, without a stack trace."""
     given = sys.argv[1:] if arguments is None else arguments
     options = parser(given[:1]).parse_args(given)
-    logs.configure()
+    configure_logging()
     try:
         options.run(options)
         sys.stdout.flush()

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app import letor
+from app.evaluation import letor
+from app.evaluation.synthetic import World
 from app.ranking.arrays import Floats
 from app.ranking.batch import bundle, newton
 from app.ranking.batch.judgements import Judgements
@@ -25,7 +26,6 @@ from app.ranking.batch.ranksvm import hinge, squared_hinge
 from app.ranking.batch.trainers import trainer
 from app.ranking.batch.warmstart import covariance_after
 from app.ranking.pairs import from_labels
-from app.world import World
 from benchmarks import dlib
 from benchmarks.contenders import two_classes
 from benchmarks.peers import missing

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app import simulation
-from app.genesis import PRIORS
+from app.domain.model_config import PRIORS
 from app.ranking.arrays import Floats
 from app.ranking.solar import SolarII
 from app.ranking.traffic import Site
-from app.simulation import Judged, Scenario
-from app.traces import FIRST, Trace
+from app.simulation import runner
+from app.simulation.results import FIRST, Trace
+from app.simulation.runner import Judged, Scenario
 from benchmarks import clicks_wins
 from benchmarks.judged import main_data, other_data
 from benchmarks.pdgd import SHOW, Pdgd
@@ -34,18 +34,18 @@ Play = Callable[[Judged, str, int], Trace]
 
 def pdgd(judged: Judged, users: str, seed: int, scenario: Scenario = PLAIN) -> Trace:
     """PDGD through the same traffic."""
-    site, test = simulation.sites(scenario, judged, seed)
-    crowd = simulation.visitors(scenario, judged, users)
+    site, test = runner.sites(scenario, judged, seed)
+    crowd = runner.visitors(scenario, judged, users)
     learner = Pdgd(judged.n)
-    return simulation.follow(scenario, site, test, learner, SHOW, crowd, seed)
+    return runner.follow(scenario, site, test, learner, SHOW, crowd, seed)
 
 
 CONTENDERS: Mapping[str, Play] = {
-    "debiased": partial(simulation.play, PLAIN),
-    "fair-pairs": partial(simulation.play, replace(PLAIN, clicks="fair-pairs")),
-    f"debiased, prior {PRIOR}": partial(simulation.play, replace(PLAIN, prior=PRIOR)),
+    "debiased": partial(runner.play, PLAIN),
+    "fair-pairs": partial(runner.play, replace(PLAIN, clicks="fair-pairs")),
+    f"debiased, prior {PRIOR}": partial(runner.play, replace(PLAIN, prior=PRIOR)),
     "PDGD": pdgd,
-    "click-skip-above": partial(simulation.play, replace(PLAIN, clicks="click-skip-above")),
+    "click-skip-above": partial(runner.play, replace(PLAIN, clicks="click-skip-above")),
 }
 #: On other data.
 FEW = ("debiased", "fair-pairs", "PDGD")
@@ -114,7 +114,7 @@ def supervised(judged: Judged, seeds: int) -> Floats:
     """The test after SOLAR-II has learnt all labels of the same queries once, in random order."""
     found = []
     for seed in range(seeds):
-        site, test = simulation.sites(PLAIN, judged, seed)
+        site, test = runner.sites(PLAIN, judged, seed)
         found.append(test.ndcg(taught(judged, site, np.random.default_rng(seed))))
     return np.array(found)
 
@@ -155,8 +155,8 @@ def cold_start(name: str, judged: Judged) -> list[Goal]:
 
 def _first(scenario: Scenario, judged: Judged, users: str) -> Floats:
     """The means of shown and submitted lists, by seed."""
-    scenario, judged = simulation.settled(scenario, judged)
-    traces = [simulation.play(scenario, judged, users, seed) for seed in range(COLD_SEEDS)]
+    scenario, judged = runner.settled(scenario, judged)
+    traces = [runner.play(scenario, judged, users, seed) for seed in range(COLD_SEEDS)]
     return np.array([(t.shown.mean(), t.submitted.mean()) for t in traces])
 
 
@@ -165,7 +165,7 @@ def attacked(name: str, judged: Judged, seeds: int) -> list[Goal]:
     goals = []
     for users in USERS:
         calm, loud = (
-            np.array([simulation.play(one, judged, users, seed).end for seed in range(seeds)])
+            np.array([runner.play(one, judged, users, seed).end for seed in range(seeds)])
             for one in (PLAIN, replace(PLAIN, attackers=0.01))
         )
         goals.append(_reach(f"{name}, {users}: 1 % attackers", -0.01, (loud - calm).mean()))
@@ -176,7 +176,7 @@ def speed(judged: Judged) -> list[Goal]:
     """Lists a second of one core's time, learning included; the best of three runs."""
     goals = []
     for users in USERS:
-        runs = [simulation.play(PLAIN, judged, users, seed) for seed in range(3)]
+        runs = [runner.play(PLAIN, judged, users, seed) for seed in range(3)]
         rate = max(len(run.shown) / run.seconds for run in runs)
         goals.append(at_least(f"simulated lists, {users}", 20.0, "k/s", rate / 1e3))
     return goals

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app import simulation
 from app.ranking import measures, traffic
 from app.ranking.arrays import Floats
 from app.ranking.online import JudgedQuery
 from app.ranking.solar import SolarII
 from app.ranking.traffic import Show, Site, Visit
-from app.simulation import Judged, Scenario
+from app.simulation import runner
+from app.simulation.runner import Judged, Scenario
 from benchmarks.report import Goal, table
 
 LISTS = 100_000
@@ -103,17 +103,17 @@ def _ordered(query: JudgedQuery, weights: Floats) -> JudgedQuery:
 def _clicked(judged: Judged, lists: int) -> Floats:
     """The weights after so many lists with clicks."""
     scenario = replace(Scenario(), impressions=lists)
-    site, test = simulation.sites(scenario, judged, 0)
-    learner = simulation.learner(scenario, judged.n)
-    users = simulation.visitors(scenario, judged, USERS)
-    simulation.follow(scenario, site, test, learner, Show(), users, 0)
+    site, test = runner.sites(scenario, judged, 0)
+    learner = runner.learner(scenario, judged.n)
+    users = runner.visitors(scenario, judged, USERS)
+    runner.follow(scenario, site, test, learner, Show(), users, 0)
     return learner.weights
 
 
 def judge(arranged: Judged, weights: Floats, rng: np.random.Generator) -> Verdict:
     """One model against one order, on the queries that users come to."""
     site = Site.of(arranged.train)
-    users = simulation.visitors(Scenario(), arranged, USERS)
+    users = runner.visitors(Scenario(), arranged, USERS)
     fixed = SolarII(len(weights), weights=weights)
     sums, clicked = np.empty((LISTS, 3)), []
     for at, visit in enumerate(traffic.visits(site, fixed, Show(), users, rng, LISTS)):

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app import letor
+from app.evaluation import letor
+from app.evaluation.synthetic import World
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.path import follow
 from app.ranking.batch.trainers import trainer
 from app.ranking.online import JudgedQuery
 from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII
-from app.world import World
 from benchmarks.batch import explicit, linear_svc
 from benchmarks.contenders import two_classes
 from benchmarks.peers import missing

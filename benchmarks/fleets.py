@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack, ExitStack
 
 import numpy as np
 
-from app.learner import Learner
-from app.store.store import Store
+from app.learning.learner import Learner
+from app.storage.store import Store
 from benchmarks.report import Goal, rate, table
 from benchmarks.store import LIMIT, POST, best, events, fresh, records
 from tests import fleets

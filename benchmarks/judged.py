@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from app import letor
+from app.evaluation import letor
+from app.evaluation.synthetic import World
 from app.ranking.online import JudgedQuery
-from app.simulation import Judged
-from app.world import World
+from app.simulation.runner import Judged
 from benchmarks.peers import missing
 
 DOCUMENTS = 20

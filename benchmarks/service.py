@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from app.events import Feedback
-from app.store import codec
-from app.store.embedded import EmbeddedServer, find
-from app.store.store import Event, Store
+from app.domain import codec
+from app.domain.records import Feedback
+from app.storage.embedded.server import EmbeddedServer, find
+from app.storage.store import Event, Store
 from benchmarks import load
 from benchmarks.load import Load, post
 from benchmarks.report import Goal, at_least, at_most, not_measured, table
@@ -135,7 +135,7 @@ def worker_of(supervisor: int) -> int:
     """The process that serves; 0 where there is no /proc."""
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
-            if b"app.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if b"app.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
                 return int(child)
     return 0
 

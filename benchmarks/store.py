@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from app.domain import codec
+from app.domain.model_config import genesis
+from app.domain.records import Algorithm, Feedback, Settings
 from app.errors import Unavailable
-from app.events import Algorithm, Feedback, Settings
-from app.genesis import genesis
-from app.learner import Learner
+from app.learning.learner import Learner
 from app.ranking.pairs import from_labels
 from app.ranking.solar import SolarII
-from app.store import codec
-from app.store.clients import connect
-from app.store.embedded import EmbeddedServer, find
-from app.store.store import Event, Store
+from app.storage.connection import connect
+from app.storage.embedded.server import EmbeddedServer, find
+from app.storage.store import Event, Store
 from benchmarks.report import Goal, at_least, at_most, rate, table
 
 POST, LIMIT = 100, 1 << 40

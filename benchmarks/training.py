@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from app.world import World
+from app.evaluation.synthetic import World
 from benchmarks import load
 from benchmarks.report import Goal, at_most, table
 from benchmarks.service import DOCUMENTS, TOP, N, Running, ask, create, good, rank_requests, solar

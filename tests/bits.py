@@ -8,14 +8,14 @@ import sys
 
 import numpy as np
 
-from app.events import Feedback, Settings
-from app.fold import Fold
-from app.genesis import genesis
+from app.domain import codec
+from app.domain.model_config import genesis
+from app.domain.records import Feedback, Settings
+from app.domain.reducer import Fold
 from app.ranking import measures, online, pairs, serving
 from app.ranking.online import JudgedQuery, Pairwise
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal
 from app.ranking.sparse import SparseRows
-from app.store import codec
 
 
 def sparse(rows: np.ndarray) -> SparseRows:

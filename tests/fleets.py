@@ -18,10 +18,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from app.store.cluster import SLOTS, slot_of
-from app.store.embedded import server_binary
+from app.storage.cluster import SLOTS, slot_of
+from app.storage.embedded.server import server_binary
+from tests.tcp_proxies import HOST, Wires
 from tests.waits import until
-from tests.wires import HOST, Wires
 
 SERVICE = "solar"
 DOWN_AFTER = 1000  # milliseconds until a Sentinel, or a Cluster, misses a node

@@ -15,9 +15,9 @@ import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
-from app.store.clients import Place
-from app.store.embedded import EmbeddedServer, server_binary
-from app.store.store import Store
+from app.storage.connection import Place
+from app.storage.embedded.server import EmbeddedServer, server_binary
+from app.storage.store import Store
 from tests import fleets
 from tests.waits import PATIENCE, until
 

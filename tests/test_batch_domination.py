@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
+from app.evaluation.synthetic import World
 from app.ranking.batch.domination import Descent, Domination, largest_penalty, train
 from app.ranking.batch.judgements import Judgements
-from app.world import World
 from tests.oracles import Floats
 from tests.oracles_batch import NaiveDomination
 from tests.strategies_batch import judged

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear, minimize
 from scipy.sparse import csr_array
 
+from app.evaluation.synthetic import World
 from app.ranking.batch import bundle, domination, newton, path
 from app.ranking.batch.accuracy import pairwise_accuracy
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.ranksvm import hinge, squared_hinge
 from app.ranking.batch.simplex import highest
 from app.ranking.batch.trainers import GRID, KINDS, Kind, trainer
-from app.world import World
 from tests.oracles import Floats, ndcg, ranking
 from tests.oracles_batch import NaiveRankSVM, gaps
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from app.evaluation.synthetic import World
 from app.ranking.batch import bundle, domination, newton, path
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.ordertree import OrderTree
 from app.ranking.batch.ranksvm import hinge, squared_hinge
 from app.ranking.batch.trainers import GRID, KINDS, Kind, trainer
-from app.world import World
 
 
 def invented(seed: int, queries: int = 20) -> Judgements:

@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from app.errors import BadBlob
-from app.events import (
+from app.domain import codec
+from app.domain.impressions import Shown, SoFar
+from app.domain.model_config import genesis
+from app.domain.records import (
     SUMS,
     Feedback,
     Model,
@@ -27,10 +29,8 @@ from app.events import (
     Settings,
     State,
 )
-from app.genesis import genesis
-from app.impressions import Shown, SoFar
-from app.store import codec
-from app.store.store import _dump_state, _load_state
+from app.errors import BadBlob
+from app.storage.store import _dump_state, _load_state
 
 GOLDEN = Path(__file__).parent / "golden"
 

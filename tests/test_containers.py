@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from app import kernel_cache, settings
-from app.api import access
-from app.warming import KINDS, TRAININGS
+from app import config
+from app.api import auth
+from app.runtime import jit_cache
+from app.runtime.precompile import KINDS, TRAININGS
 from docker.demo import traffic
 from tests.api.services import serving
 from tests.servers import until
@@ -68,7 +69,7 @@ def test_every_variable_of_ours_in_them_is_one_that_the_service_knows() -> None:
     named = variables(DOCKERFILE) | variables(COMPOSE_TEXT) | variables(CONTAINERS)
     named |= variables((ROOT / "docker" / "up.sh").read_text())
     assert len(named) > 4
-    assert named <= set(settings.VARIABLES) | CALLERS
+    assert named <= set(config.VARIABLES) | CALLERS
 
 
 def images() -> Iterator[str]:
@@ -157,8 +158,8 @@ def test_make_up_makes_secrets_that_the_service_takes(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     made = dict(line.split("=", 1) for line in lines)
-    keys = access.read_keys(made["SOLAR_KEYS"])
-    web, admin = (access.holder(keys, made[name].encode()) for name in ("API_KEY", "ADMIN_KEY"))
+    keys = auth.read_keys(made["SOLAR_KEYS"])
+    web, admin = (auth.holder(keys, made[name].encode()) for name in ("API_KEY", "ADMIN_KEY"))
     assert web is not None
     assert admin is not None
     assert web.scopes == {"rank", "feedback"}
@@ -196,7 +197,7 @@ def test_kernels_of_a_cache_that_cannot_be_written_are_not_compiled_again(tmp_pa
     first = run(sys.executable, "-c", script, environ=environ)
     assert first.returncode == 0, first.stderr
     assert first.stdout.split()[0] == "0"
-    links = kernel_cache.linked(cache)
+    links = jit_cache.linked(cache)
     second = run(sys.executable, "-c", script, environ={**environ, "NUMBA_CACHE_DIR": str(links)})
     loaded, compiled = map(int, second.stdout.split())
     assert loaded > 5
@@ -219,7 +220,7 @@ def test_warming_covers_every_kind_of_model_and_of_training() -> None:
 
 
 def test_the_demo_brings_queries_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    secret, entry = access.new_key("admin", "rank+feedback+admin")
+    secret, entry = auth.new_key("admin", "rank+feedback+admin")
     monkeypatch.setenv("SOLAR_KEY", secret)
     monkeypatch.setattr(traffic, "RATE", (50.0, 50.0))
     with serving(environ={"SOLAR_KEYS": entry}) as service:

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import slates
-from app.chance import uniforms
-from app.events import Feedback, Settings
-from app.fold import Fold
-from app.genesis import genesis
-from app.impressions import Shown, SoFar, on_request
+from app.domain import candidates, codec
+from app.domain.exploration import uniforms
+from app.domain.impressions import Shown, SoFar, on_request
+from app.domain.model_config import genesis
+from app.domain.records import Feedback, Settings
+from app.domain.reducer import Fold
 from app.ranking import debiased, serving
-from app.store import codec
 
 odds = st.floats(1e-3, 1.0)
 
@@ -95,11 +94,11 @@ def test_clicks_below_the_list_are_refused() -> None:
 # ---- from a drawn list to the sums ----
 
 
-def drawn(seed: int, documents: int = 8, top: int = 5) -> tuple[Shown, slates.Ranking]:
+def drawn(seed: int, documents: int = 8, top: int = 5) -> tuple[Shown, candidates.Ranking]:
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((documents, 3)).astype(np.float32)
-    explore = slates.Exploration("drawn", partial(uniforms, str(seed)))
-    ranking = slates.rank(rows, np.array([0.3, -0.2, 0.1]), top, explore)
+    explore = candidates.Exploration("drawn", partial(uniforms, str(seed)))
+    ranking = candidates.rank(rows, np.array([0.3, -0.2, 0.1]), top, explore)
     ids = tuple(map(str, ranking.shown))
     return Shown(ids, rows[ranking.shown], ranking.shown, ranking.odds), ranking
 

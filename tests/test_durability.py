@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from app.config import Environment
 from app.errors import NotDurable, SolarError, Unavailable
-from app.settings import Environment
-from app.store import calls
-from app.store.cluster import slot_of
-from app.store.store import APPENDED, REPEATED, Appended, Store
-from app.wiring import Cellar, is_safe
+from app.runtime.wiring import Cellar, is_safe
+from app.storage import script_calls
+from app.storage.cluster import slot_of
+from app.storage.store import APPENDED, REPEATED, Appended, Store
 from tests import fleets
 from tests.fleets import Node
 from tests.servers import bare_server, client, until, with_store
+from tests.tcp_proxies import HOST
 from tests.test_store import append, event, first
-from tests.wires import HOST
 
 EVERYSEC = ("--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction")
 
@@ -126,7 +126,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node]
 @pytest.fixture
 def replicated(pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch) -> tuple[Node, Node]:
     """The same, empty and up to date; nobody waits long for a replica that is gone."""
-    monkeypatch.setattr(calls, "PATIENCE", 0.3)
+    monkeypatch.setattr(script_calls, "PATIENCE", 0.3)
     master, replica = pair
     if not replica.alive:
         replica.start()
@@ -227,8 +227,8 @@ def test_a_slot_moves_on_whatever_replicated_writes_come_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A mark on both nodes would stop the move: the target has that key already."""
-    monkeypatch.setattr(calls, "MARKED", 60_000)
-    monkeypatch.setattr(calls, "PATIENCE", 0.01)
+    monkeypatch.setattr(script_calls, "MARKED", 60_000)
+    monkeypatch.setattr(script_calls, "PATIENCE", 0.01)
     with fleets.cluster_fleet() as fleet:
         source, slot = fleet.owner("books"), slot_of("books")
         target = fleet.other_master(source)

@@ -18,8 +18,8 @@ import pytest
 import redis
 
 from app.errors import DataDirectoryInUse, NoServerBinary, OldServer, ServerFailed
-from app.store import embedded
-from app.store.embedded import EmbeddedServer, find, server_binary
+from app.storage.embedded import server as embedded
+from app.storage.embedded.server import EmbeddedServer, find, server_binary
 
 ROOT = Path(__file__).parents[1]
 GUARDS = ["kernel", "pipe"] if sys.platform == "linux" else ["pipe"]
@@ -28,7 +28,7 @@ GUARDS = ["kernel", "pipe"] if sys.platform == "linux" else ["pipe"]
 PARENT = """
 import os, sys, time
 from pathlib import Path
-from app.store import embedded
+from app.storage.embedded import server as embedded
 embedded.GUARD = sys.argv[1]
 server = embedded.EmbeddedServer.start(Path(sys.argv[2]))
 print(server.pid, flush=True)

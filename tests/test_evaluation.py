@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app import evaluation
-from app.evaluation import ALGORITHMS, BASELINES, PUBLISHED, Experiment
-from app.letor import JudgedData
+from app.evaluation import online_experiment
+from app.evaluation.letor import JudgedData
+from app.evaluation.online_experiment import ALGORITHMS, BASELINES, PUBLISHED, Experiment
+from app.evaluation.synthetic import World
 from app.ranking import online
 from app.ranking.online import JudgedQuery, Pairwise
 from app.ranking.solar import SolarI, SolarII
-from app.world import World
 from tests import oracles
 
 SMALL = World(features=6, queries=60, documents=8)
@@ -88,7 +88,7 @@ def test_every_algorithm_beats_chance_on_a_world() -> None:
         ]
     )
     experiment = Experiment(algorithms=ALGORITHMS + BASELINES, permutations=2)
-    for row in evaluation.run(experiment, data, progress=False):
+    for row in online_experiment.run(experiment, data, progress=False):
         assert row.mean.ndcg_10 > chance.ndcg_10 + 0.1, row.algorithm
 
 
@@ -135,7 +135,7 @@ def test_the_same_seed_gives_the_same_figures(judged: Path) -> None:
 
 def test_mean_and_deviation_are_taken_over_permutations() -> None:
     data = JudgedData(6, world())
-    (row,) = evaluation.run(Experiment(("solar-i",), permutations=4), data, progress=False)
+    (row,) = online_experiment.run(Experiment(("solar-i",), permutations=4), data, progress=False)
     means = [
         online.mean(
             list(online.play(Pairwise(SolarI(6)), data.queries, np.random.default_rng([0, at])))
@@ -148,7 +148,7 @@ def test_mean_and_deviation_are_taken_over_permutations() -> None:
 
 def test_one_permutation_has_no_deviation() -> None:
     data = JudgedData(6, world())
-    (row,) = evaluation.run(Experiment(("solar-i",), permutations=1), data, progress=False)
+    (row,) = online_experiment.run(Experiment(("solar-i",), permutations=1), data, progress=False)
     assert row.std == (0.0,) * 5
 
 
@@ -156,17 +156,17 @@ def test_published_figures_stand_beneath_ours() -> None:
     queries = world(size=World(features=46, queries=784, documents=3))
     data = JudgedData(46, queries)
     experiment = Experiment(permutations=1, discount="letor")
-    rows = list(evaluation.run(experiment, data, progress=False))
+    rows = list(online_experiment.run(experiment, data, progress=False))
     assert rows[0].published == (0.3490, 0.4584, 0.5022)
     assert rows[1].published == PUBLISHED[784, 46]["solar-ii"] == (0.3594, 0.4680, 0.5107)
-    text = evaluation.table(rows)
+    text = online_experiment.table(rows)
     assert "  published           0.3594            0.4680            0.5107\n" in text + "\n"
     assert f"{rows[1].mean.ndcg_1 - 0.3594:+.4f}" in text
 
 
 def test_published_figures_are_not_compared_under_another_discount() -> None:
     data = JudgedData(46, world(size=World(features=46, queries=784, documents=3)))
-    (row,) = evaluation.run(Experiment(("solar-i",), permutations=1), data, progress=False)
+    (row,) = online_experiment.run(Experiment(("solar-i",), permutations=1), data, progress=False)
     assert row.published is None
 
 

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import slates
 from app.api.schemas import Reading
-from app.chance import uniforms
-from app.events import (
+from app.domain import candidates, codec
+from app.domain.candidates import Exploration
+from app.domain.exploration import uniforms
+from app.domain.impressions import Shown, SoFar, on_request
+from app.domain.model_config import PRIOR_VARIANCE, check, genesis, new_model
+from app.domain.records import (
     EXPLORING,
     Algorithm,
     Covariance,
@@ -24,16 +27,12 @@ from app.events import (
     Settings,
     State,
 )
-from app.fold import Fold
-from app.genesis import PRIOR_VARIANCE, check, genesis, new_model
-from app.impressions import Shown, SoFar, on_request
+from app.domain.reducer import Fold
 from app.ranking import debiased, fair, serving
 from app.ranking.clicks import READINGS, STRATEGIES
 from app.ranking.covariance import diagonal
 from app.ranking.pairs import Pairs
 from app.ranking.solar import SolarII
-from app.slates import Exploration
-from app.store import codec
 
 NOBODY = np.zeros(0, np.int64)
 lists = st.integers(1, 12)
@@ -144,7 +143,7 @@ def test_who_is_pinned_stays_and_the_others_go_round(
     pinned = np.array(sorted(at for at in held if at < count), np.int64)
     others = [at for at in range(count) if at not in held]
     for explore in (None, drawing(name), swapping(name)):
-        found = slates.rank(rows, np.array([1.0, -0.5]), top, explore, pinned)
+        found = candidates.rank(rows, np.array([1.0, -0.5]), top, explore, pinned)
         shown = found.shown.tolist()
         assert len(set(shown)) == len(shown) == min(top, count)
         assert all(at >= len(shown) or shown[at] == at for at in pinned.tolist())
@@ -157,7 +156,7 @@ def test_who_is_pinned_stays_and_the_others_go_round(
 def test_a_pinned_document_has_no_part_in_what_is_learnt() -> None:
     rows = np.random.default_rng(5).standard_normal((6, 3)).astype(np.float32)
     weights = np.array([0.3, -0.2, 0.1])
-    found = slates.rank(rows, weights, 5, drawing(2), np.array([1, 5]))
+    found = candidates.rank(rows, weights, 5, drawing(2), np.array([1, 5]))
     assert found.odds is not None
     assert found.odds[1] == serving.PINNED
     without = debiased.pairs([0, 2], np.delete(found.odds, 1))
@@ -171,7 +170,7 @@ def test_a_pinned_document_has_no_part_in_what_is_learnt() -> None:
 def test_a_list_of_pinned_documents_alone_is_as_submitted() -> None:
     rows = np.eye(3, dtype=np.float32)
     for explore in (None, drawing(1), swapping(1)):
-        found = slates.rank(rows, np.ones(3), 2, explore, np.arange(3))
+        found = candidates.rank(rows, np.ones(3), 2, explore, np.arange(3))
         assert found.shown.tolist() == [0, 1]
         assert not found.explored
 
@@ -183,7 +182,7 @@ WEIGHTS = np.array([0.3, -0.2, 0.1])
 
 def shown_list(explore: Exploration | None, top: int = 5) -> Shown:
     rows = np.random.default_rng(7).standard_normal((8, 3)).astype(np.float32)
-    found = slates.rank(rows, WEIGHTS, top, explore)
+    found = candidates.rank(rows, WEIGHTS, top, explore)
     ids = tuple(map(str, found.shown))
     return Shown(ids, rows[found.shown], found.shown, found.odds, found.swaps)
 
@@ -254,7 +253,7 @@ def test_clicks_on_a_plain_list_teach_nothing_but_count(reading: str) -> None:
 
 def test_where_all_scores_are_equal_clicks_on_the_list_as_submitted_begin_to_teach() -> None:
     rows = np.random.default_rng(7).standard_normal((8, 3)).astype(np.float32)
-    found = slates.rank(rows, np.zeros(3), 5, drawing(1))
+    found = candidates.rank(rows, np.zeros(3), 5, drawing(1))
     shown = Shown(tuple("abcde"), rows[found.shown], found.shown, found.odds)
     assert (found.shown.tolist(), found.explored) == ([0, 1, 2, 3, 4], False)
     state = folded("debiased", clicked(shown, [2]))
@@ -302,8 +301,8 @@ def test_a_new_model_reads_clicks_debiased_and_begins_with_the_order_as_submitte
     model = genesis(settings).model
     assert model.weights.tolist() == [0.0, 0.0, 0.2]
     assert model.spread[diagonal(3)].tolist() == [1.0, 1.0, PRIOR_VARIANCE]
-    rows = slates.as_documents(np.ones((4, 2)), "none", 1.0, ordered=True)
-    assert slates.rank(rows, model.weights, None).shown.tolist() == [0, 1, 2, 3]
+    rows = candidates.as_documents(np.ones((4, 2)), "none", 1.0, ordered=True)
+    assert candidates.rank(rows, model.weights, None).shown.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
@@ -332,16 +331,16 @@ def test_a_prior_that_clicks_deny_is_forgotten() -> None:
     fold = Fold(state)
     for at in range(800):
         utility = np.sort(uniforms(f"u{at}", 10))
-        rows = slates.as_documents(utility[:, None], "none", 1.0, ordered=True)
-        found = slates.rank(rows, fold.state().model.weights, 10, drawing(at))
+        rows = candidates.as_documents(utility[:, None], "none", 1.0, ordered=True)
+        found = candidates.rank(rows, fold.state().model.weights, 10, drawing(at))
         best = int(np.argmax(utility[found.shown]))
         shown = Shown(tuple(map(str, found.shown)), rows[found.shown], found.shown, found.odds)
         assert fold.apply(codec.dump_record(replace(clicked(shown, [best]), event=f"e{at}")))
     a, order = fold.state().model.weights
     assert a > 0.0
     assert a > order
-    rows = slates.as_documents(np.linspace(0, 1, 10)[:, None], "none", 1.0, ordered=True)
-    assert slates.rank(rows, fold.state().model.weights, 1).shown.tolist() == [9]
+    rows = candidates.as_documents(np.linspace(0, 1, 10)[:, None], "none", 1.0, ordered=True)
+    assert candidates.rank(rows, fold.state().model.weights, 1).shown.tolist() == [9]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app import folds, letor
 from app.errors import BadData
-from app.folds import Fold
+from app.evaluation import folds, letor
+from app.evaluation.folds import Fold
 from app.ranking.online import JudgedQuery
 from tests.test_evaluation import solar
 

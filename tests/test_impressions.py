@@ -9,19 +9,19 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from app.audit import Without
+from app.domain import codec
+from app.domain.impressions import Shown, SoFar, measured_labels, on_request
+from app.domain.model_config import genesis
+from app.domain.records import Feedback, ResetMeasures, Settings
+from app.domain.reducer import Fold
 from app.errors import BadBlob, NoSuchModel
-from app.events import Feedback, ResetMeasures, Settings
-from app.fold import Fold
-from app.genesis import genesis
-from app.impressions import Shown, SoFar, measured_labels, on_request
-from app.posting import Posted, post
-from app.store import codec
-from app.store.store import APPENDED, FORGOTTEN, OTHER_BODY, REPEATED, Store
-from tests import test_fold
+from app.ingest.appender import Posted, post
+from app.learning.replay import Without
+from app.storage.store import APPENDED, FORGOTTEN, OTHER_BODY, REPEATED, Store
+from tests import test_reducer
 from tests.servers import server, url, with_store
 from tests.test_codec import bits
-from tests.test_fold import Post, folded, lists, posts_on, start
+from tests.test_reducer import Post, folded, lists, posts_on, start
 
 __all__ = ["server", "url"]  # fixtures
 
@@ -193,7 +193,7 @@ def as_log(posts: list[tuple[Post, str]]) -> list[bytes]:
     return blobs
 
 
-LISTED = test_fold.Shown("r", np.eye(4, 2, dtype=np.float32), np.arange(4))
+LISTED = test_reducer.Shown("r", np.eye(4, 2, dtype=np.float32), np.arange(4))
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
@@ -239,4 +239,4 @@ def test_what_is_not_feedback_of_the_source_stays_to_the_byte() -> None:
     assert without.keep(as_log([(OWN, "bad")])[0]) is None
 
 
-OWN = Post(test_fold.OWN, "clicks", [1])
+OWN = Post(test_reducer.OWN, "clicks", [1])

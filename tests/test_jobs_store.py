@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from app.domain.model_config import genesis
+from app.domain.records import Settings
 from app.errors import NoSuchModel, Unavailable
-from app.events import Settings
-from app.genesis import genesis
-from app.store.calls import Calls
-from app.store.jobs import DIED, KEPT, Job, Jobs, Lease
-from app.store.keys import Keys
-from app.store.store import Store
+from app.storage.jobs import DIED, KEPT, Job, Jobs, Lease
+from app.storage.keys import Keys
+from app.storage.script_calls import Calls
+from app.storage.store import Store
 from tests.servers import anywhere, anywhere_emptied, client, eventually, keys_like, with_store
 
 __all__ = ["anywhere", "anywhere_emptied"]  # fixtures

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
-from app import settings, supervisor, worker
+from app import config
 from app.__main__ import parser as front_door
 from app.api.openapi import _OPS as OPS
-from app.store.clients import SCHEMES
+from app.runtime import supervisor, worker
+from app.storage.connection import SCHEMES
 from tools import prometheus_rule
 
 ROOT = Path(__file__).parents[1]
@@ -205,13 +206,13 @@ def _kind_and_name(of: str, name: str) -> tuple[str, str]:
 @pytest.mark.parametrize("name", WITH_PODS)
 def test_every_variable_is_one_that_the_service_knows_and_can_read(name: str) -> None:
     given = knobs(overlay(name))
-    assert set(given) <= set(settings.VARIABLES)
-    assert settings.read(given).jobs == 1
+    assert set(given) <= set(config.VARIABLES)
+    assert config.read(given).jobs == 1
     for one in workloads(overlay(name)):
         if component(one) == "redis":
             continue
         for container in one["spec"]["template"]["spec"]["containers"]:
-            assert {entry["name"] for entry in container["env"]} <= set(settings.VARIABLES)
+            assert {entry["name"] for entry in container["env"]} <= set(config.VARIABLES)
             (source,) = container["envFrom"]
             assert source["configMapRef"]["name"].startswith("solar-settings")
 
@@ -240,7 +241,7 @@ def test_the_commands_exist_and_the_learner_is_not_in_the_api(name: str) -> None
         assert flags.items() <= options.items()
     assert options["port"] == ports_of(one)["metrics"]
     api = named(overlay(name), "Deployment", "solar-api")
-    given = settings.read(knobs(overlay(name)))
+    given = config.read(knobs(overlay(name)))
     assert ports_of(api) == {"http": given.port}
     assert given.host == "0.0.0.0"  # noqa: S104  # all of the pod's addresses
 
@@ -277,7 +278,7 @@ def test_a_pod_that_ends_has_the_time_that_the_service_takes(name: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_PODS)
 def test_uploads_have_a_volume_that_holds_them(name: str) -> None:
-    given = settings.read(knobs(overlay(name)))
+    given = config.read(knobs(overlay(name)))
     api = named(overlay(name), "Deployment", "solar-api")["spec"]["template"]["spec"]
     (container,) = api["containers"]
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}

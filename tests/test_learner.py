@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.audit import verify
+from app.domain import codec
+from app.domain.model_config import genesis
+from app.domain.records import Feedback, Replace, Replaced, ResetMeasures, Retune, Settings, State
+from app.domain.reducer import Fold
 from app.errors import BadBlob, NoSuchModel
-from app.events import Feedback, Replace, Replaced, ResetMeasures, Retune, Settings, State
-from app.fold import Fold
-from app.genesis import genesis
-from app.learner import Learner, Pace, Tell, learn_all, nobody
-from app.store import codec
-from app.store.keys import Keys
-from app.store.store import Event, Store
+from app.learning.learner import Learner, Pace, Tell, learn_all, nobody
+from app.learning.replay import verify
+from app.storage.keys import Keys
+from app.storage.store import Event, Store
 from tests.servers import client, eventually, server, url, with_store
 from tests.test_codec import bits
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import letor
 from app.errors import BadData
+from app.evaluation import letor
 from app.ranking.sparse import SparseRows
 
 GOOD = """\

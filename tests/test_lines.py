@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app import letor
 from app.errors import BadData
+from app.evaluation import letor
 from app.ranking.lines import usual
 
 NUMBER = st.one_of(

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app import simulation, slates
-from app.events import Feedback, Floats
-from app.fold import Fold
-from app.genesis import genesis, new_model
+from app.domain import candidates, codec
+from app.domain.candidates import Exploration
+from app.domain.model_config import genesis, new_model
+from app.domain.records import Feedback, Floats
+from app.domain.reducer import Fold
+from app.evaluation.synthetic import World
 from app.ranking import traffic
 from app.ranking import users as crowd
 from app.ranking.online import JudgedQuery
 from app.ranking.traffic import BLOCK, PLAIN, Show, Site
-from app.simulation import Judged, Scenario
-from app.slates import Exploration
-from app.store import codec
-from app.world import World
+from app.simulation import runner
+from app.simulation.runner import Judged, Scenario
 
 LISTS = 600  # more than one block of numbers
 
@@ -50,22 +50,22 @@ def test_a_simulated_user_is_one_of_the_service(
     reading: str, algorithm: Any, prior: float, top_k: int
 ) -> None:
     scenario = Scenario(reading, algorithm=algorithm, prior=prior, top_k=top_k, attackers=0.05)
-    site, _ = simulation.sites(scenario, JUDGED, 0)
-    learner = simulation.learner(scenario, 6)
+    site, _ = runner.sites(scenario, JUDGED, 0)
+    learner = runner.learner(scenario, 6)
     show, users = (
         Show.to_learn(reading, top_k),
-        simulation.visitors(scenario, JUDGED, "navigational"),
+        runner.visitors(scenario, JUDGED, "navigational"),
     )
     names = tuple(f"f{at}" for at in range(1, 7))
     fold = Fold(genesis(new_model(names, algorithm=algorithm, clicks=reading, prior=prior)))
     won = np.zeros(3)
     visits = traffic.visits(site, learner, show, users, np.random.default_rng([0, 0]), LISTS)
     for visit, (q, clicks, draws) in zip(visits, numbers(site, show), strict=False):
-        documents = slates.as_documents(
+        documents = candidates.as_documents(
             np.asarray(JUDGED.train[q].documents, np.float64), "none", 1e4, ordered=prior > 0.0
         )
         weights = fold.state().model.weights
-        ranking = slates.rank(documents, weights, top_k, exploring(reading, draws))
+        ranking = candidates.rank(documents, weights, top_k, exploring(reading, draws))
         labels = JUDGED.train[q].labels[ranking.shown]
         clicked = crowd.clicks(users, labels, clicks)
         assert visit.query == q

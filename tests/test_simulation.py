@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app import simulation
 from app.__main__ import main
-from app.curves import Curve, Panel, svg
-from app.letor import JudgedData
+from app.evaluation.letor import JudgedData
+from app.evaluation.synthetic import World
 from app.ranking import measures, traffic
 from app.ranking.online import JudgedQuery
 from app.ranking.solar import SolarII
-from app.simulation import Judged, Scenario, best_feature
-from app.traces import Row, Trace, checkpoints
-from app.world import World
+from app.simulation import runner
+from app.simulation.plots import Curve, Panel, svg
+from app.simulation.results import Row, Trace, checkpoints
+from app.simulation.runner import Judged, Scenario, best_feature
 
 SCENARIO = Scenario(impressions=1500)
 
@@ -30,7 +30,7 @@ def world(seed: int = 5, noise: float = 1.0) -> Judged:
 def ends(
     scenario: Scenario, users: str, seeds: int = 3, judged: Judged | None = None
 ) -> list[float]:
-    return [simulation.play(scenario, judged or world(), users, seed).end for seed in range(seeds)]
+    return [runner.play(scenario, judged or world(), users, seed).end for seed in range(seeds)]
 
 
 @pytest.mark.parametrize("users", ["navigational", "informational", "pbm"])
@@ -54,13 +54,13 @@ def test_one_attacker_in_a_hundred_costs_nothing_to_speak_of() -> None:
 def judged_by_clicks(submitted: str, trained: bool) -> tuple[float, float, float]:
     """How far a model that stands still leads the submitted order: truth, wins, click-NDCG."""
     judged = world().submitted(submitted, np.random.default_rng(1))
-    site, _ = simulation.sites(SCENARIO, judged, 0)
+    site, _ = runner.sites(SCENARIO, judged, 0)
     rng = np.random.default_rng(4)
-    learner = simulation.learner(SCENARIO, 12)
+    learner = runner.learner(SCENARIO, 12)
     for q, query in enumerate(judged.train):
         learner.learn_pairs(site.of_query(q), query.pairs)
     w = learner.weights if trained else rng.standard_normal(12)
-    users = simulation.visitors(SCENARIO, judged, "informational")
+    users = runner.visitors(SCENARIO, judged, "informational")
     fixed, ahead, clicked = SolarII(12, weights=w), [], []
     for visit in traffic.visits(site, fixed, traffic.Show(), users, rng, 3000):
         ahead.append(visit.won - visit.submitted_won)
@@ -91,10 +91,10 @@ def test_clicks_themselves_favour_whatever_was_shown() -> None:
 def test_a_prior_starts_with_the_order_as_submitted() -> None:
     best = replace(SCENARIO, submitted="best", impressions=300)
     plain, prior = (
-        np.mean([simulation.play(one, world(), "informational", s).shown.mean() for s in range(4)])
+        np.mean([runner.play(one, world(), "informational", s).shown.mean() for s in range(4)])
         for one in (best, replace(best, prior=0.25))
     )
-    submitted = simulation.play(best, world(), "informational", 0).submitted.mean()
+    submitted = runner.play(best, world(), "informational", 0).submitted.mean()
     assert prior > plain
     assert prior > submitted - 0.02
 
@@ -111,11 +111,11 @@ def test_the_best_feature_is_the_one_that_judges_look_at() -> None:
 
 
 def test_with_a_prior_the_order_as_submitted_is_the_last_feature() -> None:
-    site, test = simulation.sites(replace(SCENARIO, prior=0.25), world(), 0)
+    site, test = runner.sites(replace(SCENARIO, prior=0.25), world(), 0)
     for one in (site, test):
         assert one.documents.shape[1] == 13
         assert one.documents[:2, -1].tolist() == pytest.approx([1.0, 18.0 / 19.0])
-    learner = simulation.learner(replace(SCENARIO, prior=0.25), 12)
+    learner = runner.learner(replace(SCENARIO, prior=0.25), 12)
     assert learner.weights.tolist() == [0.0] * 12 + [0.25]
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.domain.model_config import genesis
+from app.domain.records import Settings, Standing, State
 from app.errors import (
     Backlog,
     BadBlob,
@@ -26,12 +28,10 @@ from app.errors import (
     Unavailable,
     WentBack,
 )
-from app.events import Settings, Standing, State
-from app.genesis import genesis
-from app.store.embedded import EmbeddedServer
-from app.store.jobs import Lease
-from app.store.keys import MODELS, Keys
-from app.store.store import (
+from app.storage.embedded.server import EmbeddedServer
+from app.storage.jobs import Lease
+from app.storage.keys import MODELS, Keys
+from app.storage.store import (
     APPENDED,
     FORGOTTEN,
     LEAST_DEDUPE,
@@ -41,7 +41,7 @@ from app.store.store import (
     Event,
     Store,
 )
-from tests.either import anywhere, anywhere_emptied, client, on_servers, with_store
+from tests.backends import anywhere, anywhere_emptied, client, on_servers, with_store
 from tests.servers import (
     PATIENCE,
     bare_server,

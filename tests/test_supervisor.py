@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import settings, supervisor
+from app import config
+from app.config import Environment
 from app.errors import SolarError
-from app.settings import Environment
-from app.store.embedded import EmbeddedServer
-from app.supervisor import Child, _environ
-from app.wiring import Cellar
-from app.worker import listening
+from app.runtime import supervisor
+from app.runtime.supervisor import Child, _environ
+from app.runtime.wiring import Cellar
+from app.runtime.worker import listening
+from app.storage.embedded.server import EmbeddedServer
 from tests.servers import PATIENCE, client, until
 
 
@@ -130,7 +131,7 @@ environments = st.builds(
 @given(environments)
 def test_children_are_told_every_knob_as_it_is(environment: Environment) -> None:
     told = _environ(environment, "unix:///s", "/metrics")
-    assert settings.read(told) == replace(environment, redis_url="unix:///s")
+    assert config.read(told) == replace(environment, redis_url="unix:///s")
     assert told["PROMETHEUS_MULTIPROC_DIR"] == "/metrics"
 
 

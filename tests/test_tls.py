@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.errors import Unavailable
-from app.store.embedded import server_binary
-from app.store.store import Store
+from app.storage.embedded.server import server_binary
+from app.storage.store import Store
 from tests.servers import PATIENCE, bare_server, with_store
-from tests.test_commands import one_line, solar
+from tests.test_cli import one_line, solar
 from tests.test_store import first
 
 GUEST = ("--user", "guest", "on", ">hush", "~*", "&*", "+@all")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.evaluation.synthetic import World
 from app.ranking import traffic
 from app.ranking import users as crowd
 from app.ranking.online import JudgedQuery
 from app.ranking.solar import SolarII
 from app.ranking.traffic import DRAWN, PLAIN, SWAPPED, Show, Site, Visit
-from app.world import World
 from tests import oracles_traffic as naive
 
 USERS = crowd.users("informational", 3, 12)

@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app import letor, logs, trainer
+from app import __main__ as command
 from app.__main__ import main
-from app.api import access
-from app.events import Settings
-from app.store import embedded
-from app.store.embedded import EmbeddedServer
-from app.store.store import Store, Stored
-from app.training import Training
-from app.world import World
+from app.api import auth
+from app.domain.records import Settings
+from app.evaluation import letor
+from app.evaluation.synthetic import World
+from app.storage.embedded import server as embedded
+from app.storage.embedded.server import EmbeddedServer
+from app.storage.store import Store, Stored
+from app.training import trainer
+from app.training.options import Training
 from tests.api.services import Running, serving
 from tests.servers import until, with_store
 
@@ -40,7 +42,7 @@ class Solar:
 
 @pytest.fixture
 def solar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Solar:
-    monkeypatch.setattr(logs, "configure", lambda: None)  # the log here is pytest's
+    monkeypatch.setattr(command, "configure_logging", lambda: None)  # the log here is pytest's
     return Solar(capsys)
 
 
@@ -158,7 +160,7 @@ def test_a_service_gets_a_new_model_and_validates_on_the_last_file(
 def test_a_key_comes_from_the_environment(
     solar: Solar, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secret, entry = access.new_key("ops", "admin")
+    secret, entry = auth.new_key("ops", "admin")
     with serving(environ={"SOLAR_KEYS": entry}) as running:
         arguments = ["--model", "m", "--url", running.url, "--C", "1"]
         code, _, error = solar(*files, *arguments)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from app import slates, trainer
+from app.domain import candidates, codec
+from app.domain.model_config import genesis
+from app.domain.records import Feedback, Replace, Settings
+from app.domain.reducer import Fold, sound
 from app.errors import BadData
-from app.events import Feedback, Replace, Settings
-from app.fold import Fold, sound
-from app.genesis import genesis
-from app.letor import JudgedData
+from app.evaluation.letor import JudgedData
+from app.evaluation.synthetic import World
 from app.ranking import covariance
 from app.ranking.batch import path
 from app.ranking.batch.judgements import Judgements
@@ -19,10 +20,9 @@ from app.ranking.batch.trainers import trainer as solver
 from app.ranking.online import JudgedQuery
 from app.ranking.solar import SolarII
 from app.ranking.sparse import SparseRows
-from app.store import codec
-from app.trainer import Progressed
-from app.training import Training, check
-from app.world import World
+from app.training import trainer
+from app.training.options import Training, check
+from app.training.trainer import Progressed
 from tests.oracles_batch import gaps
 
 NAMES = tuple(f"f{at}" for at in range(1, 7))
@@ -53,7 +53,7 @@ def test_data_is_what_the_model_would_have_been_shown() -> None:
     raw = JudgedData(2, [query([1, 0], [5, 300], [1, 300]), query([0, 2], [2, 7], [4, 9])])
     seen = trainer.judgements(raw, Settings(("a", "b"), normalization="query-minmax"), BOUND)
     shown = [
-        slates.as_documents(np.array(q.documents, np.float64), "query-minmax", 1e38)
+        candidates.as_documents(np.array(q.documents, np.float64), "query-minmax", 1e38)
         for q in raw.queries
     ]
     assert (np.concatenate(shown) == seen.X).all()

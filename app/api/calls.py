@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from app.api.access import Key
-from app.api.problems import MEDIA_TYPE, Problem
+from app.api.auth import Key
+from app.api.errors import MEDIA_TYPE, Problem
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.api import schemas
 from app.api.calls import JSON
-from app.api.problems import MEDIA_TYPE, TITLES
+from app.api.errors import MEDIA_TYPE, TITLES
 from app.api.routes import ROUTES, Route
 
 _OPS = {

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from app.api import jobs, models
 from app.api.calls import JSON, MSGPACK, TEXT, Answer, Call
-from app.api.feedback import feedback
-from app.api.rank import rank
-from app.api.service import Service
+from app.api.dependencies import Service
+from app.api.routers import jobs, models
+from app.api.routers.feedback import feedback
+from app.api.routers.rank import rank
 
 Handler: TypeAlias = Callable[[Service, Call], Awaitable[Answer]]
 

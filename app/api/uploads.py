@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from app.api.calls import Disconnected, Receive
-from app.api.problems import Problem
+from app.api.errors import Problem
 
 #: Bytes that are gathered before they are written.
 ENOUGH = 1 << 20

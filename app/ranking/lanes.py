@@ -36,8 +36,8 @@ Compiled = Callable[..., Any]
 def kernel(function: Callable[..., Any]) -> Compiled:
     """Compile `function` the house's way: strict IEEE, one thread, cached on disk, without the GIL.
 
-    numba's cache watches only the file a kernel stands in; `app/kernel_cache.py` therefore keeps
-    one cache for each state of this folder.
+    numba's cache watches only the file a kernel stands in; so `app/runtime/jit_cache.py` keeps one
+    cache for each state of this folder.
     """
     compiled: Compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     return compiled

@@ -2,7 +2,7 @@
 
 Usual are plain decimals that one multiplication or division by an exact power of ten rounds as
 `float()` would, ascending features, and blanks that are spaces or tabs. Whatever else a line may
-be, right or wrong, is for the careful reader in `app/letor.py`: here it ends the scan.
+be, right or wrong, is for the careful reader in `app/evaluation/letor.py`: here it ends the scan.
 """
 
 from typing import Any, NamedTuple

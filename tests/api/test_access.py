@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api import access
+from app.api import auth
 from app.api.routes import ROUTES
 from app.errors import SolarError
 from tests.api.services import ROOT, Running, serving
@@ -48,7 +48,7 @@ class Made:
 
 
 def make(name: str, *scopes: str) -> Made:
-    return Made(*access.new_key(name, "+".join(scopes)))
+    return Made(*auth.new_key(name, "+".join(scopes)))
 
 
 def make_by_command(name: str) -> Made:
@@ -215,8 +215,8 @@ def test_no_key_is_in_what_other_users_can_see_of_a_process(guarded: Guarded) ->
 
 
 def test_all_keys_are_compared_each_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [access.new_key(f"k{at}", "rank") for at in range(5)]
-    keys = access.read_keys(",".join(entry for _, entry in made))
+    made = [auth.new_key(f"k{at}", "rank") for at in range(5)]
+    keys = auth.read_keys(",".join(entry for _, entry in made))
     compared: list[bytes] = []
 
     def compare(a: bytes, b: bytes) -> bool:
@@ -227,24 +227,24 @@ def test_all_keys_are_compared_each_in_constant_time(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(hmac, "compare_digest", compare)
     for secret in (made[0][0], made[4][0], "nobody's"):
         compared.clear()
-        access.holder(keys, secret.encode())
+        auth.holder(keys, secret.encode())
         assert compared == [key.digest for key in keys]
-    assert "==" not in inspect.getsource(access.holder)
+    assert "==" not in inspect.getsource(auth.holder)
 
 
 def test_a_secret_finds_its_holder_and_no_other_does() -> None:
-    made = [access.new_key(f"k{at}", "rank") for at in range(3)]
-    keys = access.read_keys(",".join(entry for _, entry in made))
+    made = [auth.new_key(f"k{at}", "rank") for at in range(3)]
+    keys = auth.read_keys(",".join(entry for _, entry in made))
     for at, (secret, _) in enumerate(made):
-        found = access.holder(keys, secret.encode())
+        found = auth.holder(keys, secret.encode())
         assert found is not None
         assert found.name == f"k{at}"
-    assert access.holder(keys, b"") is None
-    assert access.holder((), made[0][0].encode()) is None
+    assert auth.holder(keys, b"") is None
+    assert auth.holder((), made[0][0].encode()) is None
 
 
 def test_every_key_is_new_and_its_entry_does_not_tell_it() -> None:
-    first, second = access.new_key("web", "rank"), access.new_key("web", "rank")
+    first, second = auth.new_key("web", "rank"), auth.new_key("web", "rank")
     assert first[0] != second[0]
     assert len(first[0]) >= 43  # 256 bits
     assert first[0] not in first[1]
@@ -272,7 +272,7 @@ HASH = "0" * 64
 )
 def test_what_is_no_key_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(SolarError, match="SOLAR_KEYS: expected") as refused:
-        access.read_keys(text)
+        auth.read_keys(text)
     assert "web" not in str(refused.value)
 
 
@@ -300,7 +300,7 @@ def test_the_service_does_not_start_with_what_is_no_key() -> None:
 )
 def test_no_key_is_made_that_could_not_be_used(name: str, scopes: str) -> None:
     with pytest.raises(SolarError):
-        access.new_key(name, scopes)
+        auth.new_key(name, scopes)
 
 
 def test_the_command_says_so_in_one_line() -> None:
@@ -318,9 +318,9 @@ BEYOND = ("0.0.0.0", "::", "192.0.2.1", "solar.example", "")  # noqa: S104  # al
 @pytest.mark.parametrize("host", BEYOND)
 def test_an_address_beyond_loopback_needs_keys_or_courage(host: str) -> None:
     with pytest.raises(SolarError, match="expected API keys"):
-        access.check_exposed(host, (), insecure=False)
-    access.check_exposed(host, (access.ANYBODY,), insecure=False)
-    access.check_exposed(host, (), insecure=True)
+        auth.check_exposed(host, (), insecure=False)
+    auth.check_exposed(host, (auth.ANYBODY,), insecure=False)
+    auth.check_exposed(host, (), insecure=True)
 
 
 def test_the_service_does_not_start_beyond_loopback_without_keys(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_the_same_address_from_the_environment_is_refused(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.8.8", "::1"])
 def test_loopback_needs_no_keys(host: str) -> None:
-    access.check_exposed(host, (), insecure=False)
+    auth.check_exposed(host, (), insecure=False)
 
 
 def test_insecure_means_that_anybody_may_do_anything() -> None:

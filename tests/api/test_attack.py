@@ -10,11 +10,12 @@ import httpx
 import numpy as np
 import pytest
 
-from app.chance import uniforms
-from app.events import Feedback
-from app.fold import Fold
-from app.store import codec, embedded
-from app.store.store import Entry, Store
+from app.domain import codec
+from app.domain.exploration import uniforms
+from app.domain.records import Feedback
+from app.domain.reducer import Fold
+from app.storage.embedded import server
+from app.storage.store import Entry, Store
 from tests.api.services import Running, serving
 from tests.servers import until, with_store
 
@@ -61,7 +62,7 @@ def source_of(entry: Entry) -> str:
 def test_a_source_against_the_model_is_capped_by_its_share_and_can_be_replayed_away(
     service: Running,
 ) -> None:
-    url = embedded.find(service.data)
+    url = server.find(service.data)
     assert url is not None
     with service.client() as http:
         assert http.put(f"/models/{MODEL}", json={"features": 3}).status_code == 201

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import redis
 
-from app.store import embedded
+from app.storage.embedded import server
 from tests.api.services import PLAIN, Running, serving
 from tests.servers import PATIENCE, until
 
@@ -158,7 +158,9 @@ def worker(running: Running) -> int:
     parent = running.process.pid
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     commands = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
-    return next(int(child) for child, command in commands.items() if b"app.worker" in command)
+    return next(
+        int(child) for child, command in commands.items() if b"app.runtime.worker" in command
+    )
 
 
 def resident(process: int) -> int:
@@ -260,7 +262,7 @@ BOOKS = {**PLAIN, "features": ["bm25", "price"], "gamma": 1000.0}
 
 def _world(environ: Mapping[str, str]) -> Iterator[World]:
     with serving(environ=environ) as running:
-        url = embedded.find(running.data)
+        url = server.find(running.data)
         assert url is not None
         with redis.Redis.from_url(url) as store:
             world = World(running, store)

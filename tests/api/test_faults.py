@@ -21,9 +21,9 @@ import httpx
 import numpy as np
 import pytest
 
-from app.events import Feedback
-from app.store import embedded
-from app.store.embedded import server_binary
+from app.domain.records import Feedback
+from app.storage.embedded import server
+from app.storage.embedded.server import server_binary
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.faults.checker import (
     check_log,
@@ -274,7 +274,7 @@ def test_a_service_killed_under_traffic_and_started_again_has_lost_and_doubled_n
                 told.url = running.url
             until(more(told, 40))
         assert told.requests, "nobody clicked"
-        store = embedded.find(tmp_path)
+        store = server.find(tmp_path)
         assert store is not None
         check_nothing_lost(store, told)
         assert set(told.statuses) <= {200, 202, 503}
@@ -291,7 +291,7 @@ def test_each_process_that_is_killed_is_started_again_and_everything_goes_on() -
         assert learn_one(running, "first").status_code == 200
         with traffic(running.url) as told:
             told.seqs["first"] = 1
-            for what in ("app.worker", "app learn", "valkey-server"):
+            for what in ("app.runtime.worker", "app learn", "valkey-server"):
                 until(more(told, 20))
                 killed = child(supervisor, what)
                 assert killed is not None, children(supervisor)
@@ -300,7 +300,7 @@ def test_each_process_that_is_killed_is_started_again_and_everything_goes_on() -
                 until(more(told, 20))
                 assert learn_one(running, f"after {what}").status_code == 200
                 told.seqs[f"after {what}"] = learn_one(running, f"after {what}").json()["seq"]
-        store = embedded.find(running.data)
+        store = server.find(running.data)
         assert store is not None
         check_nothing_lost(store, told)
         assert set(told.statuses) <= {200, 202, 503}
@@ -314,14 +314,16 @@ def test_no_process_outlives_a_supervisor_that_is_killed() -> None:
     with serving("--workers", "2") as running:
         family = children(running.process.pid)
         assert sorted(kind(command) for command in family.values()) == [
-            "app learn", "app.worker", "app.worker", "valkey-server",
+            "app learn", "app.runtime.worker", "app.runtime.worker", "valkey-server",
         ]  # fmt: skip
         running.kill()
         until(gone(*family))
 
 
 def kind(command: str) -> str:
-    return next(what for what in ("app.worker", "app learn", "valkey-server") if what in command)
+    return next(
+        what for what in ("app.runtime.worker", "app learn", "valkey-server") if what in command
+    )
 
 
 # ---- told to stop ----
@@ -367,7 +369,7 @@ def test_stopping_under_load_breaks_no_promise_and_leaves_no_process() -> None:
         assert not refused
         assert not any(map(alive, family))
         assert "ended in time" not in running.logged()
-        with embedded.EmbeddedServer.start(running.data) as again:
+        with server.EmbeddedServer.start(running.data) as again:
             check_all_there(again.url, acknowledged)
 
 
@@ -436,7 +438,7 @@ class Outside:
         words = [word for name, value in settings.items() for word in (f"--{name}", value)]
         command = [server_binary(), *words]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        until(lambda: embedded._ping(self._directory / "s").startswith(b"+PONG"))
+        until(lambda: server._ping(self._directory / "s").startswith(b"+PONG"))
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)

@@ -18,11 +18,11 @@ import httpx
 import numpy as np
 import pytest
 
-from app.events import Feedback, Model, Replace, Settings, State
-from app.fold import Fold
-from app.store import codec
-from app.store.store import Store
-from app.training import Training
+from app.domain import codec
+from app.domain.records import Feedback, Model, Replace, Settings, State
+from app.domain.reducer import Fold
+from app.storage.store import Store
+from app.training.options import Training
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.api.test_faults import gone
 from tests.api.trainings import (

@@ -13,13 +13,13 @@ import httpx
 import pytest
 import redis
 
-from app import apprentice
-from app.api.access import new_key
+from app.api.auth import new_key
+from app.domain.records import Settings
 from app.errors import BadData
-from app.events import Settings
-from app.store.keys import Keys
-from app.trainer import checked
-from app.training import Order, Training
+from app.storage.keys import Keys
+from app.training import process
+from app.training.options import Order, Training
+from app.training.trainer import checked
 from tests.api.services import PLAIN, Running, serving
 from tests.api.test_bad_input import MARKER, NUMBERS, Reply, Wire, unreadable
 from tests.api.trainings import (
@@ -380,8 +380,8 @@ def refusal_of(folder: Path, body: bytes) -> str:
     (folder / "upload").write_bytes(body)
     order = Order(Settings(("f1", "f2", "f3")), Training(), 1e4, blob=False, memory=1 << 40)
     with pytest.raises(BadData) as caught:
-        checked(apprentice.read(order), order.training)
-    return apprentice.without_input(caught.value)
+        checked(process.read(order), order.training)
+    return process.without_input(caught.value)
 
 
 @pytest.mark.parametrize("what", LINES)

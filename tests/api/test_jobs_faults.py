@@ -15,9 +15,9 @@ import httpx
 import pytest
 import redis
 
-from app.job import CHANGED, STOPPED
-from app.store.jobs import DIED, KEPT
-from app.store.keys import Keys
+from app.storage.jobs import DIED, KEPT
+from app.storage.keys import Keys
+from app.training.job import CHANGED, STOPPED
 from tests.api.services import PLAIN, Running, serving
 from tests.api.test_faults import another, child, gone
 from tests.api.trainings import (
@@ -140,7 +140,7 @@ def test_a_worker_that_is_killed_takes_its_training_along_and_the_next_one_start
     trains, worker = held(service), worker_of(service)
     os.kill(worker, signal.SIGKILL)
     patiently(gone(trains, worker))
-    patiently(another(service.process.pid, "app.worker", worker))
+    patiently(another(service.process.pid, "app.runtime.worker", worker))
     assert failed(http, job) == DIED
     assert job in uploads(service)
     start_again(http, job)

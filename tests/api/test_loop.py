@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app import audit
-from app.impressions import Shown
-from app.store import embedded
-from app.store.store import Store, Stored
-from app.world import World
+from app.domain.impressions import Shown
+from app.evaluation.synthetic import World
+from app.learning import replay
+from app.storage.embedded import server
+from app.storage.store import Store, Stored
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.oracles import (
     NaiveFold,
@@ -34,7 +34,7 @@ from tests.oracles import (
     ranking,
 )
 from tests.servers import PATIENCE, with_store
-from tests.test_slates import naive_min_max
+from tests.test_candidates import naive_min_max
 
 N, DOCUMENTS, QUERIES = 6, 8, 20
 CLOSE = 1e-9
@@ -176,7 +176,7 @@ def conversation(
 
 
 def stored(service: Running, model: str) -> Stored:
-    url = embedded.find(service.data)
+    url = server.find(service.data)
     assert url is not None
     return with_store(url, lambda store: store.load(model))
 
@@ -419,7 +419,7 @@ def test_objects_names_columns_and_msgpack_give_one_ranking_and_one_impression(
 
 
 def remembered(service: Running, model: str, requests: list[str]) -> list[bytes]:
-    epoch, url = stored(service, model).epoch, embedded.find(service.data)
+    epoch, url = stored(service, model).epoch, server.find(service.data)
     assert url is not None
     found = with_store(url, lambda store: store.recall(model, epoch, requests))
     return [one.shown for one in found if one is not None]
@@ -433,13 +433,13 @@ def test_verify_and_replay_agree_with_all_that_was_learnt_above(
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.count("log dense, chain and state equal to the replay") == len(models)
-    url = embedded.find(service.data)
+    url = server.find(service.data)
     assert url is not None
     found = with_store(url, lambda store: replays(store, models))
-    for name, replay in found.items():
-        assert replay.differences() == []
-        assert (replay.start, replay.end) == (0, http.get(f"/models/{name}").json()["seq"])
+    for name, one in found.items():
+        assert one.differences() == []
+        assert (one.start, one.end) == (0, http.get(f"/models/{name}").json()["seq"])
 
 
-async def replays(store: Store, models: list[str]) -> dict[str, audit.Replay]:
-    return {name: await audit.replay(store, name) for name in models}
+async def replays(store: Store, models: list[str]) -> dict[str, replay.Replay]:
+    return {name: await replay.replay(store, name) for name in models}

@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.events import Feedback, Record, Replace, Retune, State
-from app.store import codec, embedded
-from app.store.store import Store, Stored
+from app.domain import codec
+from app.domain.records import Feedback, Record, Replace, Retune, State
+from app.storage.embedded import server
+from app.storage.store import Store, Stored
 from tests.api.services import PLAIN, Running, serving
 from tests.servers import PATIENCE, until, with_store
 
@@ -110,7 +111,7 @@ def stored(service: Running, model: str) -> Stored:
 
 
 def url(service: Running) -> str:
-    found = embedded.find(service.data)
+    found = server.find(service.data)
     assert found is not None
     return found
 

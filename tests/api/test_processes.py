@@ -14,13 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.access import new_key
-from app.store import embedded
-from app.store.embedded import EmbeddedServer
+from app.api.auth import new_key
+from app.storage.embedded import server as embedded
+from app.storage.embedded.server import EmbeddedServer
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.api.test_faults import another, child
 from tests.servers import PATIENCE, until
-from tests.test_telemetry import Series, read, series
+from tests.test_metrics import Series, read, series
 
 LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
 RANKS, EVENTS = 40, 12
@@ -124,7 +124,7 @@ def workers_of(service: Running) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if folder.name.isdigit() and b"app.worker" in (folder / "cmdline").read_bytes():
+            if folder.name.isdigit() and b"app.runtime.worker" in (folder / "cmdline").read_bytes():
                 parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
                 if int(parent) == service.process.pid:
                     found.append(int(folder.name))
@@ -305,10 +305,10 @@ def test_logs_are_lines_of_json_without_bodies_and_keys() -> None:
             talk(http)
         with running.client(headers={"authorization": "Bearer hunter2"}) as http:
             assert http.post("/rank", json={"model": "classified"}).status_code == 401
-        worker = child(running.process.pid, "app.worker")
+        worker = child(running.process.pid, "app.runtime.worker")
         assert worker is not None
         os.kill(worker, signal.SIGKILL)
-        until(another(running.process.pid, "app.worker", worker))
+        until(another(running.process.pid, "app.runtime.worker", worker))
         assert running.stop() == 0
         logged = running.logged()
     lines = [json.loads(line) for line in logged.splitlines()]

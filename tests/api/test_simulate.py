@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app import http_line
 from app.__main__ import main
 from app.errors import SolarError
-from app.http_line import Line
-from app.world import World
+from app.evaluation.synthetic import World
+from app.simulation import http_client
+from app.simulation.http_client import Line
 from tests.api.services import serving
 
 
@@ -90,7 +90,7 @@ def test_a_line_waits_where_it_is_asked_to_and_says_so(busy: str) -> None:
 
 
 def test_a_service_that_is_not_there_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_line, "PATIENCE", 0.1)
+    monkeypatch.setattr(http_client, "PATIENCE", 0.1)
     with Line("http://127.0.0.1:9") as line, pytest.raises(SolarError, match="a connection"):
         line.ask("GET", "/")
     with pytest.raises(SolarError, match="--url: expected http://HOST:PORT"):

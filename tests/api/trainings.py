@@ -11,14 +11,15 @@ import httpx
 import numpy as np
 import redis
 
-from app.events import Model, Replace, Settings
-from app.letor import JudgedData
+from app.domain import codec
+from app.domain.records import Model, Replace, Settings
+from app.evaluation.letor import JudgedData
+from app.evaluation.synthetic import World
 from app.ranking.online import JudgedQuery
-from app.store import codec, embedded
-from app.store.keys import Keys
-from app.trainer import judgements, online, train
-from app.training import Training
-from app.world import World
+from app.storage.embedded import server
+from app.storage.keys import Keys
+from app.training.options import Training
+from app.training.trainer import judgements, online, train
 from tests.api.services import Running
 from tests.api.test_faults import child, children
 from tests.servers import PATIENCE
@@ -116,7 +117,7 @@ def done(http: httpx.Client, job: str) -> dict[str, Any]:
 
 
 def worker_of(running: Running) -> int:
-    found = child(running.process.pid, "app.worker")
+    found = child(running.process.pid, "app.runtime.worker")
     assert found is not None, children(running.process.pid)
     return found
 
@@ -126,7 +127,7 @@ def apprentices(worker: int) -> list[int]:
     return [
         pid
         for pid, command in children(worker).items()
-        if "app.apprentice" in command and "launcher.py" not in command
+        if "app.training.process" in command and "launcher.py" not in command
     ]
 
 
@@ -143,7 +144,7 @@ def held(running: Running) -> int:
 
 
 def store_of(running: Running) -> str:
-    url = embedded.find(running.data)
+    url = server.find(running.data)
     assert url is not None
     return url
 

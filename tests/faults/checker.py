@@ -13,15 +13,15 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from redis.exceptions import RedisError
 
-from app import audit
-from app.events import Feedback, Replace, State
-from app.fold import Fold, sound
-from app.genesis import link
-from app.posting import Posted
-from app.store import codec
-from app.store.clients import connect
-from app.store.keys import Keys
-from app.store.store import Store
+from app.domain import codec
+from app.domain.model_config import link
+from app.domain.records import Feedback, Replace, State
+from app.domain.reducer import Fold, sound
+from app.ingest.appender import Posted
+from app.learning import replay
+from app.storage.connection import connect
+from app.storage.keys import Keys
+from app.storage.store import Store
 from tests.faults.invented import MODEL
 from tests.faults.posters import Ledger
 from tests.faults.waiting import until
@@ -260,7 +260,7 @@ async def check_replay(url: str, model: str) -> None:
     """I4 by the service's own words."""
     store = Store.open(url)
     try:
-        assert (await audit.replay(store, model)).differences() == []
-        assert await audit.verify(store, model) == []
+        assert (await replay.replay(store, model)).differences() == []
+        assert await replay.verify(store, model) == []
     finally:
         await store.close()

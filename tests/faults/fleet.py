@@ -10,11 +10,11 @@ from time import monotonic
 import httpx
 import numpy as np
 
+from app.domain.records import Returned, Served
 from app.errors import StoreError
-from app.events import Returned, Served
-from app.posting import Posted, post
-from app.ranker import Ranker
-from app.store.store import Store
+from app.ingest.appender import Posted, post
+from app.serving.weight_cache import Ranker
+from app.storage.store import Store
 from tests.api.services import Running, serving
 from tests.faults.checker import (
     check_log,

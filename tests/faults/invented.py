@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from app.events import Feedback, Floats, Settings
-from app.genesis import genesis
-from app.impressions import Shown
-from app.posting import Posted
-from app.store.store import Store
+from app.domain.impressions import Shown
+from app.domain.model_config import genesis
+from app.domain.records import Feedback, Floats, Settings
+from app.ingest.appender import Posted
+from app.storage.store import Store
 
 N, SHOWN = 8, 10
 SETTINGS = Settings(tuple(f"f{at}" for at in range(N)))

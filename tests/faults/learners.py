@@ -13,8 +13,8 @@ LEASE = 1.0
 EAGER = f"""
 import asyncio, sys
 from app import commands
-from app.learner import Pace
-from app.store.store import Store
+from app.learning.learner import Pace
+from app.storage.store import Store
 pace = Pace(lease={LEASE}, batch=16, version=20, versions=3)
 asyncio.run(commands.learn(Store.open(sys.argv[1]), pace))
 """

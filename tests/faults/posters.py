@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.errors import Backlog, Unavailable
-from app.posting import Posted, post
-from app.store.store import APPENDED, REPEATED, Appended, Store
+from app.ingest.appender import Posted, post
+from app.storage.store import APPENDED, REPEATED, Appended, Store
 from tests.faults.invented import MODEL, Invented
 
 NO_LIMIT = 1 << 40

@@ -1,8 +1,8 @@
 """A replacement of a model by itself, in its log."""
 
-from app.events import Replace
-from app.store import codec
-from app.store.store import Event, Store
+from app.domain import codec
+from app.domain.records import Replace
+from app.storage.store import Event, Store
 from tests.faults.invented import MODEL
 from tests.faults.posters import NO_LIMIT
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from app.events import Settings
-from app.store.keys import Keys
-from app.store.store import Store
+from app.domain.records import Settings
+from app.storage.keys import Keys
+from app.storage.store import Store
 from tests.faults.checker import Watch
 from tests.faults.invented import MODEL, SETTINGS, new_model
 from tests.faults.posters import Ledger

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from app.store.embedded import server_binary
+from app.storage.embedded.server import server_binary
 
 
 class Server:

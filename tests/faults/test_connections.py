@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 
 from app.errors import ModelExists
-from app.posting import post
-from app.store.store import Store
+from app.ingest.appender import post
+from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check
 from tests.faults.invented import MODEL, Invented, new_model

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from app.errors import StoreError
-from app.posting import post
-from app.store.keys import Keys
-from app.store.store import Store
+from app.ingest.appender import post
+from app.storage.keys import Keys
+from app.storage.store import Store
 from tests import fleets
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, Onlooker, a_service, account, fed, noticed, onlooker

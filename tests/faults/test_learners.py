@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 import pytest
 
-from app.events import Settings
+from app.domain.records import Settings
 from tests.faults import rounds
 from tests.faults.checker import check
 from tests.faults.invented import MODEL, Invented

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app import commands
-from app.audit import verify
+from app.cli import store_commands
+from app.domain import codec
+from app.domain.impressions import Shown, SoFar, on_request
+from app.domain.model_config import genesis
+from app.domain.records import Feedback, Settings
+from app.domain.reducer import Fold
 from app.errors import Full, Unavailable
-from app.events import Feedback, Settings
-from app.fold import Fold
-from app.genesis import genesis
-from app.impressions import Shown, SoFar, on_request
-from app.learner import Pace, learn_all
-from app.posting import Posted, fingerprint, post
-from app.store import codec
-from app.store.embedded import EmbeddedServer
-from app.store.store import APPENDED, FORGOTTEN, REPEATED, Event, Store
+from app.ingest.appender import Posted, fingerprint, post
+from app.learning.learner import Pace, learn_all
+from app.learning.replay import verify
+from app.storage.embedded.server import EmbeddedServer
+from app.storage.store import APPENDED, FORGOTTEN, REPEATED, Event, Store
 from tests.faults.invented import MODEL, SHOWN, Invented, new_model
 from tests.faults.scene import play
 from tests.faults.server import Server
@@ -196,7 +196,7 @@ def test_a_replay_is_put_in_place_beside_those_who_post(server: Server) -> None:
                     await asyncio.sleep(0.002)
 
             posting, said = asyncio.create_task(poster()), list[str]()
-            await commands.replay(store, MODEL, "nobody", apply=True, show=said.append)
+            await store_commands.replay(store, MODEL, "nobody", apply=True, show=said.append)
             assert "puts the result in place" in said[-1]
             stop.set()
             await asyncio.gather(posting, learning)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from app.domain import codec
+from app.domain.records import Replace
 from app.errors import NoSuchModel, Unavailable
-from app.events import Replace
-from app.posting import post
-from app.store import codec
-from app.store.keys import Keys
-from app.store.store import Store
+from app.ingest.appender import post
+from app.storage.keys import Keys
+from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check
 from tests.faults.invented import MODEL, Invented, new_model

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import pytest
 
-from app.store.keys import LEARNERS, Keys
-from app.store.store import Store
+from app.storage.keys import LEARNERS, Keys
+from app.storage.store import Store
 from tests import fleets
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, account, fed, onlooker
@@ -21,8 +21,8 @@ from tests.faults.learners import LEASE, Staff
 from tests.faults.scene import opened, play
 from tests.faults.waiting import until
 from tests.fleets import Node, SentinelFleet
+from tests.tcp_proxies import BOTH, Direction, Who, Wire, Wires
 from tests.waits import until as wait_until
-from tests.wires import BOTH, Direction, Who, Wire, Wires
 
 Condition: TypeAlias = Callable[[], Awaitable[bool]]
 

@@ -5,14 +5,14 @@ import contextlib
 
 import numpy as np
 
+from app.domain import codec
+from app.domain.model_config import genesis
+from app.domain.records import Feedback
+from app.domain.reducer import Fold
 from app.errors import Backlog
-from app.events import Feedback
-from app.fold import Fold
-from app.genesis import genesis
-from app.posting import Posted, post
-from app.store import codec
-from app.store.keys import Keys
-from app.store.store import APPENDED, OTHER_BODY, REPEATED
+from app.ingest.appender import Posted, post
+from app.storage.keys import Keys
+from app.storage.store import APPENDED, OTHER_BODY, REPEATED
 from tests.faults import rounds
 from tests.faults.checker import check, look
 from tests.faults.invented import MODEL, SETTINGS, SHOWN, Invented

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.store.keys import Keys
+from app.storage.keys import Keys
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, Onlooker, account, fed, noticed, onlooker
 from tests.faults.invented import MODEL, new_model

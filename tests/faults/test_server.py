@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app import audit
+from app.domain import codec
 from app.errors import BadBlob, Full, SolarError
-from app.posting import post
-from app.store import codec
-from app.store.keys import Keys
-from app.store.store import Event, Store
+from app.ingest.appender import post
+from app.learning import replay
+from app.storage.keys import Keys
+from app.storage.store import Event, Store
 from tests.faults import rounds
 from tests.faults.checker import check, learnt, look
 from tests.faults.invented import MODEL, Invented
@@ -184,7 +184,7 @@ def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
             await insist(model.store, model.epoch, [invented.labels()], model.ledger)
             staff.hire(server.url)
             await learnt(server.url)
-            assert await audit.verify(model.store, MODEL) == []
+            assert await replay.verify(model.store, MODEL) == []
             measures = (await model.store.load(MODEL)).state.measures()
             assert (measures["rejected"], measures["feedback"]) == (len(poison), 1)
 
@@ -230,7 +230,7 @@ def test_what_the_log_has_is_never_read_as_something_else(server: Server, staff:
 
 async def complaints_of(store: Store) -> list[str]:
     try:
-        return await audit.verify(store, MODEL)
+        return await replay.verify(store, MODEL)
     except SolarError as error:
         return [str(error)]
 

@@ -6,10 +6,10 @@ from time import monotonic
 
 import numpy as np
 
-from app.events import Standing
-from app.learner import Pace, learn_all
-from app.store.keys import MODELS
-from app.store.store import Store
+from app.domain.records import Standing
+from app.learning.learner import Pace, learn_all
+from app.storage.keys import MODELS
+from app.storage.store import Store
 from tests.faults.invented import new_model
 from tests.faults.learners import LEASE, Staff
 from tests.faults.scene import opened, play

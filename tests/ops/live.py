@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import yaml
 
-from app.learner import warm_up
+from app.learning.learner import warm_up
 from ops.__main__ import ROOT
 from ops.rules import DAY_WEIGHT, QUALITY_DAY
 from tests.api.services import serving

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.learner import warm_up
+from app.learning.learner import warm_up
 from ops.__main__ import BOARDS, ROOT, files
 from tests.api.services import serving
 from tests.ops.expressions import everything, metrics, of_the_service

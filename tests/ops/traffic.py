@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from app.store.embedded import find
+from app.storage.embedded.server import find
 from tests.api.services import Running
 from tests.servers import client as behind
 from tests.servers import until

@@ -2,7 +2,7 @@
 
     clockwork.py   an event loop whose time is a number, and whose threads are none
     keyspace.py    what a Redis keeps, in plain Python; every write can be taken back
-    scripts.py     the Lua scripts of `app/store/scripts`, line by line
+    scripts.py     the Lua scripts of `app/storage/scripts`, line by line
     server.py      a primary, its replica and its disk: what a restart, a power cut, a failover lose
     client.py      what the store takes for redis-py: delays, losses, re-sends, pauses
     checker.py     the invariants, after every step and in the end

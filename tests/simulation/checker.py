@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from app import audit
-from app.events import SUMS, Feedback, Model, Replace, ResetMeasures, State
-from app.fold import Fold, sound
-from app.genesis import link
-from app.posting import Posted
-from app.ranker import Serving
-from app.store import codec
-from app.store.keys import Keys
-from app.store.store import OTHER_BODY, Appended, Position, Store
+from app.domain import codec
+from app.domain.model_config import link
+from app.domain.records import SUMS, Feedback, Model, Replace, ResetMeasures, State
+from app.domain.reducer import Fold, sound
+from app.ingest.appender import Posted
+from app.learning import replay
+from app.serving.weight_cache import Serving
+from app.storage.keys import Keys
+from app.storage.store import OTHER_BODY, Appended, Position, Store
 from tests.faults.checker import same
 from tests.simulation.server import Server, Step
 
@@ -349,7 +349,7 @@ def _told(step: Step) -> list[Told]:
 
 async def check_by_its_own_words(store: Store, model: str) -> None:
     """I4 as `solar verify` says it."""
-    found = await audit.replay(store, model)
+    found = await replay.replay(store, model)
     hold(not found.differences(), f"I4: {found.differences()}")
-    complaints = await audit.verify(store, model)
+    complaints = await replay.verify(store, model)
     hold(not complaints, f"I4: {complaints}")

@@ -17,7 +17,7 @@ from redis import exceptions as foreign
 from tests.simulation.keyspace import Keyspace
 from tests.simulation.server import Call, Server
 
-#: As `app/store/clients.py` tells redis-py.
+#: As `app/storage/connection.py` tells redis-py.
 SENDS, TIMEOUT = 3, 5.0
 #: Seconds until it is noticed that nothing comes back: the connection breaks, or it times out.
 NOTICED = (0.001, 0.01, 0.05, 0.05, TIMEOUT)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from app.errors import SolarError
-from app.tasks import end
+from app.storage.cancellation import end
 
 T = TypeVar("T")
 #: A seed takes some ten thousand.

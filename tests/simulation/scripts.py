@@ -1,4 +1,4 @@
-"""The scripts of `app/store/scripts`, in Python: the same keys, arguments and answers.
+"""The scripts of `app/storage/scripts`, in Python: the same keys, arguments and answers.
 
 The contract tests of `tests/test_store.py` hold each to what its Lua does.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha1
 from typing import Any, NamedTuple
 
-from app.store.calls import SCRIPTS
+from app.storage.script_calls import SCRIPTS
 from tests.simulation.keyspace import Keyspace, text
 
 Script = Callable[[Keyspace, Sequence[str], Sequence[Any]], Any]

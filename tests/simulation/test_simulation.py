@@ -10,7 +10,7 @@ import pytest
 from redis.exceptions import NoScriptError
 
 from app.errors import Unavailable
-from app.store.store import REPEATED, Appended, Event, Store
+from app.storage.store import REPEATED, Appended, Event, Store
 from tests.faults.invented import MODEL, new_model
 from tests.simulation.client import Client
 from tests.simulation.clockwork import Clockwork, run

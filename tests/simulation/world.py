@@ -14,16 +14,18 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from app import history, learner, ranker
+from app.domain import codec
+from app.domain.model_config import genesis
+from app.domain.records import Replace, ResetMeasures, Retune, Returned, Served, Settings
 from app.errors import Full, ModelExists, NoSuchModel, SolarError, StoreError
-from app.events import Replace, ResetMeasures, Retune, Returned, Served, Settings
-from app.genesis import genesis
-from app.learner import Fact, Pace, learn_all
-from app.posting import Post, Posted, Poster
-from app.ranker import Ranker, Serving
-from app.store import codec
-from app.store.store import APPENDED, Appended, Event, Position, Store
-from app.tasks import end
+from app.ingest.appender import Post, Posted, Poster
+from app.learning import learner
+from app.learning.learner import Fact, Pace, learn_all
+from app.serving import weight_cache
+from app.serving.weight_cache import Ranker, Serving
+from app.storage import rollback
+from app.storage.cancellation import end
+from app.storage.store import APPENDED, Appended, Event, Position, Store
 from tests.faults.invented import Invented
 from tests.simulation import clockwork
 from tests.simulation.checker import Checker, Told, Violation, check_by_its_own_words, hold
@@ -258,7 +260,7 @@ class History:
         """Exact, if the log stays the same, leads to the one and reaches back to the other."""
         checker, losses = self._checker, self._checker.losses
         could_tell = checker.can_tell(model, before, now)
-        said = await history.went_back(store, model, before, now)
+        said = await rollback.went_back(store, model, before, now)
         if could_tell and checker.losses == losses and checker.can_tell(model, before, now):
             lost = checker.is_lost(before, now)
             hold(said == lost, f"I12: {before[:2]}, then {now[:2]}: lost {lost}, said {said}")
@@ -538,7 +540,7 @@ def play(seed: int, only: str = "", level: Level | None = None) -> Outcome:
         world = World(seed, loop, only, level)
         worlds.append(world)
         with (
-            patch.object(ranker, "went_back", world.history.went_back),
+            patch.object(weight_cache, "went_back", world.history.went_back),
             patch.object(learner, "went_back", world.history.went_back),
         ):
             return await world.run()

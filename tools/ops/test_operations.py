@@ -12,7 +12,7 @@ import pytest
 from redis import exceptions as foreign
 
 from tests.api.services import serving
-from tests.kitchen import NEWER, PASSWORD, SINGLE, single
+from tests.kubernetes_redis import NEWER, PASSWORD, SINGLE, single
 from tests.servers import client, until
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from app.api.access import new_key
+from app.api.auth import new_key
 from tools.ops.containers import Container, Image, folder, running, until
 
 PORT = 18_700
@@ -149,7 +149,7 @@ def check_kernels(container: Container) -> None:
     files = container.run("sh", "-c", "find /tmp/solar-kernels-*/ -type f")
     assert int(links.stdout) > 40, links
     assert files.stdout == "", f"compiled at run time:\n{files.stdout}"
-    again = container.run("python", "-m", "app.warming", "--check")
+    again = container.run("python", "-m", "app.runtime.precompile", "--check")
     assert again.returncode == 0, again
     say(f"nothing was compiled since the start: {links.stdout.strip()} files from the image; "
         f"a new process: {again.stdout.strip()}")  # fmt: skip

@@ -1,0 +1,196 @@
+"""`/models`: create, read, tune, roll back, delete. Every change of a model is a record."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from msgspec import UNSET, DecodeError
+
+from app.api import decoding, schemas
+from app.api.calls import Answer, Call
+from app.api.dependencies import Service, numbered
+from app.api.errors import Problem, undecodable
+from app.domain import codec
+from app.domain.model_config import check, new_model
+from app.domain.records import Record, Replace, Retune, State
+from app.errors import ModelExists, NoSuchModel
+from app.ingest.appender import now
+from app.ranking import covariance
+from app.ranking.limits import LEAST
+from app.storage.keys import check_name
+from app.storage.store import Event
+
+
+def _decoded(decode: Any, call: Call) -> Any:
+    call.expect_json()
+    try:
+        return decode(call.body)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise undecodable(error) from None
+
+
+def model_name(call: Call) -> str:
+    """The model that a path names; 404 if none can have that name."""
+    try:
+        return check_name(call.path["name"])
+    except ValueError:
+        raise Problem(404, "model: expected one that exists") from None
+
+
+async def create(service: Service, call: Call) -> Answer:
+    """A new model (201); the same one once more is fine (200), another one is not (409)."""
+    body = _decoded(schemas.decode_new_model, call)
+    name = check_name(call.path["name"])
+    features = numbered(body.features) if isinstance(body.features, int) else tuple(body.features)
+    decoding.check_texts("features", features, service.settings)
+    settings = new_model(
+        features, algorithm=body.algorithm, covariance=body.covariance, C=body.C, gamma=body.gamma,
+        clicks=body.clicks, normalization=body.normalization, prior=body.prior,
+        explore=body.explore,
+    )  # fmt: skip
+    try:
+        await service.create(name, settings)
+    except ModelExists:
+        if (await service.store.load_weights(name)).settings != settings:
+            raise
+        return await _read(service, name, 200)
+    return await _read(service, name, 201)
+
+
+async def read(service: Service, call: Call) -> Answer:
+    """A model with what it learnt."""
+    return await _read(service, model_name(call), 200)
+
+
+async def _read(service: Service, name: str, status: int) -> Answer:
+    stored = await service.store.load(name)
+    seq = await service.store.tail(name)
+    return Answer(status, schemas.encode(described(name, stored.state, seq)))
+
+
+def described(name: str, state: State, seq: int) -> dict[str, Any]:
+    """A model in words and numbers: its settings, its weights, how well it ranks."""
+    settings, sums = state.model.settings, state.measures()
+    said: dict[str, Any] = {
+        "name": name,
+        "algorithm": settings.algorithm,
+        "covariance": settings.covariance,
+        "C": settings.C,
+        "gamma": settings.gamma,
+        "normalization": settings.normalization,
+        "clicks": settings.clicks,
+        "explore": settings.explores,
+        "prior": settings.prior,
+        "version": state.seq,
+        "seq": seq,
+        "features": list(settings.given),
+        "weights": dict(zip(settings.features, state.model.weights.tolist(), strict=True)),
+    }
+    if settings.algorithm == "solar-ii":
+        said["stddev"] = dict(zip(settings.features, _deviations(state).tolist(), strict=True))
+    return {
+        **said,
+        "queries": int(sums["queries"]),
+        "feedback": int(sums["feedback"]),
+        "rejected": int(sums["rejected"]),
+        "pairs": {kind: int(sums[kind]) for kind in ("stepped", "passive", "refused")},
+        **_means(sums, ""),
+        "baseline": _means(sums, "baseline_"),
+        "explored": {
+            "queries": int(sums["explored_queries"]),
+            **_means(sums, "explored_", "explored_queries"),
+        },
+        "debiased_wins": {
+            order: sums[f"{prefix}debiased_wins"] / max(sums["debiased_weight"], LEAST)
+            for order, prefix in (("model", ""), ("submitted", "baseline_"))
+        },
+    }
+
+
+def _deviations(state: State) -> Any:
+    spread, settings = state.model.spread, state.model.settings
+    if settings.covariance == "full":
+        spread = spread[covariance.diagonal(settings.n)]
+    return np.sqrt(spread)
+
+
+def _means(sums: dict[str, float], prefix: str, count: str = "queries") -> dict[str, Any]:
+    """The measures over all queries, or over some; 0 before the first."""
+    queries = max(1.0, sums[count])
+    ndcg = {k: sums[f"{prefix}ndcg@{k}"] / queries for k in ("1", "5", "10")}
+    ndcg["all"] = sums[f"{prefix}ndcg"] / queries
+    return {"ndcg": ndcg, "map": sums[f"{prefix}map"] / queries}
+
+
+async def listed(service: Service, _: Call) -> Answer:
+    """All models, briefly."""
+    models = []
+    for name in await service.store.models():
+        try:
+            found = await service.store.load_weights(name)
+        except NoSuchModel:  # deleted meanwhile
+            continue
+        models.append(
+            {
+                "name": name,
+                "algorithm": found.settings.algorithm,
+                "features": len(found.settings.given),
+                "version": found.seq,
+                "seq": await service.store.tail(name),
+            }
+        )
+    return Answer(200, schemas.encode({"models": models}))
+
+
+async def delete(service: Service, call: Call) -> Answer:
+    """End a model with all that it learnt."""
+    if not await service.store.delete(model_name(call)):
+        raise Problem(404, "model: expected one that exists")
+    service.ranker.forget(model_name(call))
+    return Answer(204, b"")
+
+
+async def tune(service: Service, call: Call) -> Answer:
+    """Other hyper-parameters from the next record on."""
+    body = _decoded(schemas.decode_tuning, call)
+    name = model_name(call)
+    given = {
+        field: value
+        for field in ("C", "gamma", "clicks", "explore")
+        if (value := getattr(body, field)) is not UNSET
+    }
+    if not given:
+        raise Problem(422, "expected C, gamma, clicks or explore")
+    settings = (await service.store.load_weights(name)).settings
+    check(replace(settings, **given))
+    return await _append(service, name, Retune(**given))
+
+
+async def versions(service: Service, call: Call) -> Answer:
+    """The versions that are kept, oldest first: a rollback can go to each."""
+    name = model_name(call)
+    await service.store.position(name)
+    kept = await service.store.versions(name)
+    return Answer(200, schemas.encode({"versions": [{"version": seq} for seq in kept]}))
+
+
+async def rollback(service: Service, call: Call) -> Answer:
+    """Back to a kept version; what came after it stays in the log, the measures go on."""
+    body = _decoded(schemas.decode_rollback, call)
+    name = model_name(call)
+    await service.store.position(name)
+    try:
+        model = (await service.store.version(name, body.version)).state.model
+    except NoSuchModel:
+        raise Problem(404, "version: expected one that is kept") from None
+    return await _append(service, name, Replace(model, f"rollback to version {body.version}"))
+
+
+async def _append(service: Service, name: str, record: Record) -> Answer:
+    epoch, *_ = await service.store.position(name)
+    event = Event(f"admin-{uuid4()}", b"", codec.dump_record(record))
+    appended = await service.store.append(
+        name, epoch, [event], limit=service.settings.backlog, time=now(), wait=True
+    )
+    return Answer(202, schemas.encode({"seq": appended[0].seq}))

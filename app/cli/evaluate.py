@@ -1,0 +1,79 @@
+"""`solar evaluate`."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from app.cli.options import natural, positive
+from app.errors import SolarError
+from app.evaluation import batch_vs_online, folds, letor, online_experiment
+from app.evaluation.letor import JudgedData
+from app.evaluation.online_experiment import ALGORITHMS, BASELINES, Experiment, Row
+from app.evaluation.synthetic import World
+from app.evaluation.warm_vs_cold import Start
+from app.ranking.measures import DISCOUNTS
+from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA
+
+
+def evaluate(parser: argparse.ArgumentParser) -> None:
+    """The options of `solar evaluate`."""
+    parser.set_defaults(run=_evaluate)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "files", nargs="*", type=Path, default=[], metavar="FILE",
+        help="LETOR/SVMlight text, also .gz and .xz; several files are one data set",
+    )  # fmt: skip
+    source.add_argument("--world", action="store_true", help="a built-in world instead of files")
+    source.add_argument(
+        "--folds", type=Path, metavar="DIR", help="five folds: batch against online, warm and cold"
+    )
+    parser.add_argument(
+        "--algorithm", action="append", choices=ALGORITHMS, help="default: solar-i and solar-ii"
+    )
+    parser.add_argument("--compare", action="store_true", help="add the paper's other learners")
+    parser.add_argument("--permutations", type=positive, default=10, metavar="N")
+    parser.add_argument("--discount", choices=DISCOUNTS, default="standard")
+    parser.add_argument("--seed", type=natural, default=0, metavar="S")
+    parser.add_argument("--C", type=float, default=DEFAULT_C, help="SOLAR-I (default 1e-5)")
+    parser.add_argument("--gamma", type=float, default=DEFAULT_GAMMA, help="SOLAR-II (1e4)")
+    parser.add_argument("--json", action="store_true", help="one object a line instead of a table")
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    algorithms = tuple(options.algorithm or ("solar-i", "solar-ii"))
+    experiment = Experiment(
+        (BASELINES if options.compare else ()) + algorithms,
+        options.permutations,
+        options.discount,
+        options.seed,
+        options.C,
+        options.gamma,
+    )
+    rows, data = _rows(options, experiment)
+    found = []
+    for row in rows:
+        found.append(row)
+        if options.json:
+            print(row.as_json(), flush=True)
+    if not options.json:
+        print(f"{len(data.queries)} queries, {data.documents} documents, {data.n} features")
+        print(batch_vs_online.table(found))
+
+
+def _rows(
+    options: argparse.Namespace, experiment: Experiment
+) -> tuple[Iterator[Row | Start], JudgedData]:
+    if not options.folds:
+        data = _world(options.seed) if options.world else letor.read(options.files)
+        return online_experiment.run(experiment, data), data
+    if options.algorithm or options.compare or options.C != DEFAULT_C:
+        raise SolarError("--folds: expected no --algorithm, --compare or --C with it")
+    read = folds.read(options.folds)
+    return batch_vs_online.run(experiment, read), folds.whole(read)
+
+
+def _world(seed: int) -> JudgedData:
+    world = World()
+    return JudgedData(world.features, world.draw(np.random.default_rng(seed))[1])

@@ -1,0 +1,71 @@
+"""`solar train`. Each way of training loads what it needs: a store takes a fifth of a second."""
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from app import config
+from app.cli.options import add_store
+from app.errors import SolarError
+from app.training.options import Training, check
+from app.training.targets import file as lessons
+from app.training.targets.file import Lesson
+
+
+def train(parser: argparse.ArgumentParser) -> None:
+    """The options of `solar train`."""
+    parser.set_defaults(run=_train)
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="LETOR/SVMlight text, also .gz and .xz"
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="whose place it takes; new if there is none"
+    )
+    parser.add_argument("--url", metavar="URL", help="of a service that is to train")
+    add_store(parser)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write the model there")
+    parser.add_argument("--trainer", choices=("ranksvm", "domination"), default="ranksvm")
+    parser.add_argument("--loss", choices=("l2", "l1"), default="l2", help="of ranksvm")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--C", type=float, help="of ranksvm")
+    chosen.add_argument("--penalty", type=float, metavar="P", help="of domination")
+    chosen.add_argument("--validate", type=Path, metavar="FILE", help="choose it on these queries")
+    chosen.add_argument(
+        "--validation", type=float, metavar="SHARE", help="or on this share of them (default 0.2)"
+    )
+    parser.add_argument("--by", choices=("ndcg@10", "pairwise"), default="ndcg@10")
+
+
+def _train(options: argparse.Namespace) -> None:
+    wanted = Training(
+        options.trainer, options.loss, options.C, options.penalty, options.validation, options.by
+    )
+    lesson = Lesson(tuple(options.files), options.validate, check(wanted), options.output)
+    if options.model is None:
+        if options.output is None:
+            raise SolarError("expected --model NAME, --output FILE, or both")
+        print(lessons.into_file(lesson, config.read().feature_bound))
+    elif options.url:
+        _over_http(lesson, options)
+    else:
+        _into_store(lesson, options)
+
+
+def _over_http(lesson: Lesson, options: argparse.Namespace) -> None:
+    from app.storage.keys import check_name  # noqa: PLC0415
+    from app.training.targets import http  # noqa: PLC0415
+
+    print(http.over_http(lesson, check_name(options.model), options.url))
+
+
+def _into_store(lesson: Lesson, options: argparse.Namespace) -> None:
+    from app.cli.with_store import environment_of, with_store  # noqa: PLC0415
+    from app.storage.keys import check_name  # noqa: PLC0415
+    from app.training.targets.store import into_store  # noqa: PLC0415
+
+    async def run(environment: Any, options: argparse.Namespace, store: Any) -> None:
+        print(await into_store(lesson, options.model, store, environment))
+
+    check_name(options.model)
+    with_store(options, partial(run, environment_of(options)))

@@ -1,0 +1,203 @@
+"""The fold: `apply(state, record)`, pure and total.
+
+The same records in the same order give the same bits on any CPU. A record that cannot be applied
+(damaged, of another width, with positions that are not there) counts as rejected and changes
+nothing else; nothing here ever fails on a record. `chain' = blake2b(chain ‖ record)`.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from app.domain import click_pairs, codec
+from app.domain.click_pairs import Clicked
+from app.domain.impressions import as_labels, as_positions, measured_labels
+from app.domain.model_config import link
+from app.domain.records import (
+    SUMS,
+    Feedback,
+    Floats,
+    Model,
+    Positions,
+    Record,
+    Replace,
+    ResetMeasures,
+    Retune,
+    Settings,
+    State,
+    freeze,
+)
+from app.errors import BadBlob
+from app.ranking import covariance, measures, serving
+from app.ranking.clicks import READINGS
+from app.ranking.pairs import Pairs, from_labels
+from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
+
+_AT = {name: place for place, name in enumerate(SUMS)}
+_QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
+_DEBIASED = slice(_AT["debiased_weight"], _AT["baseline_debiased_wins"] + 1)
+_EXPLORED = slice(_AT["explored_queries"], _AT["explored_map"] + 1)
+_STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
+
+
+def decoded(blob: bytes) -> Record | None:
+    """The record in these bytes, None if they are damaged."""
+    try:
+        return codec.load_record(blob)
+    except BadBlob:
+        return None
+
+
+class Fold:
+    """A model at work: mutable, of one thread; `state()` is a frozen copy for everybody else."""
+
+    def __init__(self, state: State) -> None:
+        self.seq, self.chain = state.seq, state.chain
+        self.settings = state.model.settings
+        self._learner = restored(state.model)
+        self._sums = state.sums.copy()
+
+    def state(self) -> State:
+        """What there is now."""
+        sums = self._sums.copy()
+        freeze(sums)
+        return State(self.seq, self.chain, _model(self.settings, self._learner), sums)
+
+    def apply(self, blob: bytes) -> bool:
+        """Fold the next record of the log; whether it was accepted."""
+        return self.apply_decoded(blob, decoded(blob))
+
+    def apply_decoded(self, blob: bytes, record: Record | None) -> bool:
+        """The same for a record that was decoded already."""
+        self.seq, self.chain = self.seq + 1, link(self.chain, blob)
+        try:
+            self._apply(record)
+        except ValueError:
+            self._sums[_AT["rejected"]] += 1
+            return False
+        return True
+
+    def _apply(self, record: Record | None) -> None:
+        if record is None:
+            raise ValueError("record: expected one, got a damaged blob")
+        if isinstance(record, Feedback):
+            self._learn(record)
+        elif isinstance(record, Replace):
+            self._learner, self.settings = restored(record.model), record.model.settings
+        elif isinstance(record, Retune):
+            self._retune(record)
+        elif isinstance(record, ResetMeasures):
+            self._sums[:] = 0.0
+
+    def _retune(self, change: Retune) -> None:
+        given: dict[str, Any] = {
+            name: getattr(change, name) for name in ("C", "gamma", "clicks", "explore")
+        }
+        settings = replace(self.settings, **{k: v for k, v in given.items() if v is not None})
+        self._learner = restored(_model(settings, self._learner))
+        self.settings = settings
+
+    def _learn(self, event: Feedback) -> None:
+        """Algorithm 1: measure the ranking as served, then learn each pair."""
+        submission = _submission(event)
+        click_pairs.check(event)
+        clicks = Clicked(event) if event.kind == "clicks" else None
+        pairs = clicks.new_pairs(self.settings.clicks) if clicks else _pairs(event, submission)
+        gained, won = self._measured(event, submission), clicks.wins() if clicks else 0.0
+        steps = self._learner.learn_pairs(event.documents, pairs)
+        self._sums[: _BASELINE + 5] += gained
+        if click_pairs.explored(event):
+            self._sums[_EXPLORED] += gained[:_BASELINE]
+        self._sums[_DEBIASED] += won
+        self._sums[_AT["feedback"]] += 1
+        self._count(steps)
+
+    def _measured(self, event: Feedback, submission: Positions) -> Floats:
+        """What the event adds to the sums over queries: a query counted before is replaced."""
+        count = len(event.documents)
+        shown = None
+        if event.submitted is None:
+            shown = serving.order(self._learner.score(event.documents))
+        gained = _qualities(measured_labels(event), shown, submission)
+        if event.counted is None:
+            gained[0] = 1.0
+        else:
+            gained -= _qualities(as_labels(event.counted, count), shown, submission)
+        return gained
+
+    def _count(self, steps: Steps) -> None:
+        tally = steps.tally()
+        self._sums[_STEPS] += (tally.stepped, tally.passive, tally.refused, tally.squared_loss)
+
+
+def _qualities(labels: Floats, shown: Positions | None, submission: Positions) -> Floats:
+    """The measures of a list as served and as submitted, at their places in the sums."""
+    found = np.zeros(_BASELINE + 5)
+    measures.measure_into(found[_QUALITY:_BASELINE], labels, order=shown)
+    measures.measure_into(found[_BASELINE:], labels, order=submission)
+    return found
+
+
+def _pairs(event: Feedback, submission: Positions) -> Pairs:
+    """What labels or triplets say."""
+    count = len(event.documents)
+    if event.kind == "triplets":
+        preferred, other = as_positions(event.preferred, count), as_positions(event.other, count)
+        weights = np.ones(len(preferred)) if event.weights is None else event.weights
+        return Pairs(preferred, other, weights)
+    if event.kind != "labels":
+        raise ValueError(f"kind: expected clicks, labels or triplets, got {event.kind!r}")
+    return from_labels(as_labels(event.labels, count), submission)
+
+
+def _submission(event: Feedback) -> Positions:
+    """The documents of a list in the order in which they were submitted."""
+    count = len(event.documents)
+    if event.submitted is None:
+        return np.arange(count)
+    if event.submitted.shape != (count,):
+        raise ValueError(f"submitted: expected {count} places, got shape {event.submitted.shape}")
+    return event.submitted.argsort(kind="stable")
+
+
+def _learner(settings: Settings, weights: Floats | None, spread: Floats | None) -> LinearLearner:
+    if settings.clicks not in READINGS:
+        raise ValueError(f"clicks: expected one of {', '.join(READINGS)}")
+    kind = (settings.algorithm, settings.covariance)
+    if kind[0] == "solar-i":
+        return SolarI(settings.n, settings.C, weights=weights)
+    if kind == ("solar-ii", "full"):
+        return SolarII(settings.n, settings.gamma, weights=weights, covariance=spread)
+    if kind == ("solar-ii", "diagonal"):
+        return SolarIIDiagonal(settings.n, settings.gamma, weights=weights, variances=spread)
+    raise ValueError(f"algorithm: expected solar-i, or solar-ii full or diagonal, got {kind}")
+
+
+def restored(model: Model) -> LinearLearner:
+    """A learner that goes on where a model stands."""
+    return _learner(model.settings, model.weights, model.spread)
+
+
+def _model(settings: Settings, learner: LinearLearner) -> Model:
+    spread: Floats = np.zeros(0)
+    if isinstance(learner, SolarII):
+        spread = learner.covariance
+    elif isinstance(learner, SolarIIDiagonal):
+        spread = learner.variances
+    return Model(settings, learner.weights, spread)
+
+
+def sound(state: State) -> list[str]:
+    """What is wrong with a state by I16: w and Σ finite, the diagonal of Σ positive."""
+    model = state.model
+    complaints = []
+    if not np.isfinite(model.weights).all():
+        complaints.append("weights: expected finite numbers")
+    if not np.isfinite(model.spread).all():
+        complaints.append("covariance: expected finite numbers")
+    full = model.settings.algorithm == "solar-ii" and model.settings.covariance == "full"
+    diagonal = model.spread[covariance.diagonal(model.settings.n)] if full else model.spread
+    if not (diagonal > 0.0).all():
+        complaints.append("covariance: expected a positive diagonal")
+    return complaints

@@ -1,0 +1,1 @@
+"""Experiments on judged data: online, batch against online, warm against cold."""

@@ -1,0 +1,189 @@
+"""`solar evaluate`: the paper's online experiment (section 5.2) on judged data.
+
+Every contestant plays Algorithm 1 on the same random permutations of the queries; the table shows
+the mean of the online cumulative measures over the permutations, and their standard deviation.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Never, TypeAlias
+
+import numpy as np
+from tqdm import tqdm
+
+from app.errors import SolarError
+from app.evaluation.letor import JudgedData
+from app.ranking import online
+from app.ranking.arrays import Floats
+from app.ranking.baselines.committee import CommitteePerceptron
+from app.ranking.baselines.pamir import Pamir
+from app.ranking.baselines.perceptron import PairwisePerceptron
+from app.ranking.baselines.prank import PRank
+from app.ranking.measures import NAMES, Discount, Quality
+from app.ranking.online import Contestant, JudgedQuery, Pairwise
+from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, Rows, SolarI, SolarII, SolarIIDiagonal
+
+ALGORITHMS = ("solar-i", "solar-ii", "solar-ii-diagonal")
+BASELINES = ("prank-pointwise", "prank-pairwise", "committee-perceptron", "pamir")
+
+#: Figures of the paper (NDCG@1, @5, @10) by (queries, features) of the data set, and algorithm.
+Published: TypeAlias = Mapping[tuple[int, int], Mapping[str, tuple[float, ...]]]
+
+#: Its Table 2.
+PUBLISHED: Published = {
+    (106, 45): {  # OHSUMED
+        "prank-pointwise": (0.2689, 0.2253, 0.2221),
+        "prank-pairwise": (0.4456, 0.3953, 0.3904),
+        "committee-perceptron": (0.4327, 0.3993, 0.3934),
+        "solar-i": (0.5060, 0.4479, 0.4337),
+        "solar-ii": (0.5352, 0.4635, 0.4461),
+    },
+    (1692, 46): {  # MQ2007
+        "prank-pointwise": (0.2439, 0.2748, 0.3039),
+        "prank-pairwise": (0.2777, 0.3010, 0.3294),
+        "committee-perceptron": (0.3640, 0.3828, 0.4135),
+        "solar-i": (0.3760, 0.3973, 0.4271),
+        "solar-ii": (0.3897, 0.4095, 0.4383),
+    },
+    (784, 46): {  # MQ2008
+        "prank-pointwise": (0.2369, 0.3352, 0.4036),
+        "prank-pairwise": (0.2834, 0.3823, 0.4403),
+        "committee-perceptron": (0.3378, 0.4415, 0.4885),
+        "solar-i": (0.3490, 0.4584, 0.5022),
+        "solar-ii": (0.3594, 0.4680, 0.5107),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What to evaluate, and how."""
+
+    algorithms: tuple[str, ...] = ("solar-i", "solar-ii")
+    permutations: int = 10
+    discount: Discount = "standard"
+    seed: int = 0
+    C: float = DEFAULT_C
+    gamma: float = DEFAULT_GAMMA
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """Learns the documents of a query one by one, in random order."""
+
+    learner: PRank
+
+    def score(self, documents: Rows) -> Floats:
+        """Score each document."""
+        return self.learner.score(documents)
+
+    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
+        """Learn the query's documents, shuffled."""
+        order = rng.permutation(len(query.labels))
+        self.learner.learn_labels(query.documents[order], query.labels[order])
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One contestant's means and standard deviations (n - 1) over the permutations."""
+
+    algorithm: str
+    queries: int
+    mean: Quality
+    std: Quality
+    published: tuple[float, ...] | None
+
+    @classmethod
+    def of(
+        cls, algorithm: str, data: JudgedData, means: list[Quality], published: Published
+    ) -> "Row":
+        """From the means of each permutation."""
+        figures = published.get((len(data.queries), data.n), {}).get(algorithm)
+        return cls(algorithm, len(data.queries), online.mean(means), _std(means), figures)
+
+    def as_json(self) -> str:
+        """One object, on one line."""
+        values = zip(NAMES, self.mean, self.std, strict=True)
+        measures = {name: {"mean": mean, "std": std} for name, mean, std in values}
+        return json.dumps({"algorithm": self.algorithm, "queries": self.queries, **measures})
+
+
+def run(experiment: Experiment, data: JudgedData, *, progress: bool = True) -> Iterator[Row]:
+    """Evaluate one algorithm after the other; shows a progress bar on a terminal."""
+    makers = [_maker(algorithm, experiment, data) for algorithm in experiment.algorithms]
+    for make in makers:
+        make()  # what cannot be is said before hours of work
+    total = len(experiment.algorithms) * experiment.permutations * len(data.queries)
+    published = comparable(PUBLISHED, experiment.discount)
+    with tqdm(total=total, unit="query", disable=None if progress else True, leave=False) as bar:
+        for algorithm, make in zip(experiment.algorithms, makers, strict=True):
+            bar.set_description(algorithm)
+            means = [
+                _permutation(make, experiment, data, at, bar)
+                for at in range(experiment.permutations)
+            ]
+            yield Row.of(algorithm, data, means, published)
+
+
+def comparable(published: Published, discount: Discount) -> Published:
+    """The paper's figures, which were made with LETOR's discount; nothing under another one."""
+    return published if discount == "letor" else {}
+
+
+def _permutation(
+    make: Callable[[], Contestant],
+    experiment: Experiment,
+    data: JudgedData,
+    at: int,
+    bar: "tqdm[Never]",
+) -> Quality:
+    rng = np.random.default_rng([experiment.seed, at])
+    qualities = []
+    for quality in online.play(make(), data.queries, rng, experiment.discount):
+        qualities.append(quality)
+        bar.update()
+    return online.mean(qualities)
+
+
+def _maker(algorithm: str, experiment: Experiment, data: JudgedData) -> Callable[[], Contestant]:
+    n, C, gamma = data.n, experiment.C, experiment.gamma
+    if data.sparse and algorithm not in ("solar-i", "solar-ii-diagonal"):
+        raise SolarError(
+            f"{algorithm}: expected at most 2000 features, got {n}; "
+            "solar-i and solar-ii-diagonal take more"
+        )
+    makers: dict[str, Callable[[], Contestant]] = {
+        "solar-i": lambda: Pairwise(SolarI(n, C)),
+        "solar-ii": lambda: Pairwise(SolarII(n, gamma)),
+        "solar-ii-diagonal": lambda: Pairwise(SolarIIDiagonal(n, gamma)),
+        "prank-pointwise": lambda: Pointwise(PRank(n, _thresholds(data))),
+        "prank-pairwise": lambda: Pairwise(PairwisePerceptron(n)),
+        "committee-perceptron": lambda: Pairwise(CommitteePerceptron(n)),
+        "pamir": lambda: Pairwise(Pamir(n)),
+    }
+    return makers[algorithm]
+
+
+def _thresholds(data: JudgedData) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """PRank's cuts: between any two labels that occur."""
+    return np.unique(np.concatenate([query.labels for query in data.queries]))[1:]
+
+
+def _std(means: list[Quality]) -> Quality:
+    if len(means) == 1:
+        return Quality(0.0, 0.0, 0.0, 0.0, 0.0)
+    return Quality(*np.std(np.array(means), axis=0, ddof=1).tolist())
+
+
+def table(rows: list[Row]) -> str:
+    """The rows for people to read, the published figures (if known) beneath ours."""
+    lines = [f"{'':<22}" + "".join(f"{name.upper():<18}" for name in NAMES)]
+    for row in rows:
+        cells = zip(row.mean, row.std, strict=True)
+        lines.append(f"{row.algorithm:<22}" + "".join(f"{m:.4f} ± {s:.4f}   " for m, s in cells))
+        if row.published:
+            pairs = list(zip(row.published, row.mean, strict=False))
+            lines.append(f"{'  published':<22}" + "".join(f"{p:<18.4f}" for p, _ in pairs))
+            lines.append(f"{'  difference':<22}" + "".join(f"{m - p:<+18.4f}" for p, m in pairs))
+    return "\n".join(line.rstrip() for line in lines)

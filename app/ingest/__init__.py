@@ -1,0 +1,1 @@
+"""Feedback on its way into a model's log."""

@@ -1,0 +1,225 @@
+"""Feedback → log: each event once, whatever is posted at the same time or posted again."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b, sha1
+from time import time_ns
+
+from app.domain import codec
+from app.domain.impressions import SoFar, on_request
+from app.domain.records import Feedback, Returned
+from app.errors import Changed, SolarError, Unavailable
+from app.storage.batching import Grouped
+from app.storage.store import APPENDED, Appended, Event, Impression, Store
+
+log = logging.getLogger("solar.posting")
+
+#: What no accumulation is: an event that builds on it is never appended.
+NEVER = b"never"
+#: So many rounds of other posts on the same request may come in between.
+ROUNDS = 100
+#: Events that share one append, at most.
+MOST_EVENTS = 2000
+#: Bytes that the records of one post may take: each carries its documents and the clicks before.
+MOST_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """An event as it was posted: on a request (its id is in `feedback.query`), or on its own.
+
+    `body` is what was posted, if that is more than the feedback says; `shown` the SHA-1 (hex) of
+    the impression it is about. On a request that is forgotten it can only be a repeated one.
+    """
+
+    feedback: Feedback
+    on_request: bool = False
+    body: bytes = b""
+    shown: str = ""
+
+    def digest(self) -> bytes:
+        """The same for the same body: what tells a repeated event from a reused id."""
+        return blake2b(self.body or codec.dump_record(self.feedback), digest_size=16).digest()
+
+
+async def post(
+    store: Store,
+    model: str,
+    epoch: int,
+    events: Sequence[Posted],
+    *,
+    limit: int,
+    time: int,
+    remembered: float = 0.0,
+    wait: bool = False,
+    recalled: Mapping[str, Impression] | None = None,
+) -> list[Appended]:
+    """Append events of one model in their order; impressions are `remembered` so many seconds.
+
+    `recalled` are the impressions of their requests, if they were just recalled.
+    All or none. An event on a request builds on what has come of it so far; the append refuses the
+    post if that has changed meanwhile, and it is built anew.
+    """
+    known: set[str] = set()
+    if recalled is None:
+        recalled = await recall(store, model, epoch, events)
+    for _ in range(ROUNDS):
+        built = _build(events, recalled, known)
+        try:
+            return await store.append(
+                model, epoch, built, limit=limit, time=time, dedupe=2 * remembered, wait=wait
+            )
+        except Changed as error:
+            recalled = await recall(store, model, epoch, events)
+            if any(_shown_anew(event, recalled) for event in events):
+                raise Unavailable(f"model {model}: a request was shown anew meanwhile") from error
+            known = await store.known(model, epoch, [event.feedback.event for event in events])
+    raise Unavailable(f"model {model}: too many posts on the same request at once")
+
+
+def _shown_anew(event: Posted, recalled: Mapping[str, Impression]) -> bool:
+    found = recalled.get(event.feedback.query) if event.on_request and event.shown else None
+    return found is not None and fingerprint(found.shown) != event.shown
+
+
+def fingerprint(shown: bytes) -> str:
+    """What tells one impression from another; the append compares it."""
+    return sha1(shown, usedforsecurity=False).hexdigest()
+
+
+async def recall(
+    store: Store, model: str, epoch: int, events: Sequence[Posted]
+) -> dict[str, Impression]:
+    """The impressions of the requests of some events, as far as they are remembered."""
+    requests = sorted({event.feedback.query for event in events if event.on_request})
+    found = await store.recall(model, epoch, requests) if requests else []
+    return {request: one for request, one in zip(requests, found, strict=True) if one}
+
+
+def _build(
+    events: Sequence[Posted], recalled: Mapping[str, Impression], known: set[str]
+) -> list[Event]:
+    """Records of events, each on top of those before it in the same post.
+
+    Events that are `known` to be in the log will be answered as repeated: nothing builds on them.
+    """
+    so_far = {request: found.accumulated for request, found in recalled.items()}
+    built, known, size = [], set(known), 0
+    for event in events:
+        if size > MOST_BYTES:
+            raise ValueError("events: expected fewer at once, their records are too large")
+        feedback, digest = event.feedback, event.digest()
+        if not event.on_request:
+            built.append(Event(feedback.event, digest, codec.dump_record(feedback)))
+            continue
+        if feedback.query not in recalled:
+            built.append(Event(feedback.event, digest, b"", feedback.query, NEVER, NEVER))
+            continue
+        expected = so_far[feedback.query]
+        record, after = on_request(feedback, SoFar.load(expected))
+        new, dumped = after.dump(), codec.dump_record(record)
+        size += len(new) + len(dumped)
+        if feedback.event not in known:
+            so_far[feedback.query] = new
+            known.add(feedback.event)
+        built.append(
+            Event(
+                feedback.event, digest, dumped, feedback.query, expected, new, event.shown,
+            )
+        )  # fmt: skip
+    return built
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Events that are posted together, and the impressions that were recalled for them."""
+
+    events: Sequence[Posted]
+    recalled: Mapping[str, Impression]
+    wait: bool = False
+
+
+class Poster:
+    """Posts and recalls of one moment share one call each; a post still has an answer of its own.
+
+    If posts of a group get in each other's way (two on one request), each is made alone.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        limit: int,
+        remembered: float,
+        tell: Callable[[Returned], None] = lambda _: None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self._store, self._limit, self._remembered = store, limit, remembered
+        self._tell, self._now = tell, clock or now
+        self._told: dict[tuple[str, int], int] = {}  # the highest seq that somebody was told
+        self.post = Grouped(self._post)
+        self.recall = Grouped(self._recall)
+
+    async def _recall(
+        self, model: tuple[str, int], asked: list[Sequence[str]]
+    ) -> list[dict[str, Impression] | Exception]:
+        requests = sorted({request for some in asked for request in some})
+        found = dict(zip(requests, await self._store.recall(*model, requests), strict=True))
+        return [{one: seen for one in some if (seen := found[one])} for some in asked]
+
+    async def _post(
+        self, model: tuple[str, int], posts: list[Post]
+    ) -> list[list[Appended] | Exception]:
+        if len(posts) == 1 or sum(len(one.events) for one in posts) > MOST_EVENTS:
+            return [await self._alone(model, one) for one in posts]
+        built: list[list[Event] | Exception] = [_built(one) for one in posts]
+        together = [event for events in built if isinstance(events, list) for event in events]
+        told = self._told.get(model, 0)
+        try:
+            answers = await self._store.append(
+                *model, together, limit=self._limit, time=self._now(),
+                dedupe=2 * self._remembered, wait=any(one.wait for one in posts),
+            )  # fmt: skip
+        except Changed:
+            return [await self._alone(model, one) for one in posts]
+        self._note(model, told, answers)
+        became = iter(answers)
+        return [
+            [next(became) for _ in events] if isinstance(events, list) else events
+            for events in built
+        ]
+
+    async def _alone(self, model: tuple[str, int], one: Post) -> list[Appended] | Exception:
+        told = self._told.get(model, 0)
+        try:
+            answers = await post(
+                self._store, *model, one.events, limit=self._limit, time=self._now(),
+                remembered=self._remembered, wait=one.wait, recalled=one.recalled,
+            )  # fmt: skip
+        except (SolarError, ValueError) as error:
+            return error
+        self._note(model, told, answers)
+        return answers
+
+    def _note(self, model: tuple[str, int], told: int, answers: Sequence[Appended]) -> None:
+        """A new record at a seq that was `told` before it was sent: the log went back (I12)."""
+        new = [answer.seq for answer in answers if answer.outcome == APPENDED]
+        if not new:
+            return
+        if min(new) <= told:
+            log.warning("model %s: the log went back from %d to %d", model[0], told, min(new) - 1)
+            self._told[model] = 0
+            self._tell(Returned(model[0]))
+        self._told[model] = max(*new, self._told.get(model, 0))
+
+
+def _built(one: Post) -> list[Event] | Exception:
+    try:
+        return _build(one.events, one.recalled, set())
+    except ValueError as error:
+        return error
+
+
+def now() -> int:
+    """Milliseconds since 1970."""
+    return time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""From a model's log to its committed state, and back: learners, replays."""

@@ -1,0 +1,155 @@
+"""Looking back: fold the log again, and compare bit for bit with what was committed."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+from app.domain import codec
+from app.domain.impressions import SoFar, on_request
+from app.domain.records import Feedback, State
+from app.domain.reducer import Fold, sound
+from app.errors import BadBlob, NoSuchModel, StoreError, Unavailable
+from app.storage.store import Entry, Store
+
+#: A live log may be trimmed so often while it is read.
+ROUNDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What folding the log from version `start` gave, next to what is committed."""
+
+    start: int
+    end: int
+    committed: State
+    folded: State
+    skipped: int
+    folding: "Folding"
+
+    def differences(self) -> list[str]:
+        """Where the two are not the same bits; empty if they are."""
+        ours, theirs = self.folded, self.committed
+        pairs = {
+            "seq": (ours.seq, theirs.seq),
+            "chain": (ours.chain, theirs.chain),
+            "settings": (ours.model.settings, theirs.model.settings),
+            "weights": (ours.model.weights.tobytes(), theirs.model.weights.tobytes()),
+            "covariance": (ours.model.spread.tobytes(), theirs.model.spread.tobytes()),
+            "measures": (ours.sums.tobytes(), theirs.sums.tobytes()),
+        }
+        return [name for name, (one, other) in pairs.items() if one != other]
+
+
+async def replay(store: Store, model: str, without: str | None = None) -> Replay:
+    """Fold the log from the oldest kept version up to the committed state.
+
+    With `without`, up to the end of the log, as if that source had never posted: its records are
+    left out, and what others did on the same requests is built anew.
+    """
+    for _ in range(ROUNDS):
+        committed = (await store.load(model)).state
+        start = min(await store.versions(model), default=0)
+        try:
+            return await _replay(store, model, start, committed, without)
+        except (NoSuchModel, StoreError):  # trimmed away meanwhile?
+            if start in await store.versions(model):
+                raise
+    raise StoreError(f"model {model}: its log is trimmed faster than it can be read")
+
+
+async def _replay(
+    store: Store, model: str, start: int, committed: State, without: str | None
+) -> Replay:
+    folding = Folding((await store.version(model, start)).state, without)
+    until = committed.seq if without is None else await store.tail(model)
+    await folding.go_on(store, model, until)
+    return Replay(start, until, committed, folding.fold.state(), folding.skipped, folding)
+
+
+class Folding:
+    """A replay under way: it can go on when more records have come."""
+
+    def __init__(self, state: State, without: str | None) -> None:
+        self.fold, self.at, self.skipped = Fold(state), state.seq, 0
+        self._without = None if without is None else Without(without)
+
+    async def go_on(self, store: Store, model: str, until: int) -> None:
+        """Fold the records up to and with `until`, less those that are left out."""
+        async for entry in entries(store, model, self.at, until):
+            record = entry.record if self._without is None else self._without.keep(entry.record)
+            if record is None:
+                self.skipped += 1
+            else:
+                self.fold.apply(record)
+            self.at = entry.seq
+
+
+async def entries(store: Store, model: str, after: int, until: int) -> AsyncIterator[Entry]:
+    """The records after one seq up to another; StoreError if one is missing (I2)."""
+    while after < until:
+        batch = await store.read(model, after, min(256, until - after))
+        for entry in batch:
+            if entry.seq != after + 1:
+                break
+            after = entry.seq
+            yield entry
+        if not batch or batch[-1].seq != after:
+            raise StoreError(f"the log has a gap: expected record {after + 1}")
+
+
+class Without:
+    """Leaves a source out of a log; what others did on requests that it touched is built anew."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._requests: dict[str, tuple[SoFar, bool]] = {}  # what has come of it; touched or not
+
+    def keep(self, blob: bytes) -> bytes | None:
+        """The record as it would have been, None if it would not."""
+        try:
+            record = codec.load_record(blob)
+        except BadBlob:
+            return blob
+        if not isinstance(record, Feedback):
+            return blob
+        if record.submitted is None:
+            return None if record.source == self._source else blob
+        return self._on_request(record, blob)
+
+    def _on_request(self, record: Feedback, blob: bytes) -> bytes | None:
+        so_far, touched = self._before(record)
+        if record.source == self._source:
+            self._requests[record.query] = (so_far, True)
+            return None
+        try:
+            bare = replace(record, clicked_before=None, rounds=None, counted=None)
+            rebuilt, after = on_request(bare, so_far)
+        except ValueError:  # it was rejected then, and would be now
+            return blob
+        self._requests[record.query] = (after, touched)
+        return codec.dump_record(rebuilt) if touched else blob
+
+    def _before(self, record: Feedback) -> tuple[SoFar, bool]:
+        """What had come of a request before this record; its first one starts anew."""
+        nothing = SoFar.load(b"")
+        if record.counted is None:
+            return nothing, False
+        clicks = nothing.clicks if record.clicked_before is None else record.clicked_before
+        rounds = nothing.rounds if record.rounds is None else record.rounds
+        return self._requests.get(record.query, (SoFar(clicks, rounds, record.counted), False))
+
+
+async def verify(store: Store, model: str) -> list[str]:
+    """What is wrong with a model on a live store: I2, I3, I4, I5, I16; empty if nothing is."""
+    try:
+        found = await replay(store, model)
+        tail = await store.tail(model)
+        async for _ in entries(store, model, found.end, tail):
+            pass
+    except (BadBlob, StoreError) as error:
+        if isinstance(error, Unavailable):
+            raise
+        return [str(error)]
+    complaints = [f"{name}: the replay gives other bits" for name in found.differences()]
+    if found.committed.seq > tail:
+        complaints.append(f"seq: the state is at {found.committed.seq}, the log ends at {tail}")
+    return complaints + sound(found.committed)

@@ -1,0 +1,1 @@
+"""Processes: supervisor, worker, what they are made of, and compiled kernels."""

@@ -1,0 +1,101 @@
+"""A process that serves: `python -m app.runtime.worker FD`, started by `solar serve`.
+
+It imports no kernels: it scores with numpy, and learning happens elsewhere.
+"""
+
+import asyncio
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from app import config
+from app.api.routing import Front
+from app.config import Environment
+from app.errors import SolarError
+from app.observability.logging import configure_logging
+from app.runtime import wiring
+
+#: Seconds that requests get to end after SIGTERM.
+DRAIN = 10
+
+
+async def serve(environment: Environment, socket_: socket.socket, stop: asyncio.Event) -> None:
+    """Serve on a socket until told to stop; then drain."""
+    async with wiring.service(environment) as front:
+        gc.collect()
+        gc.freeze()  # what there is now stays: no collection needs to look at it again
+        await listen(front, socket_, stop)
+
+
+class Server(uvicorn.Server):
+    """uvicorn, but signals are ours."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them alone."""
+        yield
+
+
+async def listen(front: Front, socket_: socket.socket, stop: asyncio.Event) -> None:
+    """Answer what comes in on a socket until told to stop."""
+    config = uvicorn.Config(
+        front, lifespan="off", log_config=None, access_log=False, server_header=False,
+        timeout_keep_alive=75, timeout_graceful_shutdown=DRAIN, ws="none",
+    )  # fmt: skip
+    server = Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[socket_]))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    stopping.cancel()
+    await serving
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens, and that children may inherit; SolarError if it cannot be."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.create_server(address[:2], family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise SolarError(f"cannot serve on {host}:{port}: {why}") from None
+    found.set_inheritable(True)
+    return found
+
+
+def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run until SIGTERM or SIGINT, on uvloop where there is one."""
+
+    async def run() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(one, stop.set)
+        await work(stop)
+
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(run())
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415  # not on every platform
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def main() -> None:
+    """Serve on the socket whose descriptor is given."""
+    configure_logging()
+    inherited = socket.socket(fileno=int(sys.argv[1]))
+    until_signalled(lambda stop: serve(config.read(), inherited, stop))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What answers /rank: the weights in memory, and the writer of impressions."""

@@ -1,0 +1,194 @@
+"""The weights in memory: found once, followed from then on, served from while the store is gone.
+
+A model's `Serving` is immutable and replaced as a whole, so an answer comes from one committed,
+checksummed vector (I13).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from app.domain.records import Floats, Served, Settings
+from app.errors import BadBlob, NoSuchModel, SolarError, StoreError
+from app.storage.cancellation import end
+from app.storage.rollback import went_back
+from app.storage.store import Position, Store, Weights
+
+log = logging.getLogger("solar.ranker")
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A model as it is served: `version` is the seq of the last record in these weights."""
+
+    name: str
+    epoch: int
+    version: int
+    settings: Settings
+    weights: Floats
+    sums: Floats
+    trace: float
+    chain: bytes = b""
+    term: str = ""
+
+    @classmethod
+    def of(cls, name: str, found: Weights) -> "Serving":
+        """What the store has."""
+        return cls(
+            name, found.epoch, found.seq, found.settings, found.weights, found.sums,
+            found.aside.trace, found.chain, found.aside.term,
+        )  # fmt: skip
+
+    @property
+    def place(self) -> Position:
+        """Where in the model's history it is."""
+        return self.epoch, self.version, self.chain
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Feature that a document comes with → column."""
+        return {name: column for column, name in enumerate(self.settings.given)}
+
+
+class Ranker:
+    """Holds what is served, and keeps it fresh."""
+
+    def __init__(
+        self,
+        store: Store,
+        tell: Callable[[Served], None] = lambda _: None,
+        poll: float = 0.25,
+        breath: float = 1.0,
+    ) -> None:
+        self._store, self._tell, self._poll, self._breath = store, tell, poll, breath
+        self.serving: dict[str, Serving] = {}
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._news: dict[str, asyncio.Event] = {}
+        self._breathing: asyncio.Task[None] | None = None
+        self.started = self.reachable = False
+        self.damaged: set[str] = set()
+        self.memory_share = 0.0
+
+    async def start(self) -> None:
+        """Serve every model there is, if the store can be reached; it may come later."""
+        with suppress(SolarError, TimeoutError):
+            async with asyncio.timeout(self._breath):
+                await self._look_around()
+        self._breathing = asyncio.create_task(self._breathe())
+
+    async def close(self) -> None:
+        """Follow no more."""
+        if self._breathing:  # first, as it finds new ones to follow
+            await end([self._breathing])
+        await end([*self._following.values()])
+
+    async def find(self, model: str) -> Serving:
+        """What is served of a model; NoSuchModel, or StoreError if that cannot be known."""
+        return self.serving.get(model) or await self.look(model)
+
+    async def look(self, model: str) -> Serving:
+        """The same as the store has it now; it is followed from here on."""
+        try:
+            found, now = await self._store.load_weights(model), self.serving.get(model)
+            if now and now.epoch == found.epoch and now.version > found.seq:
+                found = await self._store.load_weights(model)  # it was overtaken on its way
+            serving = await self._take(model, found)
+        except BadBlob:
+            self.damaged.add(model)
+            raise
+        if model not in self._following:
+            self._following[model] = asyncio.create_task(self._follow(model), name=model)
+        return serving
+
+    async def reach(self, model: str, seq: int, seconds: float) -> Serving | None:
+        """The model once it has learnt record `seq`, None if that takes longer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while (serving := await self.find(model)).version < seq:
+                    await self._news.setdefault(model, asyncio.Event()).wait()
+                return serving
+        return None
+
+    def forget(self, model: str) -> None:
+        """Serve a model no more: it was deleted."""
+        self.serving.pop(model, None)
+
+    async def _take(self, model: str, found: Weights) -> Serving:
+        """Serve these weights from now on, unless they are those served already."""
+        before, serving = self.serving.get(model), Serving.of(model, found)
+        self.damaged.discard(model)
+        if before and before.place == serving.place:
+            return before
+        backwards = before is not None and await self._went_back(before, serving)
+        taken = self.serving.get(model)
+        if before and taken and taken is not before:
+            return taken  # somebody was faster
+        self.serving[model] = serving
+        if backwards:
+            log.warning("model %s: the store went back; now at version %d", model, found.seq)
+        appended = found.aside.time if before else 0  # found at a start: it may be of last week
+        self._tell(Served(model, appended, backwards))
+        self._news.pop(model, asyncio.Event()).set()
+        return serving
+
+    async def _went_back(self, before: Serving, now: Serving) -> bool:
+        """Whether the store has lost what we served (I12).
+
+        It may have gone back and then on, past it: then another term of a learner did that.
+        """
+        if now.epoch == before.epoch and now.version > before.version and now.term == before.term:
+            return False
+        return await went_back(self._store, before.name, before.place, now.place)
+
+    async def _follow(self, model: str) -> None:
+        """Take every version that is committed, until the model is deleted."""
+        try:
+            async for _ in self._store.watch(model, self._poll):
+                try:
+                    await self._refresh(model)
+                except NoSuchModel:
+                    return
+                except BadBlob as error:
+                    self.damaged.add(model)
+                    log.warning("model %s: %s", model, error)
+                except StoreError:
+                    self.reachable = False
+        finally:
+            self.serving.pop(model, None)
+            self.damaged.discard(model)
+            self._following.pop(model, None)
+            self._news.pop(model, asyncio.Event()).set()
+
+    async def _refresh(self, model: str) -> None:
+        place, served = await self._store.position(model), self.serving.get(model)
+        if served is None or served.place != place:
+            await self._take(model, await self._store.load_weights(model))
+        self.damaged.discard(model)
+
+    async def _look_around(self) -> None:
+        """How full the store is, and which models there are."""
+        self.memory_share = await self._store.memory_share()
+        names = await self._store.models()
+        self.damaged.intersection_update(names)
+        for name in names:
+            if name not in self._following:
+                with suppress(NoSuchModel, BadBlob):
+                    await self.look(name)
+        if self.started and not self.reachable:
+            log.info("the store can be reached again")
+        self.started = self.reachable = True
+
+    async def _breathe(self) -> None:
+        """Know whether the store is there, and how full it is."""
+        while True:
+            try:
+                async with asyncio.timeout(self._breath):
+                    await self._look_around()
+            except (SolarError, TimeoutError):
+                if self.reachable:
+                    log.warning("the store cannot be reached")
+                self.reachable = False
+            await asyncio.sleep(self._poll)

@@ -1,0 +1,1 @@
+"""Judged data as live traffic, with simulated users."""

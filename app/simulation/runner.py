@@ -1,0 +1,221 @@
+"""`solar simulate`: judged data as live traffic, in process.
+
+Simulated users come to random queries of the training part, see a list, click, and the model learns
+from the clicks; the plain order of the model is measured on the test part now and then. Each seed
+is a run of its own. Two scenarios with the same seeds meet the same queries and the same numbers.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from tqdm import tqdm
+
+from app.domain.candidates import min_max, with_order
+from app.domain.model_config import genesis, new_model
+from app.domain.records import Algorithm
+from app.domain.reducer import restored
+from app.errors import SolarError
+from app.evaluation.letor import JudgedData
+from app.ranking import traffic
+from app.ranking import users as crowd
+from app.ranking.arrays import Integers
+from app.ranking.online import JudgedQuery
+from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, LinearLearner
+from app.ranking.traffic import BLOCK, PLAIN, Show, Site
+from app.simulation.results import Trace, checkpoints
+
+ALGORITHMS = ("solar-i", "solar-ii", "solar-ii-diagonal")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Who comes, what they see, and who learns from it."""
+
+    clicks: str = "debiased"
+    stop: str = "click"
+    attackers: float = 0.0
+    algorithm: str = "solar-ii"
+    C: float = DEFAULT_C
+    gamma: float = DEFAULT_GAMMA
+    prior: float = 0.0
+    submitted: str = "file"
+    impressions: int = 10_000
+    top_k: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The queries that users come to, and those that the model is tested on."""
+
+    train: Sequence[JudgedQuery]
+    test: Sequence[JudgedQuery]
+
+    @classmethod
+    def of(cls, train: JudgedData, test: JudgedData | None, holdout: float) -> "Judged":
+        """Both files, or a drawn share of the one as the test; dense rows only."""
+        if train.sparse:
+            raise SolarError(f"simulate: expected at most 2000 features, got {train.n}")
+        if test is not None:
+            return cls(train.queries, test.queries)
+        many = round(holdout * len(train.queries))
+        if not 0 < many < len(train.queries):
+            raise SolarError(
+                f"--holdout: expected a share that leaves queries to learn from and to test on, "
+                f"got {many} of {len(train.queries)} queries to test on"
+            )
+        drawn = np.random.default_rng(0).permutation(len(train.queries)).tolist()
+        kept = [train.queries[q] for q in sorted(drawn[many:])]
+        return cls(kept, [train.queries[q] for q in sorted(drawn[:many])])
+
+    def normalised(self) -> "Judged":
+        """The same with each feature scaled over a query's documents."""
+        return self._each(lambda query: JudgedQuery(query.labels, min_max(query.documents)))
+
+    def with_order(self) -> "Judged":
+        """The same with the order as submitted as one more feature."""
+        return self._each(lambda query: JudgedQuery(query.labels, with_order(query.documents)))
+
+    def _each(self, change: Callable[[JudgedQuery], JudgedQuery]) -> "Judged":
+        return Judged(*([change(query) for query in part] for part in (self.train, self.test)))
+
+    @property
+    def n(self) -> int:
+        """How many features a document has."""
+        return int(self.train[0].documents.shape[1])
+
+    @property
+    def grades(self) -> int:
+        """Which click tables fit the labels of both."""
+        return crowd.grades(np.concatenate([q.labels for q in (*self.train, *self.test)]))
+
+    def submitted(self, how: str, rng: np.random.Generator) -> "Judged":
+        """The same in the order in which documents are submitted."""
+        if how == "file":
+            return self
+        if how == "random":
+            return self._each(lambda query: _taken(query, rng.permutation(len(query.labels))))
+        column, sign = best_feature(self.train) if how == "best" else self._column(how)
+        return self._each(lambda query: _by_feature(query, column, sign))
+
+    def _column(self, how: str) -> tuple[int, float]:
+        if not (how.isascii() and how.isdigit() and 1 <= int(how) <= self.n):
+            expected = f"file, random, best or a feature from 1 to {self.n}"
+            raise SolarError(f"--submitted: expected {expected}, got {how!r}")
+        return int(how) - 1, 1.0
+
+
+def best_feature(queries: Sequence[JudgedQuery]) -> tuple[int, float]:
+    """The feature, rising or falling, that alone has the best NDCG@10; the first of equals."""
+    site = Site.of(queries)
+    each = np.eye(site.documents.shape[1])
+    found = np.array([[site.ndcg(sign * one) for sign in (1.0, -1.0)] for one in each])
+    column, falling = np.unravel_index(found.argmax(), found.shape)
+    return int(column), -1.0 if falling else 1.0
+
+
+def _by_feature(query: JudgedQuery, column: int, sign: float) -> JudgedQuery:
+    return _taken(query, np.argsort(-sign * query.documents[:, column], kind="stable"))
+
+
+def _taken(query: JudgedQuery, order: Integers) -> JudgedQuery:
+    return JudgedQuery(query.labels[order], query.documents[order])
+
+
+def run(
+    scenario: Scenario, judged: Judged, users: Sequence[str], seeds: int, *, progress: bool = True
+) -> Iterator[tuple[str, list[Trace]]]:
+    """All users, one after the other, each with all seeds; a progress bar on a terminal."""
+    checked(scenario, judged, users)
+    scenario, judged = settled(scenario, judged)
+    play(replace(scenario, impressions=BLOCK), judged, users[0], 0)  # compiles
+    total = len(users) * seeds * scenario.impressions
+    with tqdm(total=total, unit="list", disable=None if progress else True, leave=False) as bar:
+        for name in users:
+            bar.set_description(name)
+            yield name, [play(scenario, judged, name, seed, bar.update) for seed in range(seeds)]
+
+
+def checked(scenario: Scenario, judged: Judged, users: Sequence[str]) -> None:
+    """What cannot be is said before hours of work."""
+    Show.to_learn(scenario.clicks, scenario.top_k)
+    learner(scenario, judged.n)
+    judged.submitted(scenario.submitted, np.random.default_rng(0))
+    for name in users:
+        visitors(scenario, judged, name)
+
+
+def settled(scenario: Scenario, judged: Judged) -> tuple[Scenario, Judged]:
+    """The same, with an order of submission that no seed changes arranged once and for all."""
+    if scenario.submitted == "random":
+        return scenario, judged
+    arranged = judged.submitted(scenario.submitted, np.random.default_rng(0))
+    return replace(scenario, submitted="file"), arranged
+
+
+def visitors(scenario: Scenario, judged: Judged, name: str) -> crowd.Users:
+    """Users by name, as the scenario has them."""
+    return crowd.users(name, judged.grades, scenario.top_k, scenario.stop, scenario.attackers)
+
+
+def sites(scenario: Scenario, judged: Judged, seed: int) -> tuple[Site, Site]:
+    """What users come to and what the model is tested on, as submitted in this run."""
+    arranged = judged.submitted(scenario.submitted, np.random.default_rng([seed, 1]))
+    if scenario.prior:
+        arranged = arranged.with_order()
+    return Site.of(arranged.train), Site.of(arranged.test)
+
+
+def learner(scenario: Scenario, n: int) -> LinearLearner:
+    """That of a new model for n features, which has one more if there is a prior."""
+    names = tuple(f"f{at}" for at in range(1, n + 1))
+    diagonal = scenario.algorithm.endswith("-diagonal")
+    algorithm: Algorithm = "solar-i" if scenario.algorithm == "solar-i" else "solar-ii"
+    settings = new_model(
+        names, algorithm=algorithm, covariance="diagonal" if diagonal else "full", C=scenario.C,
+        gamma=scenario.gamma, clicks=scenario.clicks, prior=scenario.prior,
+    )  # fmt: skip
+    return restored(genesis(settings).model)
+
+
+def play(
+    scenario: Scenario,
+    judged: Judged,
+    users: str,
+    seed: int,
+    tick: Callable[[int], object] = lambda _: None,
+) -> Trace:
+    """One run with a fresh learner."""
+    site, test = sites(scenario, judged, seed)
+    fresh = learner(scenario, judged.n)
+    show = Show.to_learn(scenario.clicks, scenario.top_k)
+    return follow(scenario, site, test, fresh, show, visitors(scenario, judged, users), seed, tick)
+
+
+def follow(
+    scenario: Scenario,
+    site: Site,
+    test: Site,
+    learner: LinearLearner,
+    show: Show,
+    users: crowd.Users,
+    seed: int,
+    tick: Callable[[int], object] = lambda _: None,
+) -> Trace:
+    """A learner through all impressions: it serves, and learns from what is clicked."""
+    trace = Trace.begun(scenario.impressions, site.submitted_ndcg())
+    ends = checkpoints(scenario.impressions)
+    trace.test[0], at = test.ndcg(learner.weights), 1
+    rng = np.random.default_rng([seed, 0])
+    visits = traffic.visits(site, learner, show, users, rng, scenario.impressions)
+    for t, visit in enumerate(trace.timed(visits)):
+        trace.add(t, visit)
+        pairs = visit.pairs if show.how != PLAIN else visit.classical(scenario.clicks)
+        if len(pairs):
+            learner.learn_pairs(site.of_query(visit.query), pairs)
+        if t + 1 == ends[at]:
+            with trace.paused():
+                trace.test[at] = test.ndcg(learner.weights)
+                tick(int(ends[at] - ends[at - 1]))
+                at += 1
+    return trace

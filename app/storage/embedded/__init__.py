@@ -1,0 +1,1 @@
+"""A valkey-server of our own, started and ended with the process."""

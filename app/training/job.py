@@ -1,0 +1,267 @@
+"""One job, from its data to its record in a model's log: starts the training, watches it.
+
+How far it is goes to the store, which also keeps the job's lease; what was found enters the model's
+log as one event of the job's name, so that it does so once, however often it is tried.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import time
+from typing import Any
+
+import msgspec
+
+from app.config import Environment
+from app.domain import codec
+from app.domain.records import Replace, Settings
+from app.errors import BadData, Fenced, NoSuchModel, SolarError, StoreError
+from app.ingest.appender import now
+from app.storage.cancellation import end
+from app.storage.embedded.server import tied
+from app.storage.jobs import KEPT as KNOWN
+from app.storage.jobs import Lease
+from app.storage.store import Appended, Entry, Event, Store
+from app.training.options import ORDER, REPLACEMENT, Order, Training
+
+log = logging.getLogger("solar.jobs")
+
+#: Seconds between two words to the store about a job, and that a process gets to end by itself.
+BEAT = 0.5
+#: Records that are looked at together.
+TOGETHER = 256
+STOPPED = "the service was stopped; start the job again"
+BROKEN = "the work cannot be done here now; start the job again"
+CHANGED = "the model got other settings meanwhile; start the job again"
+#: One thread each: the other cores are for those who serve.
+THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class Lost(Exception):
+    """Somebody else trains this job now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A job to be done, and where its data is."""
+
+    job: str
+    model: str
+    training: Training
+    blob: bool
+    directory: Path
+
+    def about(self) -> dict[str, Any]:
+        """What the store keeps of it."""
+        return {"training": self.training, "blob": self.blob, "begun": round(time(), 3)}
+
+
+class Run:
+    """One job on its way."""
+
+    def __init__(
+        self,
+        store: Store,
+        environment: Environment,
+        work: Work,
+        lease: Lease,
+        epoch: int,
+        settings: Settings,
+    ) -> None:
+        self._store, self._environment, self.work = store, environment, work
+        self._lease, self._epoch, self._settings = lease, epoch, settings
+        self.read: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._progress: dict[str, Any] = {}
+        self._result: dict[str, Any] = {}
+        self._error = ""
+        self._refused: BadData | None = None
+
+    def tell_reader(self) -> None:
+        """Whoever still waits for the data to be read hears that it was refused, or not read."""
+        if self.read.done():
+            return
+        if self._refused is None:
+            self.read.cancel()
+        else:
+            self.read.set_exception(self._refused)
+            self.read.exception()  # it may be that nobody waits
+
+    async def run(self) -> str:
+        """Train and put the result in place; how it ended."""
+        try:
+            state = await self._outcome()
+        except NoSuchModel:
+            state, self._error = "failed", "the model is gone"
+        except (OSError, SolarError) as error:
+            log.warning("job %s: %s", self.work.job, type(error).__name__)
+            state, self._error = "failed", BROKEN
+        except asyncio.CancelledError:
+            self._error = STOPPED
+            with suppress(SolarError, Lost, TimeoutError):
+                async with asyncio.timeout(BEAT):
+                    await self._say(ends=True, state="failed", error=self._error)
+            raise
+        if state != "failed" or self._refused is not None:
+            await asyncio.to_thread(shutil.rmtree, self.work.directory, ignore_errors=True)
+        await self._insist(ends=True, state=state, result=self._result, error=self._error)
+        log.info("job %s: %s", self.work.job, state, extra={"error": self._error})
+        return state
+
+    async def _outcome(self) -> str:
+        """Train; whether that was done, cancelled, or failed."""
+        order = Order(
+            self._settings, self.work.training, self._environment.feature_bound, self.work.blob,
+            self._environment.training_memory,
+        )  # fmt: skip
+        path = self.work.directory / ORDER
+        await asyncio.to_thread(path.write_bytes, msgspec.json.encode(order))
+        process, pipe = await asyncio.to_thread(_apprentice, self.work.directory)
+        listening = asyncio.create_task(self._listen(pipe))
+        cancelled = True
+        try:
+            cancelled = await self._wait(listening)
+        finally:
+            code = await asyncio.to_thread(_ended, process, 0.0 if cancelled else BEAT)
+            await end([listening])
+        if cancelled:
+            return "cancelled"
+        if not self._result:
+            self._error = self._error or f"the process that trained ended with {code}"
+            return "failed"
+        return await self._put_in_place()
+
+    async def _wait(self, listening: "asyncio.Task[None]") -> bool:
+        """Until the process has said all; whether it is to be stopped before."""
+        while not listening.done():
+            await asyncio.wait({listening}, timeout=min(BEAT, self._lease.seconds / 3))
+            with suppress(StoreError):  # it may come back
+                if await self._say(progress=self._progress) == "cancel":
+                    return True
+        return False
+
+    async def _listen(self, pipe: int) -> None:
+        """Take what the process says, until it has nothing more to say."""
+        reader = asyncio.StreamReader(limit=1 << 20)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
+        )
+        try:
+            while line := await reader.readline():
+                self._take(msgspec.json.decode(line))
+        finally:
+            transport.close()
+
+    def _take(self, word: dict[str, Any]) -> None:
+        match word:
+            case {"read": found}:
+                self._progress = found
+                if not self.read.done():
+                    self.read.set_result(found)
+            case {"refused": why}:
+                self._error = why
+                if not self.read.done():
+                    self._refused = BadData(why)
+            case {"progress": progress}:
+                self._progress = {**self._progress, **progress}
+            case {"done": result}:
+                self._result = result
+
+    async def _put_in_place(self) -> str:
+        """Append what was found; tried again while the store cannot."""
+        record = await asyncio.to_thread((self.work.directory / REPLACEMENT).read_bytes)
+        if await self._insist(state="finishing", progress=self._progress) == "cancel":
+            return "cancelled"
+        while True:
+            try:
+                appended = await self._append(record)
+            except StoreError:
+                await asyncio.sleep(BEAT)
+                await self._keep()
+            else:
+                if appended is None:
+                    self._error = CHANGED
+                    return "failed"
+                self._result = {**self._result, "seq": appended.seq}
+                return "done"
+
+    async def _append(self, record: bytes) -> Appended | None:
+        """Append a record; None if the model has other settings by then, learnt or not."""
+        model = self.work.model
+        found = await self._store.load_weights(model)
+        if found.epoch != self._epoch:
+            raise NoSuchModel(f"model {model}: it was made anew")
+        if found.settings != self._settings:
+            return None
+        at = found.seq
+        while True:
+            while entries := await self._store.read(model, at, TOGETHER):
+                if any(map(self._changes_settings, entries)):
+                    return None
+                at = entries[-1].seq
+            try:
+                (appended,) = await self._store.append(
+                    model, self._epoch, [Event(f"job-{self.work.job}", b"", record)],
+                    limit=self._environment.backlog, time=now(), wait=True, dedupe=KNOWN, tail=at,
+                )  # fmt: skip
+            except Fenced:  # feedback came in between, or something else: look again
+                await self._keep()
+            else:
+                return appended
+
+    def _changes_settings(self, entry: Entry) -> bool:
+        if not entry.replaces:
+            return codec.kind_is(entry.record, "retune")
+        replaced = codec.load_record(entry.record)
+        return isinstance(replaced, Replace) and replaced.model.settings != self._settings
+
+    async def _keep(self) -> None:
+        with suppress(StoreError):
+            await self._say(state="finishing")
+
+    async def _insist(self, **fields: Any) -> str:
+        """Say it, and again while the store cannot be reached."""
+        while True:
+            try:
+                return await self._say(**fields)
+            except StoreError:
+                await asyncio.sleep(BEAT)
+
+    async def _say(self, **fields: Any) -> str:
+        said = await self._store.jobs.report(self._lease, **fields)
+        if said == "lost":
+            raise Lost
+        with suppress(OSError):
+            os.utime(self.work.directory)
+        return said
+
+
+def _apprentice(directory: Path) -> tuple["subprocess.Popen[bytes]", int]:
+    """A process that trains, and where it says how it goes."""
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "app.training.process", str(writing), str(directory)]
+    try:
+        process = tied(command, environ={**os.environ, **THREADS}, inherited=(writing,))
+    except OSError:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return process, reading
+
+
+def _ended(process: "subprocess.Popen[bytes]", patience: float) -> int:
+    """How a process ended, by itself if it does so soon."""
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    if process.stdin is not None:
+        process.stdin.close()
+    return process.wait()

@@ -1,0 +1,100 @@
+"""The process that trains for a service: `python -m app.training.process PIPE DIRECTORY`.
+
+It needs no store and talks to nobody but the pipe that it is given, one JSON object a line. What it
+finds it leaves in its directory, as the record that will take the model's place.
+"""
+
+import logging
+import os
+import resource
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from app.domain import codec
+from app.domain.records import Replace
+from app.errors import SolarError
+from app.evaluation import letor
+from app.evaluation.letor import JudgedData
+from app.observability.logging import configure_logging
+from app.ranking.batch.judgements import Judgements
+from app.ranking.online import JudgedQuery
+from app.training import trainer
+from app.training.options import ORDER, REPLACEMENT, UPLOAD, Order
+
+log = logging.getLogger("solar.jobs")
+
+Say = Callable[[str, Any], None]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Work in a directory, say to a pipe how it goes."""
+    pipe, directory = arguments
+    os.chdir(directory)
+    order = msgspec.json.decode(Path(ORDER).read_bytes(), type=Order)
+    _behave(order.memory)
+    with os.fdopen(int(pipe), "wb", buffering=0) as output:
+
+        def say(what: str, value: Any) -> None:
+            output.write(msgspec.json.encode({what: value}) + b"\n")
+
+        try:
+            work(order, say)
+        except (SolarError, ValueError) as error:
+            say("refused", without_input(error))
+        except MemoryError:
+            say("refused", f"expected data that {order.memory} bytes of memory can hold")
+        except Exception:
+            log.exception("a training failed")
+            raise SystemExit(1) from None
+
+
+def work(order: Order, say: Say) -> None:
+    """Read, train, leave the record."""
+    judged = trainer.checked(read(order), order.training)
+    say("read", {"queries": len(judged.starts) - 1, "documents": len(judged.labels)})
+    began = monotonic()
+    found = trainer.train(judged, order.training, lambda one: say("progress", one.described()))
+    record = Replace(trainer.online(found, order.settings), "warm start")
+    Path(REPLACEMENT).write_bytes(codec.dump_record(record))
+    seconds = round(monotonic() - began, 3)
+    say("done", {**trainer.described(found, order.training), "seconds": seconds})
+
+
+def read(order: Order) -> Judgements:
+    """The data that was sent."""
+    if not order.blob:
+        return trainer.judgements(letor.read([Path(UPLOAD)]), order.settings, order.bound)
+    arrays = codec.load(Path(UPLOAD).read_bytes(), "judged").arrays
+    X, labels = arrays["documents"], arrays["labels"]
+    queries = [JudgedQuery(labels[a:b], X[a:b]) for a, b in pairwise(arrays["starts"].tolist())]
+    return trainer.judgements(JudgedData(X.shape[1], queries), order.settings, order.bound)
+
+
+def without_input(error: Exception) -> str:
+    """What was expected and where, without what came: an answer repeats nothing that was sent.
+
+    >>> without_input(ValueError("upload:2: expected qid:ID after the label, got 'x'"))
+    'upload:2: expected qid:ID after the label'
+    """
+    return str(error).partition(", got ")[0]
+
+
+def _behave(memory: int) -> None:
+    """Others come first: at the processor, and where memory runs out."""
+    os.nice(10)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+if __name__ == "__main__":
+    configure_logging()
+    main(sys.argv[1:])

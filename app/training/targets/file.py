@@ -1,0 +1,103 @@
+"""`solar train`: judged files → a batch model, and a file of it."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from app.domain.model_config import check
+from app.domain.records import Covariance, Settings
+from app.errors import SolarError
+from app.evaluation import letor
+from app.evaluation.letor import JudgedData
+from app.ranking.limits import MOST_FEATURES_FULL
+from app.training import trainer
+from app.training.options import Training
+from app.training.trainer import BatchModel, Progressed
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What to learn from, how, and where the model goes beside."""
+
+    files: tuple[Path, ...]
+    validate: Path | None
+    training: Training
+    output: Path | None
+
+    def read(self) -> tuple[JudgedData, Training]:
+        """All judged data; queries to validate on stand last."""
+        if self.validate is None:
+            return letor.read(self.files), self.training
+        *parts, last = letor.read_parts([*self.files, self.validate])
+        queries = [query for part in (*parts, last) for query in part.queries]
+        training = replace(self.training, validation=float(len(last.queries)))
+        return JudgedData(last.n, queries), training
+
+    def write(self, features: tuple[str, ...], weights: list[float], about: Any) -> None:
+        """The model as a file, if one is wanted."""
+        if self.output is None:
+            return
+        named = dict(zip(features, weights, strict=True))
+        text = json.dumps({"weights": named, "training": about}, indent=1) + "\n"
+        try:
+            self.output.write_text(text)
+        except OSError as error:
+            raise SolarError(f"{self.output}: {error.strerror}") from error
+
+
+def new_settings(n: int) -> Settings:
+    """The settings of a model that is made for n features."""
+    features = tuple(f"f{at}" for at in range(1, n + 1))
+    covariance: Covariance = "full" if n <= MOST_FEATURES_FULL else "diagonal"
+    return check(Settings(features, covariance=covariance, clicks="debiased"))
+
+
+def trained(
+    data: JudgedData, training: Training, settings: Settings, bound: float
+) -> tuple[BatchModel, dict[str, Any]]:
+    """Train here, with a progress bar on a terminal."""
+    with tqdm(unit=" iterations", disable=None, leave=False) as bar:
+
+        def watch(one: Progressed) -> None:
+            show(bar, training, one.described())
+
+        found = trainer.train(trainer.judgements(data, settings, bound), training, watch)
+    return found, trainer.described(found, training)
+
+
+def show(bar: "tqdm[Any]", training: Training, said: dict[str, Any]) -> None:
+    """How far it is, on the bar."""
+    if "iteration" not in said:
+        return
+    bar.set_description(f"{training.trainer}, {training.parameter} = {said['parameter']:.3g}")
+    shown = {name: f"{said[name]:.4g}" for name in ("objective", "distance", "ndcg@10")}
+    bar.set_postfix(shown, refresh=False)
+    bar.n = said["iteration"]
+    bar.refresh()
+
+
+def into_file(lesson: Lesson, bound: float) -> str:
+    """Train, and write the model; what was found."""
+    data, training = lesson.read()
+    settings = new_settings(data.n)
+    found, about = trained(data, training, settings, bound)
+    lesson.write(settings.given, found.weights.tolist(), about)
+    return summary(about)
+
+
+def summary(about: dict[str, Any]) -> str:
+    """What a training found, in a line or two."""
+    named = "penalty" if "penalty" in about else "C"
+    size = f"{about['queries']} queries, {about['documents']} documents"
+    quality = f"NDCG@10 {about['ndcg@10']:.4f} on them"
+    zeros = f"{about['zeros']:.0%} of the weights are 0"
+    lines = [f"{size}; {named} = {about[named]:.4g}, {quality}, {zeros}"]
+    if "tried" in about:
+        best = max(one["quality"] for one in about["tried"])
+        lines.append(f"best of {len(about['tried'])} on held-out queries: {about['by']} {best:.4f}")
+    if not about["converged"]:
+        lines.append("it stopped before it had converged")
+    return "\n".join(lines)

@@ -1,0 +1,65 @@
+"""Where the store's contract is tested: on servers of each kind, and on the simulator's double."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
+from time import monotonic
+from typing import Any, TypeVar
+
+import pytest
+
+from app.storage.store import Store
+from tests import servers
+from tests.servers import PATIENCE, PLACES, started
+from tests.simulation.client import Client
+from tests.simulation.server import Server
+
+T = TypeVar("T")
+DOUBLE = "double"
+_DOUBLES: dict[str, Server] = {}
+#: For a test that is about servers.
+on_servers = pytest.mark.parametrize("anywhere", PLACES, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", params=[*PLACES, DOUBLE])
+def anywhere(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A store of each kind, one after the other, and what stands for the address of a double."""
+    if request.param == DOUBLE:
+        yield DOUBLE
+        return
+    with started(request.param) as url:
+        yield url
+
+
+@pytest.fixture(name="url")
+def anywhere_emptied(anywhere: str) -> Iterator[str]:
+    """A store of each kind, emptied for this test."""
+    if anywhere == DOUBLE:
+        _DOUBLES[anywhere] = Server(monotonic)
+    else:
+        with servers.client(anywhere) as connection:
+            connection.flushall()
+    yield anywhere
+    _DOUBLES.clear()
+
+
+@contextlib.contextmanager
+def client(url: str) -> Iterator[Any]:
+    """A plain client, to look behind the store's back."""
+    if url in _DOUBLES:
+        yield _DOUBLES[url].db
+        return
+    with servers.client(url) as connection:
+        yield connection
+
+
+def with_store(url: str, act: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine on a store; what hangs fails."""
+    if url not in _DOUBLES:
+        return servers.with_store(url, act)
+
+    async def run() -> T:
+        face: Any = Client(_DOUBLES[url])
+        return await asyncio.wait_for(act(Store(face)), 3 * PATIENCE)
+
+    return asyncio.run(run())

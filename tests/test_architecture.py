@@ -1,0 +1,82 @@
+"""The import rules of `pyproject.toml` hold, and notice when they do not."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RANKING = ROOT / "app" / "ranking"
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from importlinter.cli import lint_imports_command as c; c()",
+    ]
+    return subprocess.run(
+        [*command, "--config", "pyproject.toml", "--no-cache"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "app", folder / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+def test_every_import_rule_is_kept(copy: Path) -> None:
+    ran = lint(copy)
+    assert ran.returncode == 0, ran.stdout
+    assert ", 0 broken." in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "rule"),
+    [
+        ("ranking/solar.py", "import time", "no IO"),
+        ("ranking/kernels.py", "from app.evaluation.letor import read", "below it"),
+        ("domain/reducer.py", "from app.storage.store import Store", "below it"),
+        ("domain/codec.py", "import asyncio", "no IO"),
+        ("storage/keys.py", "from app.learning.learner import Learner", "below it"),
+        ("serving/weight_cache.py", "from app.ingest import appender", "below it"),
+        ("api/schemas.py", "import redis", "Redis"),
+        ("learning/learner.py", "import prometheus_client", "Prometheus"),
+        ("api/decoding.py", "from app.ranking import solar", "compiler"),
+        ("errors.py", "from app.config import DATA", "below it"),
+        ("extra.py", "", "below it"),
+    ],
+)
+def test_a_planted_breach_is_found(copy: Path, module: str, line: str, rule: str) -> None:
+    path = copy / "app" / module
+    before = path.read_text() if path.exists() else None
+    path.write_text(f"{before or ''}\n{line}\n")
+    try:
+        ran = lint(copy)
+    finally:
+        path.unlink() if before is None else path.write_text(before)
+    assert ran.returncode == 1, ran.stdout
+    broken = [said for said in ran.stdout.splitlines() if said.endswith("BROKEN")]
+    assert any(rule in said for said in broken), broken
+
+
+def test_the_mathematics_draws_no_global_randomness_and_opens_nothing() -> None:
+    for path in RANKING.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith(".random"):
+                assert node.attr == "Generator", f"{path}:{node.lineno}"
+            if isinstance(node, ast.Name):
+                assert node.id not in {"open", "print", "input"}, f"{path}:{node.lineno}"

@@ -1,0 +1,156 @@
+"""Calls that share a round trip: each gets its own answer, and nobody waits for another's error."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.domain.records import Feedback
+from app.errors import Backlog
+from app.ingest.appender import Post, Posted, Poster
+from app.learning.learner import Pace, learn_all
+from app.learning.replay import verify
+from app.storage.batching import Grouped
+from app.storage.store import APPENDED, REPEATED, Store
+from tests.faults.invented import MODEL, Invented, new_model
+from tests.servers import eventually, server, url, with_store
+
+__all__ = ["server", "url"]  # fixtures
+
+
+def test_what_comes_while_a_call_is_under_way_goes_together_with_the_next() -> None:
+    calls: list[list[int]] = []
+
+    async def scene() -> list[int]:
+        under_way, go_on = asyncio.Event(), asyncio.Event()
+
+        async def double(_: str, items: list[int]) -> list[int | Exception]:
+            calls.append(items)
+            under_way.set()
+            await go_on.wait()
+            return [2 * item for item in items]
+
+        grouped = Grouped(double)
+        first = asyncio.create_task(grouped("key", 1))
+        await under_way.wait()
+        others = [asyncio.create_task(grouped("key", item)) for item in (2, 3, 4)]
+        await asyncio.sleep(0)  # they have asked
+        go_on.set()
+        return [*await asyncio.gather(*others), await first]
+
+    assert asyncio.run(scene()) == [4, 6, 8, 2]
+    assert calls == [[1], [2, 3, 4]]
+
+
+def test_an_error_is_of_those_it_is_about_and_the_next_group_goes_on() -> None:
+    async def picky(_: str, items: list[int]) -> list[int | Exception]:
+        if 13 in items:
+            raise Backlog("not now")
+        return [ValueError(str(item)) if item < 0 else item for item in items]
+
+    async def scene() -> list[Any]:
+        grouped = Grouped(picky)
+        some = await asyncio.gather(*(grouped("k", one) for one in (1, -2)), return_exceptions=True)
+        more = await asyncio.gather(*(grouped("k", one) for one in (13, 5)), return_exceptions=True)
+        return [*some, *more, await grouped("k", 7)]
+
+    found = asyncio.run(scene())
+    assert found[0] == 1
+    assert isinstance(found[1], ValueError)
+    assert isinstance(found[2], Backlog)
+    assert isinstance(found[3], Backlog)
+    assert found[4] == 7
+
+
+def test_somebody_who_goes_away_takes_no_answer_from_the_others() -> None:
+    async def scene() -> int:
+        under_way, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: str, items: list[int]) -> list[int | Exception]:
+            under_way.set()
+            await go_on.wait()
+            return list(items)
+
+        grouped = Grouped(slow)
+        leaving, staying = (asyncio.create_task(grouped("k", item)) for item in (1, 2))
+        await under_way.wait()
+        leaving.cancel()
+        go_on.set()
+        return await staying
+
+    assert asyncio.run(scene()) == 2
+
+
+def test_posts_of_one_moment_are_each_in_the_log_once_also_on_one_request(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch, invented, stop = await new_model(store), Invented(8), asyncio.Event()
+        requests = await invented.show(store, epoch, 3)
+        poster = Poster(store, 1 << 40, 60.0)
+        learning = asyncio.create_task(learn_all(store, stop, Pace(idle=0.05)))
+
+        async def one(posted: Posted) -> tuple[int, int]:
+            key = (MODEL, epoch)
+            asked = [posted.feedback.query] if posted.on_request else []
+            recalled = await poster.recall(key, asked)
+            (became,) = await poster.post(key, Post([posted], recalled))
+            return became
+
+        events = [invented.labels() for _ in range(20)]
+        events += [invented.click(request) for request in requests for _ in range(7)]
+        answers = await asyncio.gather(*(one(event) for event in [*events, *events[:5]]))
+        assert [outcome for outcome, _ in answers] == [APPENDED] * 41 + [REPEATED] * 5
+        assert sorted(seq for _, seq in answers[:41]) == list(range(1, 42))
+        assert answers[41:] == [(REPEATED, seq) for _, seq in answers[:5]]
+        await eventually(lambda: store.position(MODEL), lambda found: found[1] == 41)
+        state = (await store.load(MODEL)).state
+        assert state.measures()["rejected"] == 0
+        assert state.measures()["queries"] == 20 + len(requests)
+        stop.set()
+        await learning
+        assert await verify(store, MODEL) == []
+
+    with_store(url, act)
+
+
+def test_a_post_that_cannot_be_built_is_refused_alone(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch, invented = await new_model(store), Invented(9)
+        (request,) = await invented.show(store, epoch, 1)
+        poster, shown = Poster(store, 1 << 40, 60.0), invented.lists[request]
+        beyond = Feedback(
+            "bad", "clicks", shown.documents, shown.submitted,
+            clicks=np.array([99]), query=request,
+        )  # fmt: skip
+        recalled = await poster.recall((MODEL, epoch), [request])
+        posts = [
+            Post([invented.labels()], {}),
+            Post([Posted(beyond, on_request=True)], recalled),
+            Post([invented.labels()], {}),
+        ]
+        first = asyncio.create_task(poster.post((MODEL, epoch), Post([invented.labels()], {})))
+        await asyncio.sleep(0)
+        became = await asyncio.gather(
+            *(poster.post((MODEL, epoch), one) for one in posts), return_exceptions=True
+        )
+        await first
+        assert isinstance(became[1], ValueError)
+        assert await store.tail(MODEL) == 3
+
+    with_store(url, act)
+
+
+def test_a_full_backlog_refuses_all_of_a_group(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch, invented = await new_model(store), Invented(10)
+        poster = Poster(store, 2, 60.0)
+        posts = [poster.post((MODEL, epoch), Post([invented.labels()], {})) for _ in range(5)]
+        became = await asyncio.gather(*posts, return_exceptions=True)
+        assert any(isinstance(one, Backlog) for one in became)
+        assert await store.tail(MODEL) <= 2
+        with pytest.raises(Backlog):
+            await poster.post(
+                (MODEL, epoch), Post([invented.labels(), invented.labels(), invented.labels()], {})
+            )
+
+    with_store(url, act)

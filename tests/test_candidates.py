@@ -1,0 +1,161 @@
+"""A query's documents: bounds, normalisation, scores and order, against one number at a time."""
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+
+from app.api.decoding import LARGEST
+from app.domain import candidates
+from app.domain.candidates import Exploration
+from app.domain.exploration import uniforms
+from tests.oracles import ranking
+
+Rows = NDArray[np.float32]
+
+tables = arrays.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=12)
+
+
+def rows(**limits: Any) -> st.SearchStrategy[Rows]:
+    numbers = st.floats(width=32, allow_nan=False, allow_infinity=False, **limits)
+    return arrays.arrays(np.float32, tables, elements=numbers)
+
+
+def naive_min_max(documents: Rows) -> Rows:
+    """Round to float32, normalise in float64, round to float32; a constant feature is 0."""
+    scaled = np.zeros_like(documents)
+    for k in range(documents.shape[1]):
+        column = [float(value) for value in documents[:, k]]
+        low, high = min(column), max(column)
+        for at, value in enumerate(column):
+            scaled[at, k] = np.float32((value - low) / (high - low)) if high > low else 0.0
+    return scaled
+
+
+@given(rows())
+def test_min_max_is_what_it_is_one_number_at_a_time(documents: Rows) -> None:
+    found = candidates.as_documents(documents.astype(np.float64), "query-minmax", LARGEST)
+    assert found.dtype == np.float32
+    assert np.array_equal(found, naive_min_max(documents))
+    assert ((found >= 0.0) & (found <= 1.0)).all()
+
+
+@given(rows())
+def test_each_feature_reaches_from_0_to_1_unless_it_is_constant(documents: Rows) -> None:
+    found = candidates.min_max(documents)
+    for before, after in zip(documents.T, found.T, strict=True):
+        constant = before.min() == before.max()
+        assert (after.min(), after.max()) == (0.0, 0.0 if constant else 1.0)
+
+
+@given(rows())
+def test_without_normalisation_documents_are_what_was_sent(documents: Rows) -> None:
+    found = candidates.as_documents(documents.astype(np.float64), "none", LARGEST)
+    assert found.tobytes() == documents.tobytes()
+
+
+@given(rows(min_value=-4.0, max_value=4.0), st.data())
+def test_equal_documents_get_equal_scores_wherever_they_stand(
+    documents: Rows, data: st.DataObject
+) -> None:
+    weights = np.random.default_rng(0).standard_normal(documents.shape[1:])
+    twice = np.concatenate([documents, documents])
+    order = data.draw(st.permutations(range(len(twice))))
+    found = candidates.scores(twice[order], weights)
+    alone = [candidates.scores(row[None, :], weights)[0] for row in twice[order]]
+    assert found.tolist() == alone
+
+
+@pytest.mark.parametrize("n", [1, 7, 46, 701])
+def test_equal_documents_get_equal_scores_in_long_lists_too(n: int) -> None:
+    rng = np.random.default_rng(n)
+    one, weights = rng.standard_normal(n).astype(np.float32), rng.standard_normal(n)
+    found = candidates.scores(np.tile(one, (1000, 1)), weights)
+    assert len(set(found.tolist())) == 1
+    expected = math.fsum(float(a) * float(b) for a, b in zip(one, weights, strict=True))
+    assert found[0] == pytest.approx(expected, rel=0, abs=1e-11)
+
+
+@given(rows(min_value=-4.0, max_value=4.0), st.integers(1, 14))
+def test_the_best_come_first_and_ties_stay_as_submitted(documents: Rows, top_k: int) -> None:
+    weights = np.ones(documents.shape[1])
+    found = candidates.rank(np.round(documents), weights, top_k)
+    assert found.shown.tolist() == ranking(found.scores.tolist())[:top_k]
+    assert found.odds is None
+    assert candidates.rank(np.round(documents), weights, None).shown.tolist() == ranking(
+        found.scores.tolist()
+    )
+
+
+def drawing(name: str) -> Exploration:
+    return Exploration("drawn", partial(uniforms, name))
+
+
+def swapping(name: str) -> Exploration:
+    return Exploration("swapped", partial(uniforms, name))
+
+
+def test_exploring_a_list_of_equal_scores_keeps_the_order_as_submitted() -> None:
+    found = candidates.rank(np.ones((5, 2), np.float32), np.ones(2), 4, drawing("any"))
+    assert found.shown.tolist() == [0, 1, 2, 3]
+    assert not found.explored
+    assert found.odds is not None
+    assert found.odds.tolist() == [1.0, 1.0, 1.0, 1.0, 1.0]
+
+
+def test_exploring_puts_the_better_document_first_more_often_but_not_always() -> None:
+    scores = np.array([0.0, 0.9, 1.0])
+    documents = scores[:, None].astype(np.float32)
+    drawn = [candidates.rank(documents, np.ones(1), None, drawing(str(at))) for at in range(1000)]
+    assert all(one.explored for one in drawn)
+    first = [one.shown[0] for one in drawn]
+    odds = np.exp(3.0 * scores / scores.std())
+    assert np.bincount(first, minlength=3) / 1000 == pytest.approx(odds / odds.sum(), abs=0.05)
+
+
+@pytest.mark.parametrize("bad", [1.0000001, -1.0000001, math.inf, -math.inf, math.nan, 1e300])
+def test_a_feature_beyond_the_bound_is_refused_and_its_place_is_told(bad: float) -> None:
+    features = np.ones((3, 2))
+    features[1, 1] = bad
+    with pytest.raises(ValueError, match=r"documents\[1\].features\[1\]: expected at most ±1"):
+        candidates.as_documents(features, "none", 1.0)
+
+
+@given(rows(min_value=-1.0, max_value=1.0))
+def test_features_up_to_the_bound_are_fine(documents: Rows) -> None:
+    assert candidates.within(documents.astype(np.float64), 1.0)
+    assert candidates.within(np.array([[1.0, -1.0]]), 1.0)
+
+
+def test_named_features_stand_in_the_models_order_and_absent_ones_are_0() -> None:
+    index = {"bm25": 0, "price": 1, "age": 2}
+    found = candidates.by_name([{"age": 3.0, "bm25": 1.0}, {}, {"price": 2.0}], index)
+    assert found.tolist() == [[1.0, 0.0, 3.0], [0.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
+    with pytest.raises(ValueError, match=r"documents\[1\].features: expected names the model"):
+        candidates.by_name([{"age": 3.0}, {"weight": 1.0}], index)
+
+
+@given(st.integers(1, 6), st.integers(0, 2**32))
+def test_deviations_are_the_root_of_the_quadratic_form(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    documents = rng.standard_normal((4, n)).astype(np.float32)
+    root = rng.standard_normal((n, n))
+    sigma = root @ root.T
+    expected = [math.sqrt(phi @ sigma @ phi) for phi in documents.astype(np.float64)]
+    triangle = np.array([sigma[i, j] for i in range(n) for j in range(i + 1)])
+    assert candidates.deviations(documents, triangle) == pytest.approx(expected, abs=1e-9)
+    diagonal = np.diag(sigma).copy()
+    expected = [math.sqrt((diagonal * phi * phi).sum()) for phi in documents.astype(np.float64)]
+    assert candidates.deviations(documents, diagonal) == pytest.approx(expected, abs=1e-9)
+
+
+def test_contributions_leave_out_what_adds_nothing() -> None:
+    document = np.array([2.0, 0.0, 3.0], np.float32)
+    found = candidates.contributions(document, np.array([0.5, 1.0, 0.0]), ["a", "b", "c"])
+    assert found == {"a": 1.0}

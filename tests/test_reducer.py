@@ -1,0 +1,605 @@
+"""The fold against a naive one, and against records that should never have been written."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from app.domain import codec
+from app.domain.impressions import SoFar, on_request
+from app.domain.model_config import genesis, link
+from app.domain.records import (
+    SUMS,
+    Feedback,
+    Model,
+    Record,
+    Replace,
+    ResetMeasures,
+    Retune,
+    Settings,
+    State,
+)
+from app.domain.reducer import Fold, sound
+from app.ranking.clicks import STRATEGIES
+from app.ranking.covariance import square
+from app.ranking.solar import SolarII
+from tests import oracles
+from tests.test_codec import bits, json_values, records, sealed, words
+
+REJECTED = SUMS.index("rejected")
+ALGORITHMS = [("solar-i", "full"), ("solar-ii", "full"), ("solar-ii", "diagonal")]
+
+
+def names(n: int) -> tuple[str, ...]:
+    return tuple(f"f{k}" for k in range(1, n + 1))
+
+
+def start(n: int = 3, **settings: Any) -> State:
+    return genesis(Settings(names(n), **settings), seed=b"a model of its own")
+
+
+def folded(state: State, blobs: Sequence[bytes]) -> State:
+    fold = Fold(state)
+    for blob in blobs:
+        fold.apply(blob)
+    return fold.state()
+
+
+def dumped(*log: Record) -> list[bytes]:
+    return [codec.dump_record(record) for record in log]
+
+
+# ---- posts: what users do, and how it becomes records ----
+
+
+class Shown(NamedTuple):
+    """A request: documents in the order shown, and where each came from."""
+
+    query: str
+    documents: Any
+    submitted: Any
+
+
+class Post(NamedTuple):
+    """What a user did with a list."""
+
+    shown: Shown
+    kind: Any
+    said: Any
+
+    def feedback(self, event: str) -> Feedback:
+        query, documents, submitted = self.shown
+        bare = Feedback(event, self.kind, documents, submitted, query=query)
+        if self.kind == "labels":
+            return replace(bare, labels=np.array(self.said))
+        if self.kind == "clicks":
+            return replace(bare, clicks=np.array(self.said, np.int64))
+        table = np.array(self.said, np.float64).reshape(-1, 3)
+        preferred, other = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
+        return replace(bare, preferred=preferred, other=other, weights=table[:, 2].copy())
+
+
+def as_log(posts: Sequence[Post]) -> list[bytes]:
+    """The records of posts, each on top of what came before it on the same request."""
+    so_far: dict[str, SoFar] = {}
+    log: list[Record] = []
+    for at, post in enumerate(posts):
+        feedback = post.feedback(f"e{at}")
+        if post.shown.submitted is not None:
+            query = post.shown.query
+            before = so_far.get(query, SoFar.load(b""))
+            feedback, so_far[query] = on_request(feedback, before)
+        log.append(feedback)
+    return dumped(*log)
+
+
+@st.composite
+def lists(draw: st.DrawFn, n: int, query: str) -> Shown:
+    """Documents drawn from a normal distribution, some of them twice; on a request or not."""
+    count, rng = draw(st.integers(1, 12)), np.random.default_rng(draw(st.integers(0, 2**32)))
+    documents = rng.standard_normal((count, n)).astype(np.float32)
+    documents[draw(st.integers(0, count - 1))] = documents[0]
+    # only the first of those submitted may have been shown, so places may lie beyond the list
+    submitted = rng.permutation(count + draw(st.integers(0, 3)))[:count]
+    return Shown(query, documents, submitted if draw(st.booleans()) else None)
+
+
+@st.composite
+def post_logs(draw: st.DrawFn, n: int) -> list[Post]:
+    """Up to 12 posts, several on the same request."""
+    requests = [draw(lists(n, f"r{at}")) for at in range(draw(st.integers(1, 4)))]
+    return [
+        draw(posts_on(draw(st.sampled_from(requests)))) for _ in range(draw(st.integers(1, 12)))
+    ]
+
+
+@st.composite
+def posts_on(draw: st.DrawFn, shown: Shown) -> Post:
+    count = len(shown.documents)
+    place = st.integers(0, count - 1)
+    kind = draw(st.sampled_from(["clicks", "clicks", "labels", "triplets"]))
+    if kind == "labels":
+        label = st.sampled_from([0.0, 0.0, 1.0, 2.0, 0.5, 4.75])
+        return Post(shown, kind, draw(st.lists(label, min_size=count, max_size=count)))
+    if kind == "clicks":
+        return Post(shown, kind, draw(st.lists(place, max_size=4)))
+    weighted = st.tuples(place, place, st.floats(0.01, 100.0))
+    return Post(shown, kind, draw(st.lists(weighted, max_size=6)))
+
+
+def naive(algorithm: tuple[str, str], n: int, strategy: str) -> oracles.NaiveFold:
+    learner: Any = oracles.NaiveSolarI(n, 0.1)
+    if algorithm == ("solar-ii", "full"):
+        learner = oracles.NaiveSolarII(n, 10.0)
+    if algorithm == ("solar-ii", "diagonal"):
+        learner = oracles.NaiveSolarIIDiagonal(n, 10.0)
+    return oracles.NaiveFold(learner, strategy)
+
+
+def play(oracle: oracles.NaiveFold, post: Post) -> None:
+    query, documents, submitted = post.shown
+    do: dict[str, Callable[..., None]] = {
+        "labels": oracle.labels,
+        "clicks": oracle.click,
+        "triplets": oracle.triplets,
+    }
+    if submitted is None:
+        query = f"{query} of its own {len(oracle.quality)}"
+        assume(not nearly_tied(oracle.learner.w, documents.astype(np.float64)))
+    do[post.kind](query, documents.astype(np.float64), list(post.said), submitted)
+
+
+def nearly_tied(w: Any, documents: Any) -> bool:
+    """Whether rounding decides an order: a pair and its opposite cancel exactly in SOLAR-II."""
+    gaps = (documents[:, None] - documents[None]).reshape(-1, len(w))
+    return bool(w.any() and (np.abs(gaps[gaps.any(axis=1)] @ w) < 1e-9).any())
+
+
+# ---- against the oracle ----
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=" ".join)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_a_log_is_folded_as_the_formulas_say(
+    algorithm: tuple[Any, Any], strategy: str, data: st.DataObject
+) -> None:
+    n = data.draw(st.sampled_from([1, 3, 9]))
+    posts = data.draw(post_logs(n))
+    oracle = naive(algorithm, n, strategy)
+    for post in posts:
+        play(oracle, post)
+    kind, covariance = algorithm
+    begin = start(n, algorithm=kind, covariance=covariance, C=0.1, gamma=10.0, clicks=strategy)
+    state = folded(begin, as_log(posts))
+    np.testing.assert_allclose(state.model.weights, oracle.learner.w, rtol=1e-6, atol=1e-7)
+    if isinstance(oracle.learner, oracles.NaiveSolarIIDiagonal):
+        sigma = np.diag(oracle.learner.sigma)
+        np.testing.assert_allclose(state.model.spread, sigma, rtol=1e-6, atol=1e-9)
+    elif isinstance(oracle.learner, oracles.NaiveSolarII):
+        found = square(state.model.spread, n)
+        np.testing.assert_allclose(found, oracle.learner.sigma, rtol=1e-6, atol=1e-9)
+    if posts:
+        np.testing.assert_allclose(state.sums[:11], oracle.sums(), atol=1e-9)
+    measures = state.measures()
+    assert (measures["feedback"], measures["rejected"]) == (len(posts), 0.0)
+    assert (measures["stepped"], measures["passive"]) == (oracle.stepped, oracle.passive)
+    assert measures["squared_loss"] == pytest.approx(oracle.squared_loss, rel=1e-6)
+
+
+# ---- one rule each ----
+
+DOCUMENTS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]], np.float32)
+REQUEST = Shown("r", DOCUMENTS, np.array([2, 0, 3, 1]))  # submitted in the order 1, 3, 0, 2
+OWN = Shown("q", DOCUMENTS, None)
+
+
+def test_nothing_clicked_counts_as_a_query_without_pairs() -> None:
+    measures = folded(start(), as_log([Post(REQUEST, "clicks", [])])).measures()
+    assert measures["queries"] == 1.0
+    assert measures["stepped"] == measures["passive"] == 0.0
+    assert measures["ndcg"] == measures["map"] == 0.0
+
+
+def test_pairs_from_labels_run_in_the_order_of_submission() -> None:
+    state = folded(start(gamma=1.0), as_log([Post(REQUEST, "labels", [1.0, 0.0, 2.0, 1.0])]))
+    learner = SolarII(3, gamma=1.0)
+    for i, j in [(3, 1), (0, 1), (2, 1), (2, 3), (2, 0)]:  # submitted as 1, 3, 0, 2: row-major
+        learner.learn((DOCUMENTS[i] - DOCUMENTS[j])[None])
+    assert state.model.weights.tobytes() == learner.weights.tobytes()
+    shown = SolarII(3, gamma=1.0)
+    for i, j in [(0, 1), (2, 0), (2, 1), (2, 3), (3, 1)]:
+        shown.learn((DOCUMENTS[i] - DOCUMENTS[j])[None])
+    assert state.model.weights.tobytes() != shown.weights.tobytes()
+
+
+def test_a_later_click_teaches_its_new_pairs_alone_and_replaces_the_measure() -> None:
+    first, second = Post(REQUEST, "clicks", [3]), Post(REQUEST, "clicks", [1])
+    state = folded(start(gamma=1.0), as_log([first, second]))
+    learner = SolarII(3, gamma=1.0)
+    for i, j in [(3, 0), (3, 1), (3, 2), (1, 0)]:
+        learner.learn((DOCUMENTS[i] - DOCUMENTS[j])[None])
+    assert state.model.weights.tobytes() == learner.weights.tobytes()
+    measures = state.measures()
+    assert measures["queries"] == 1.0
+    assert measures["map"] == pytest.approx((1 / 2 + 2 / 4) / 2)
+    assert measures["baseline_map"] == pytest.approx(1.0)  # 1 and 3 were submitted first
+
+
+def test_the_same_click_again_teaches_nothing() -> None:
+    click = Post(REQUEST, "clicks", [3])
+    once, twice = folded(start(), as_log([click])), folded(start(), as_log([click, click]))
+    assert bits(once.model) == bits(twice.model)
+    assert once.sums[:11].tobytes() == twice.sums[:11].tobytes()
+
+
+def test_a_document_clicked_again_later_teaches_no_pair_twice() -> None:
+    clicks = [Post(REQUEST, "clicks", [place]) for place in (3, 1, 3)]
+    begin = start(clicks="last-click-skip-above")
+    assert folded(begin, as_log(clicks)).measures()["stepped"] == 4.0  # 3 over 0, 1, 2; 1 over 0
+
+
+def test_labels_after_clicks_replace_the_measure_of_the_request() -> None:
+    posts = [Post(REQUEST, "clicks", [1]), Post(REQUEST, "labels", [2.0, 0.0, 0.0, 0.0])]
+    measures = folded(start(), as_log(posts)).measures()
+    assert measures["queries"] == measures["ndcg@1"] == measures["map"] == 1.0
+    assert measures["baseline_ndcg@1"] == 0.0
+
+
+def test_clicks_after_labels_are_new_clicks() -> None:
+    labels, click = Post(REQUEST, "labels", [0.0] * 4), Post(REQUEST, "clicks", [1])
+    state = folded(start(), as_log([click, labels, click]))
+    assert state.measures()["stepped"] == 1.0
+    assert state.measures()["queries"] == 1.0
+
+
+def test_an_event_with_its_own_documents_is_ranked_by_the_weights_before_it() -> None:
+    labels = Post(OWN, "labels", [0.0, 0.0, 1.0, 0.0])
+    first = folded(start(), as_log([labels])).measures()
+    assert first["map"] == first["baseline_map"] == pytest.approx(1 / 3)  # all weights zero: ties
+    second = folded(start(), as_log([labels, labels])).measures()
+    assert second["queries"] == 2.0
+    assert second["map"] == pytest.approx(1 / 3 + 1.0)
+    assert second["baseline_map"] == pytest.approx(2 / 3)
+
+
+def test_a_document_preferred_as_often_as_not_has_label_0() -> None:
+    said = [(0, 1, 1.0), (1, 0, 1.0), (3, 2, 1.0)]
+    measures = folded(start(), as_log([Post(REQUEST, "triplets", said)])).measures()
+    assert measures["map"] == pytest.approx(1 / 4)
+
+
+def test_a_pair_s_weight_is_the_learner_s_omega() -> None:
+    state = folded(start(gamma=1.0), as_log([Post(REQUEST, "triplets", [(0, 1, 0.25)])]))
+    learner = SolarII(3, gamma=1.0)
+    learner.learn((DOCUMENTS[0] - DOCUMENTS[1])[None], np.array([0.25]))
+    assert bits(state.model.weights) == bits(learner.weights)
+
+
+def test_triplets_without_weights_weigh_1() -> None:
+    bare = Feedback("e", "triplets", DOCUMENTS, preferred=np.array([0]), other=np.array([1]))
+    weighted = replace(bare, weights=np.ones(1))
+    assert bits(folded(start(), dumped(bare)).model) == bits(
+        folded(start(), dumped(weighted)).model
+    )
+
+
+def test_the_chain_is_the_hash_of_every_record() -> None:
+    log, begin = as_log([Post(OWN, "clicks", [1]), Post(REQUEST, "clicks", [2])]), start()
+    state = folded(begin, log)
+    assert (state.seq, state.chain) == (2, link(link(begin.chain, log[0]), log[1]))
+    assert folded(begin, log[::-1]).chain != state.chain
+
+
+def test_what_a_fold_hands_out_is_frozen_and_its_own() -> None:
+    fold = Fold(start())
+    before = fold.state()
+    fold.apply(as_log([Post(OWN, "clicks", [2])])[0])
+    assert not before.model.weights.any()
+    for array in (before.model.weights, before.model.spread, before.sums):
+        assert not array.flags.writeable
+
+
+# ---- replace, retune, reset ----
+
+LOG = as_log(
+    [
+        Post(REQUEST, "clicks", [3]),
+        Post(OWN, "labels", [0.0, 1.0, 2.0, 0.0]),
+        Post(REQUEST, "clicks", [1, 2]),
+        Post(OWN, "triplets", [(0, 1, 0.5), (2, 1, 2.0)]),
+    ]
+)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=" ".join)
+def test_after_a_replace_the_model_is_the_one_it_carries_and_the_sums_go_on(algorithm: Any) -> None:
+    kind, covariance = algorithm
+    other = folded(start(algorithm=kind, covariance=covariance, C=1.0, gamma=2.0), LOG)
+    state = folded(start(), [*LOG, *dumped(Replace(other.model, "rollback"))])
+    assert bits(state.model) == bits(other.model)
+    assert state.sums.tobytes() == folded(start(), LOG).sums.tobytes()
+    assert bits(folded(state, LOG).model) == bits(folded(other, LOG).model)
+
+
+def test_a_replace_may_bring_another_width() -> None:
+    wider = start(5).model
+    state = folded(start(), dumped(Replace(wider, "more features")))
+    assert state.model.settings.n == 5
+    assert folded(state, LOG).measures()["rejected"] == len(LOG)
+
+
+def test_a_retune_keeps_what_was_learnt_and_changes_the_steps_after_it() -> None:
+    before = folded(start(), LOG)
+    after = folded(before, dumped(Retune(gamma=1.0, clicks="click-no-click-next")))
+    assert bits(after.model.weights) == bits(before.model.weights)
+    assert bits(after.model.spread) == bits(before.model.spread)
+    assert after.model.settings == replace(
+        before.model.settings, gamma=1.0, clicks="click-no-click-next"
+    )
+    assert bits(folded(after, LOG).model.weights) != bits(folded(before, LOG).model.weights)
+
+
+def test_a_retune_of_nothing_changes_nothing() -> None:
+    before = folded(start(), LOG)
+    assert bits(folded(before, dumped(Retune())).model) == bits(before.model)
+
+
+def test_a_reset_of_measures_leaves_the_model_alone() -> None:
+    before = folded(start(), LOG)
+    after = folded(before, dumped(ResetMeasures()))
+    assert not after.sums.any()
+    assert bits(after.model) == bits(before.model)
+
+
+# ---- records that cannot be applied ----
+
+GOOD = Feedback("e", "clicks", DOCUMENTS, np.arange(4), clicks=np.array([2]))
+LABELS = Feedback("e", "labels", DOCUMENTS, labels=np.array([0.0, 1.0, 0.0, 2.0]))
+TRIPLETS = Feedback(
+    "e",
+    "triplets",
+    DOCUMENTS,
+    preferred=np.array([0]),
+    other=np.array([1]),
+    weights=np.array([1.0]),
+)
+SETTINGS = Settings(names(3))
+MODEL = Model(SETTINGS, np.zeros(3), np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1.0]))
+BAD: dict[str, Record] = {
+    "too few features": replace(GOOD, documents=DOCUMENTS[:, :2]),
+    "no documents": replace(GOOD, documents=DOCUMENTS[:0], clicks=np.zeros(0, np.int64)),
+    "flat documents": replace(GOOD, documents=DOCUMENTS[0]),
+    "deep documents": replace(GOOD, documents=DOCUMENTS[None]),
+    "a NaN feature": replace(LABELS, documents=np.full((4, 3), np.nan, np.float32)),
+    "an infinite feature": replace(LABELS, documents=np.full((4, 3), np.inf, np.float32)),
+    "a click beyond the list": replace(GOOD, clicks=np.array([4])),
+    "a click before the list": replace(GOOD, clicks=np.array([-1])),
+    "an earlier click beyond the list": replace(GOOD, clicked_before=np.array([9])),
+    "clicks that are fractions": replace(GOOD, clicks=np.array([0.5])),
+    "clicks in two dimensions": replace(GOOD, clicks=np.array([[0]])),
+    "no clicks": replace(GOOD, clicks=None),
+    "too few places of submission": replace(GOOD, submitted=np.arange(3)),
+    "too few counted labels": replace(GOOD, counted=np.zeros(3)),
+    "a counted label that is none": replace(GOOD, counted=np.full(4, np.nan)),
+    "no labels": replace(LABELS, labels=None),
+    "too many labels": replace(LABELS, labels=np.zeros(5)),
+    "a negative label": replace(LABELS, labels=np.full(4, -1.0)),
+    "a label above 30": replace(LABELS, labels=np.full(4, 31.0)),
+    "a NaN label": replace(LABELS, labels=np.full(4, np.nan)),
+    "a preferred document beyond the list": replace(TRIPLETS, preferred=np.array([4])),
+    "another document before the list": replace(TRIPLETS, other=np.array([-1])),
+    "more preferred than others": replace(TRIPLETS, preferred=np.array([0, 1])),
+    "too few weights": replace(TRIPLETS, weights=np.zeros(0)),
+    "a weight of 0": replace(TRIPLETS, weights=np.zeros(1)),
+    "a negative weight": replace(TRIPLETS, weights=np.array([-1.0])),
+    "an absurd weight": replace(TRIPLETS, weights=np.array([1e300])),
+    "a NaN weight": replace(TRIPLETS, weights=np.array([np.nan])),
+    "an unknown kind of feedback": replace(GOOD, kind="likes"),  # type: ignore[arg-type]
+    "a replace with a NaN weight": Replace(replace(MODEL, weights=np.full(3, np.nan)), ""),
+    "a replace with too few weights": Replace(replace(MODEL, weights=np.zeros(2)), ""),
+    "a replace with a bad diagonal": Replace(replace(MODEL, spread=np.zeros(6)), ""),
+    "a replace with an unknown algorithm": Replace(
+        replace(MODEL, settings=replace(SETTINGS, algorithm="solar-iii")),  # type: ignore[arg-type]
+        "",
+    ),
+    "a replace with no features": Replace(replace(MODEL, settings=Settings(())), ""),
+    "a replace with an unknown strategy": Replace(
+        replace(MODEL, settings=replace(SETTINGS, clicks="guess")), ""
+    ),
+    "a replace with gamma 0": Replace(replace(MODEL, settings=replace(SETTINGS, gamma=0.0)), ""),
+    "a replace with words for gamma": Replace(
+        replace(MODEL, settings=replace(SETTINGS, gamma="much")),  # type: ignore[arg-type]
+        "",
+    ),
+    "a retune to NaN": Retune(gamma=float("nan")),
+    "a retune to a negative gamma": Retune(gamma=-1.0),
+    "a retune to words": Retune(gamma="much"),  # type: ignore[arg-type]
+    "a retune to an unknown strategy": Retune(clicks="guess"),
+}
+
+
+def rejects(blob: bytes, n: int = 3) -> None:
+    """A rejected record moves seq and chain and counts; nothing else differs, now or later."""
+    before = folded(start(n), LOG)
+    fold = Fold(before)
+    assert fold.apply(blob) is False
+    only_rejected(before, fold.state(), blob)
+
+
+def only_rejected(before: State, after: State, blob: bytes) -> None:
+    assert (after.seq, after.chain) == (before.seq + 1, link(before.chain, blob))
+    assert bits(after.model) == bits(before.model)
+    counted = before.sums.copy()
+    counted[REJECTED] += 1
+    assert after.sums.tobytes() == counted.tobytes()
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_record_that_cannot_be_applied_is_rejected(what: str) -> None:
+    rejects(codec.dump_record(BAD[what]))
+
+
+def test_what_the_bad_records_are_made_from_is_good() -> None:
+    for record in (GOOD, LABELS, TRIPLETS, Replace(MODEL, "")):
+        assert Fold(start()).apply(codec.dump_record(record))
+
+
+def test_a_nan_feature_of_a_served_list_moves_no_weight() -> None:
+    documents = DOCUMENTS.copy()
+    documents[2] = np.nan
+    before = folded(start(), LOG)
+    after = folded(before, dumped(replace(GOOD, documents=documents)))
+    assert bits(after.model) == bits(before.model)
+    assert np.isfinite(after.sums).all()
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_rejected(noise: bytes) -> None:
+    rejects(noise)
+
+
+@given(st.data())
+def test_a_damaged_record_is_rejected(data: st.DataObject) -> None:
+    blob = bytearray(data.draw(st.sampled_from(LOG)))
+    blob[data.draw(st.integers(0, len(blob) - 1))] ^= data.draw(st.integers(1, 255))
+    rejects(bytes(blob))
+
+
+total = settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+
+
+@total
+@given(records)
+def test_no_record_whatever_stops_the_fold(record: Record) -> None:
+    folds(codec.dump_record(record))
+
+
+@total
+@given(
+    st.sampled_from(["clicks", "labels", "triplets", "x", None]),
+    st.dictionaries(st.sampled_from(codec._FEEDBACK_ARRAYS), json_values, max_size=3),
+    st.dictionaries(
+        st.sampled_from(codec._FEEDBACK_ARRAYS),
+        st.sampled_from(
+            [
+                np.zeros((4, 3), np.float32),
+                np.arange(4),
+                np.arange(3),
+                np.arange(4, dtype=np.int32),
+                np.ones(4),
+                np.zeros((0, 3)),
+                np.zeros(0, np.int64),
+                np.full((4, 3), np.nan),
+                np.full(4, np.inf),
+                np.full((4, 3), 3e38, np.float32),
+                np.full((4, 3), 1e300),
+            ]
+        ),
+    ),
+)
+def test_no_feedback_whatever_stops_the_fold(kind: Any, plain: Any, arrays: Any) -> None:
+    fields = {"event": "e", "kind": kind, "query": "", "source": "", **plain}
+    folds(codec.dump("feedback", fields, arrays))
+
+
+def test_feedback_whose_documents_are_a_scalar_is_rejected() -> None:
+    header = ["feedback", {"event": "e", "kind": "clicks"}, [["documents", "f4", []]]]
+    rejects(sealed(json.dumps(header).encode(), b"\0\0\0\0"))
+
+
+@total
+@given(
+    st.dictionaries(
+        st.sampled_from(["features", "algorithm", "covariance", "C", "gamma", "clicks"]),
+        json_values | words,
+    )
+)
+def test_no_replace_or_retune_whatever_stops_the_fold(given_: Any) -> None:
+    plain = {**codec.dump_settings(SETTINGS), **given_}
+    model = {"weights": MODEL.weights, "spread": MODEL.spread}
+    folds(codec.dump("replace", {"reason": "", "settings": plain}, model))
+    folds(codec.dump("retune", given_, {}))
+
+
+def folds(blob: bytes) -> None:
+    before = folded(start(), LOG)
+    fold = Fold(before)
+    accepted, after = fold.apply(blob), fold.state()
+    assert after.seq == before.seq + 1
+    assert np.isfinite(after.sums).all()
+    assert sound(after) == []
+    if not accepted:
+        only_rejected(before, after, blob)
+    assert bits(Fold(after).state()) == bits(after)
+
+
+# ---- the same bits, however the log is cut ----
+
+
+@st.composite
+def blob_logs(draw: st.DrawFn, n: int = 3) -> list[bytes]:
+    """Posts, with other records and damage in between."""
+    log = as_log(draw(post_logs(n)))
+    others = dumped(
+        Retune(gamma=5.0),
+        ResetMeasures(),
+        Replace(folded(start(), LOG).model, ""),
+        *BAD.values(),
+    )
+    for blob in draw(st.lists(st.sampled_from([*others[:3], others[5], b"junk"]), max_size=3)):
+        log.insert(draw(st.integers(0, len(log))), blob)
+    return log
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=" ".join)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_freezing_and_thawing_changes_no_bit(algorithm: Any, data: st.DataObject) -> None:
+    begin = start(algorithm=algorithm[0], covariance=algorithm[1], C=0.5, gamma=10.0)
+    log = data.draw(blob_logs())
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(log)), max_size=4)))
+    whole, state, done = folded(begin, log), begin, 0
+    for cut in [*cuts, len(log)]:
+        state, done = stored_and_loaded(folded(state, log[done:cut])), cut
+    assert bits(state) == bits(whole)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_looking_at_the_state_in_between_changes_no_bit(data: st.DataObject) -> None:
+    log, fold = data.draw(blob_logs()), Fold(start(gamma=10.0))
+    for blob in log:
+        fold.apply(blob)
+        fold.state()
+    assert bits(fold.state()) == bits(folded(start(gamma=10.0), log))
+
+
+def stored_and_loaded(state: State) -> State:
+    """Through a replace record: what a store would keep of the model."""
+    record = codec.load_record(codec.dump_record(Replace(state.model, "")))
+    assert isinstance(record, Replace)
+    return replace(state, model=record.model)
+
+
+# ---- I16 ----
+
+
+def test_an_unsound_state_is_named() -> None:
+    state = start()
+    assert sound(state) == []
+    broken = replace(state.model, weights=np.array([0.0, np.inf, 0.0]), spread=np.full(6, -1.0))
+    complaints = sound(replace(state, model=broken))
+    assert [complaint.split(":")[0] for complaint in complaints] == ["weights", "covariance"]
+    nans = replace(state.model, spread=np.full(6, np.nan))
+    assert len(sound(replace(state, model=nans))) == 2
+    diagonal = start(covariance="diagonal")
+    assert sound(diagonal) == []
+    assert sound(replace(diagonal, model=replace(diagonal.model, spread=np.zeros(3)))) != []
+    assert sound(start(algorithm="solar-i")) == []
