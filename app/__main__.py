@@ -15,7 +15,7 @@ from app.errors import SolarError
 from app.observability.logging import configure_logging
 
 
-class Door(NamedTuple):
+class Command(NamedTuple):
     """Where a command's options are added, and what it does."""
 
     room: str
@@ -24,31 +24,31 @@ class Door(NamedTuple):
 
 
 DOORS = {
-    "serve": Door("app.cli.serve", "serve over HTTP, and learn"),
-    "learn": Door("app.cli.store", "learn every model of a store, until stopped"),
-    "train": Door(
+    "serve": Command("app.cli.serve", "serve over HTTP, and learn"),
+    "learn": Command("app.cli.store", "learn every model of a store, until stopped"),
+    "train": Command(
         "app.cli.train",
         "a batch model from judged data, put in an online model's place",
         "Train on judged data and let a model go on from there: in a store, or over HTTP in a "
         "service (whose key is SOLAR_KEY).",
     ),
-    "evaluate": Door(
+    "evaluate": Command(
         "app.cli.evaluate",
         "the paper's experiments on judged data",
         "Play Algorithm 1 on judged data: rank each query, measure the ranking as served, learn "
         "its pairs. Prints online cumulative NDCG and MAP, mean ± standard deviation over random "
         "permutations.",
     ),
-    "simulate": Door(
+    "simulate": Command(
         "app.cli.simulate",
         "judged data as live traffic, with simulated users",
         "Replay judged data as live traffic: simulated users see lists and click, the model learns "
         "from that. In process, or against a running service (whose key is SOLAR_KEY).",
     ),
-    "key": Door("app.cli.key", "make an API key"),
-    "log": Door("app.cli.store", "show the records of a model's log"),
-    "replay": Door("app.cli.store", "fold a model's log again and compare"),
-    "verify": Door("app.cli.store", "check that models are what their logs say"),
+    "key": Command("app.cli.key", "make an API key"),
+    "log": Command("app.cli.store", "show the records of a model's log"),
+    "replay": Command("app.cli.store", "fold a model's log again and compare"),
+    "verify": Command("app.cli.store", "check that models are what their logs say"),
 }
 
 

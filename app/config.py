@@ -50,60 +50,60 @@ def _level(text: str) -> str:
     return text
 
 
-def _knob(default: Any, read: Callable[[str], Any], meaning: str) -> Any:
+def _env(default: Any, read: Callable[[str], Any], meaning: str) -> Any:
     return field(default=default, metadata={"read": read, "meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class Settings:
     """What a process is told from outside."""
 
-    host: str = _knob("127.0.0.1", _text, "the address to serve on")
-    port: int = _knob(8000, _whole(0, 65_535), "the port to serve on; 0: any that is free")
-    workers: int = _knob(1, _whole(1, 256), "processes that serve")
-    learner: bool = _knob(True, _yes, "whether `solar serve` learns too, in a process of its own")
-    keys: str = _knob("", _text, "API keys, as `solar key` prints them, with commas between")
-    insecure: bool = _knob(False, _yes, "whether to serve beyond loopback without keys")
-    cors: str = _knob("", _text, "origins that browsers may call from, with commas between")
-    redis_url: str = _knob("", _text, "the store; empty: an embedded server is started")
-    durability: str = _knob(
+    host: str = _env("127.0.0.1", _text, "the address to serve on")
+    port: int = _env(8000, _whole(0, 65_535), "the port to serve on; 0: any that is free")
+    workers: int = _env(1, _whole(1, 256), "processes that serve")
+    learner: bool = _env(True, _yes, "whether `solar serve` learns too, in a process of its own")
+    keys: str = _env("", _text, "API keys, as `solar key` prints them, with commas between")
+    insecure: bool = _env(False, _yes, "whether to serve beyond loopback without keys")
+    cors: str = _env("", _text, "origins that browsers may call from, with commas between")
+    redis_url: str = _env("", _text, "the store; empty: an embedded server is started")
+    durability: str = _env(
         "", _level, "what is acknowledged survives: `local`, `fsync`, `replicated`; see operations"
     )
-    data_dir: Path = _knob(DATA, Path, "where the embedded server keeps its data")  # noqa: RUF009
-    memory: int = _knob(GIB, _whole(1), "the embedded server's memory limit, in bytes")
-    lease: float = _knob(5.0, _number(0.001), "seconds that a dead learner keeps its models")
-    default_features: str = _knob(
+    data_dir: Path = _env(DATA, Path, "where the embedded server keeps its data")  # noqa: RUF009
+    memory: int = _env(GIB, _whole(1), "the embedded server's memory limit, in bytes")
+    lease: float = _env(5.0, _number(0.001), "seconds that a dead learner keeps its models")
+    default_features: str = _env(
         "", _text, "the features of the model `default`, made at its first use: names or a count"
     )
-    impression_seconds: float = _knob(
+    impression_seconds: float = _env(
         1800.0, _number(5.0, 2 * DAY), "how long an answer can get feedback, in seconds"
     )
-    remember_seconds: float = _knob(
+    remember_seconds: float = _env(
         0.05, _number(0.001, 60.0), "how long `/rank` waits for its answer to be remembered, in s"
     )
-    wait_seconds: float = _knob(1.0, _number(0.0, 60.0), "how long `min_seq` may wait, in seconds")
-    body_bytes: int = _knob(10_000_000, _whole(1), "the largest body, in bytes")
-    body_seconds: float = _knob(10.0, _number(0.01), "how long a body may take to come, in seconds")
-    documents: int = _knob(1000, _whole(1, 100_000), "documents in one request, at most")
-    pairs: int = _knob(100_000, _whole(1), "pairs that one event may give, at most")
-    events: int = _knob(1000, _whole(1, 2000), "events in one post, at most")
-    id_length: int = _knob(128, _whole(1, 1024), "characters of an id, at most")
-    feature_bound: float = _knob(
+    wait_seconds: float = _env(1.0, _number(0.0, 60.0), "how long `min_seq` may wait, in seconds")
+    body_bytes: int = _env(10_000_000, _whole(1), "the largest body, in bytes")
+    body_seconds: float = _env(10.0, _number(0.01), "how long a body may take to come, in seconds")
+    documents: int = _env(1000, _whole(1, 100_000), "documents in one request, at most")
+    pairs: int = _env(100_000, _whole(1), "pairs that one event may give, at most")
+    events: int = _env(1000, _whole(1, 2000), "events in one post, at most")
+    id_length: int = _env(128, _whole(1, 1024), "characters of an id, at most")
+    feature_bound: float = _env(
         1e4, _number(0.0, 1e38), "the largest feature, up or down, of a model without normalization"
     )
-    backlog: int = _knob(100_000, _whole(1), "records that may wait to be learnt, at most")
-    source_share: float = _knob(1.0, _number(0.0, 1.0), "a source's share of a minute's feedback")
-    jobs: int = _knob(1, _whole(1, 64), "trainings at once in one worker")
-    training_memory: int = _knob(4 * GIB, _whole(1), "what one training may use, in bytes")
-    upload_bytes: int = _knob(GIB, _whole(1), "the largest judged text, unpacked, in bytes")
-    upload_seconds: float = _knob(
+    backlog: int = _env(100_000, _whole(1), "records that may wait to be learnt, at most")
+    source_share: float = _env(1.0, _number(0.0, 1.0), "a source's share of a minute's feedback")
+    jobs: int = _env(1, _whole(1, 64), "trainings at once in one worker")
+    training_memory: int = _env(4 * GIB, _whole(1), "what one training may use, in bytes")
+    upload_bytes: int = _env(GIB, _whole(1), "the largest judged text, unpacked, in bytes")
+    upload_seconds: float = _env(
         600.0, _number(0.01), "how long an upload may take to come, in seconds"
     )
-    upload_dir: str = _knob("", _text, "where uploads are kept; empty: in the data directory")
-    check_seconds: float = _knob(
+    upload_dir: str = _env("", _text, "where uploads are kept; empty: in the data directory")
+    check_seconds: float = _env(
         10.0, _number(0.0, 600.0), "how long an upload's answer waits until it was read, in seconds"
     )
-    access_log: bool = _knob(False, _yes, "whether every request is logged, not only refused ones")
+    access_log: bool = _env(False, _yes, "whether every request is logged, not only refused ones")
 
     @property
     def uploads(self) -> Path:
@@ -114,17 +114,17 @@ class Environment:
 #: Variable → field, how it is read, and what it means.
 VARIABLES: dict[str, tuple[str, Callable[[str], Any], str]] = {
     f"SOLAR_{one.name.upper()}": (one.name, one.metadata["read"], one.metadata["meaning"])
-    for one in fields(Environment)
+    for one in fields(Settings)
 }
 
 
-def read(environ: Mapping[str, str] = os.environ) -> Environment:
+def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """The environment of this process; SolarError names a variable that cannot be."""
     values = {}
-    for name, (knob, parse, meaning) in VARIABLES.items():
+    for name, (field_name, parse, meaning) in VARIABLES.items():
         if name in environ:
             try:
-                values[knob] = parse(environ[name])
+                values[field_name] = parse(environ[name])
             except (ValueError, KeyError):
                 raise SolarError(f"{name}: expected {meaning}, got something else") from None
-    return Environment(**values)
+    return Settings(**values)

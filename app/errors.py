@@ -87,5 +87,5 @@ class Fenced(StoreError):
     """A commit was refused: another learner has taken over, or the state moved on."""
 
 
-class WentBack(Fenced):
+class RolledBack(Fenced):
     """A commit was refused: the log has other records than those it was made of (a failover)."""

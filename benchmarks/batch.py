@@ -38,7 +38,7 @@ DOCUMENTS, FEATURES, QUERIES, LABELS = 100_000, 136, 1_000, 5
 CLOSE = 1e-6
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """Who reached the same objective with which tolerance, and in what CPU time."""
 
     name: str
@@ -209,18 +209,18 @@ def reach(
     value: Callable[[Floats], float],
     best: float,
     clock: Callable[[Run], float] = cpu_seconds,
-) -> Entry:
+) -> LogEntry:
     """The least strict tolerance, by powers of ten, that is close enough; best of three runs."""
     train(0.1)  # compiles
     for tolerance in (10.0**-e for e in range(1, 13)):
         excess = value(train(tolerance)) / best - 1.0
         if excess <= CLOSE:
             times = [clock(partial(train, tolerance)) for _ in range(3)]
-            return Entry(name, tolerance, min(times), excess)
-    return Entry(name, 0.0, float("nan"), excess)
+            return LogEntry(name, tolerance, min(times), excess)
+    return LogEntry(name, 0.0, float("nan"), excess)
 
 
-def report(title: str, entries: Iterable[Entry]) -> None:
+def report(title: str, entries: Iterable[LogEntry]) -> None:
     """A table of who took how long."""
     first, *_ = entries = list(entries)
     rows = [

@@ -62,7 +62,7 @@ async def append(stores: dict[str, Store]) -> dict[str, float]:
     """Seconds of a post of 100 events of 1 kB: the fastest of many."""
     record = np.random.default_rng(0).bytes(1000)
 
-    async def poster(name: str, store: Store) -> Callable[[], Awaitable[None]]:
+    async def appender(name: str, store: Store) -> Callable[[], Awaitable[None]]:
         model = model_of(name)
         epoch = await fresh(store, model, 1)
         posts = iter([events(f"p{at}", [record] * POST) for at in range(ROUNDS)])
@@ -72,7 +72,7 @@ async def append(stores: dict[str, Store]) -> dict[str, float]:
 
         return post
 
-    return await best({name: await poster(name, store) for name, store in stores.items()}, ROUNDS)
+    return await best({name: await appender(name, store) for name, store in stores.items()}, ROUNDS)
 
 
 async def freshness(stores: dict[str, Store]) -> dict[str, float]:

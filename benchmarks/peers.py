@@ -82,7 +82,7 @@ PEERS = (
 )
 
 
-class Entry:
+class LogEntry:
     """A peer in the race; it keeps the contender of its last turn, to be examined."""
 
     def __init__(self, peer: Peer, gaps: Floats) -> None:
@@ -104,7 +104,7 @@ class Entry:
 def run() -> list[Goal]:
     """Print the table; there are no goals."""
     gaps, held_out = np.split(world(PAIRS + HELD_OUT), [PAIRS])
-    entries = {peer: Entry(peer, gaps) for peer in PEERS if not missing(peer.needs)}
+    entries = {peer: LogEntry(peer, gaps) for peer in PEERS if not missing(peer.needs)}
     seconds = side_by_side({peer: warmed(entry) for peer, entry in entries.items()}, SECONDS)
     rows = [_row(peer, entries.get(peer), seconds, held_out) for peer in PEERS]
     title = f"{PAIRS:,} gaps of {N} features, one pass; then {HELD_OUT:,} held-out gaps"
@@ -114,7 +114,7 @@ def run() -> list[Goal]:
 
 
 def _row(
-    peer: Peer, entry: Entry | None, seconds: dict[Peer, float], held_out: Floats
+    peer: Peer, entry: LogEntry | None, seconds: dict[Peer, float], held_out: Floats
 ) -> list[str]:
     if entry is None:
         return [peer.library, peer.call, missing(peer.needs), "", ""]

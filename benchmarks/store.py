@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from app.domain import codec
-from app.domain.model_config import genesis
-from app.domain.records import Algorithm, Feedback, Settings
+from app.domain.model import initial_state
+from app.domain.model_config import Algorithm, ModelConfig
+from app.domain.records import Feedback
 from app.errors import Unavailable
 from app.learning.learner import Learner
 from app.ranking.pairs import from_labels
@@ -57,7 +58,7 @@ async def fresh(store: Store, name: str, n: int, algorithm: Algorithm = "solar-i
     """A new model; its epoch."""
     await store.delete(name)
     features = tuple(f"f{k}" for k in range(n))
-    return await store.create(name, genesis(Settings(features, algorithm=algorithm)))
+    return await store.create(name, initial_state(ModelConfig(features, algorithm=algorithm)))
 
 
 def events(name: str, records: list[bytes]) -> list[Event]:

@@ -9,9 +9,10 @@ import sys
 import numpy as np
 
 from app.domain import codec
-from app.domain.model_config import genesis
-from app.domain.records import Feedback, Settings
-from app.domain.reducer import Fold
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback
+from app.domain.reducer import Reducer
 from app.ranking import measures, online, pairs, serving
 from app.ranking.online import JudgedQuery, Pairwise
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal
@@ -30,8 +31,8 @@ def folded() -> bytes:
     rng = np.random.default_rng(11)
     found = b""
     for algorithm, spread in (("solar-i", "full"), ("solar-ii", "full"), ("solar-ii", "diagonal")):
-        settings = Settings(tuple("abcdefghijk"), algorithm, spread)  # type: ignore[arg-type]
-        fold = Fold(genesis(settings))
+        settings = ModelConfig(tuple("abcdefghijk"), algorithm, spread)  # type: ignore[arg-type]
+        fold = Reducer(initial_state(settings))
         for at in range(40):
             documents = rng.random((9, 11)).astype(np.float32)
             order = rng.permutation(9)

@@ -8,12 +8,12 @@ import pytest
 
 from app.domain.records import Feedback
 from app.errors import Backlog
-from app.ingest.appender import Post, Posted, Poster
-from app.learning.learner import Pace, learn_all
+from app.ingest.appender import Appender, PendingEvent, Post
+from app.learning.learner import LearnerOptions, learn_all
 from app.learning.replay import verify
-from app.storage.batching import Grouped
+from app.storage.batching import MicroBatcher
 from app.storage.store import APPENDED, REPEATED, Store
-from tests.faults.invented import MODEL, Invented, new_model
+from tests.faults.invented import MODEL, Invented, new_model_config
 from tests.servers import eventually, server, url, with_store
 
 __all__ = ["server", "url"]  # fixtures
@@ -31,7 +31,7 @@ def test_what_comes_while_a_call_is_under_way_goes_together_with_the_next() -> N
             await go_on.wait()
             return [2 * item for item in items]
 
-        grouped = Grouped(double)
+        grouped = MicroBatcher(double)
         first = asyncio.create_task(grouped("key", 1))
         await under_way.wait()
         others = [asyncio.create_task(grouped("key", item)) for item in (2, 3, 4)]
@@ -50,7 +50,7 @@ def test_an_error_is_of_those_it_is_about_and_the_next_group_goes_on() -> None:
         return [ValueError(str(item)) if item < 0 else item for item in items]
 
     async def scene() -> list[Any]:
-        grouped = Grouped(picky)
+        grouped = MicroBatcher(picky)
         some = await asyncio.gather(*(grouped("k", one) for one in (1, -2)), return_exceptions=True)
         more = await asyncio.gather(*(grouped("k", one) for one in (13, 5)), return_exceptions=True)
         return [*some, *more, await grouped("k", 7)]
@@ -72,7 +72,7 @@ def test_somebody_who_goes_away_takes_no_answer_from_the_others() -> None:
             await go_on.wait()
             return list(items)
 
-        grouped = Grouped(slow)
+        grouped = MicroBatcher(slow)
         leaving, staying = (asyncio.create_task(grouped("k", item)) for item in (1, 2))
         await under_way.wait()
         leaving.cancel()
@@ -84,16 +84,16 @@ def test_somebody_who_goes_away_takes_no_answer_from_the_others() -> None:
 
 def test_posts_of_one_moment_are_each_in_the_log_once_also_on_one_request(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, invented, stop = await new_model(store), Invented(8), asyncio.Event()
+        epoch, invented, stop = await new_model_config(store), Invented(8), asyncio.Event()
         requests = await invented.show(store, epoch, 3)
-        poster = Poster(store, 1 << 40, 60.0)
-        learning = asyncio.create_task(learn_all(store, stop, Pace(idle=0.05)))
+        appender = Appender(store, 1 << 40, 60.0)
+        learning = asyncio.create_task(learn_all(store, stop, LearnerOptions(idle=0.05)))
 
-        async def one(posted: Posted) -> tuple[int, int]:
+        async def one(posted: PendingEvent) -> tuple[int, int]:
             key = (MODEL, epoch)
             asked = [posted.feedback.query] if posted.on_request else []
-            recalled = await poster.recall(key, asked)
-            (became,) = await poster.post(key, Post([posted], recalled))
+            recalled = await appender.recall(key, asked)
+            (became,) = await appender.post(key, Post([posted], recalled))
             return became
 
         events = [invented.labels() for _ in range(20)]
@@ -115,23 +115,23 @@ def test_posts_of_one_moment_are_each_in_the_log_once_also_on_one_request(url: s
 
 def test_a_post_that_cannot_be_built_is_refused_alone(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, invented = await new_model(store), Invented(9)
+        epoch, invented = await new_model_config(store), Invented(9)
         (request,) = await invented.show(store, epoch, 1)
-        poster, shown = Poster(store, 1 << 40, 60.0), invented.lists[request]
+        appender, shown = Appender(store, 1 << 40, 60.0), invented.lists[request]
         beyond = Feedback(
             "bad", "clicks", shown.documents, shown.submitted,
             clicks=np.array([99]), query=request,
         )  # fmt: skip
-        recalled = await poster.recall((MODEL, epoch), [request])
+        recalled = await appender.recall((MODEL, epoch), [request])
         posts = [
             Post([invented.labels()], {}),
-            Post([Posted(beyond, on_request=True)], recalled),
+            Post([PendingEvent(beyond, on_request=True)], recalled),
             Post([invented.labels()], {}),
         ]
-        first = asyncio.create_task(poster.post((MODEL, epoch), Post([invented.labels()], {})))
+        first = asyncio.create_task(appender.post((MODEL, epoch), Post([invented.labels()], {})))
         await asyncio.sleep(0)
         became = await asyncio.gather(
-            *(poster.post((MODEL, epoch), one) for one in posts), return_exceptions=True
+            *(appender.post((MODEL, epoch), one) for one in posts), return_exceptions=True
         )
         await first
         assert isinstance(became[1], ValueError)
@@ -142,14 +142,14 @@ def test_a_post_that_cannot_be_built_is_refused_alone(url: str) -> None:
 
 def test_a_full_backlog_refuses_all_of_a_group(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, invented = await new_model(store), Invented(10)
-        poster = Poster(store, 2, 60.0)
-        posts = [poster.post((MODEL, epoch), Post([invented.labels()], {})) for _ in range(5)]
+        epoch, invented = await new_model_config(store), Invented(10)
+        appender = Appender(store, 2, 60.0)
+        posts = [appender.post((MODEL, epoch), Post([invented.labels()], {})) for _ in range(5)]
         became = await asyncio.gather(*posts, return_exceptions=True)
         assert any(isinstance(one, Backlog) for one in became)
         assert await store.tail(MODEL) <= 2
         with pytest.raises(Backlog):
-            await poster.post(
+            await appender.post(
                 (MODEL, epoch), Post([invented.labels(), invented.labels(), invented.labels()], {})
             )
 

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 from app.domain import codec
-from app.domain.impressions import Shown
-from app.domain.model_config import genesis
-from app.domain.records import Feedback, Replace, ResetMeasures, Retune, Settings, State
+from app.domain.impressions import Impression
+from app.domain.model import ModelState, initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback, Replace, ResetMeasures, Retune
 from app.errors import StoreError
-from app.ingest.appender import Posted, post
+from app.ingest.appender import PendingEvent, post
 from app.learning import replay
 from app.learning.replay import verify
 from app.storage.embedded.server import SOCKET, EmbeddedServer
@@ -55,10 +56,10 @@ def one_line(ran: "subprocess.CompletedProcess[str]") -> str:
     return ran.stderr
 
 
-def learnt(url: str, records: list[bytes], model: str = "books", **pace: Any) -> State:
+def learnt(url: str, records: list[bytes], model: str = "books", **pace: Any) -> ModelState:
     """A model with a log, learnt."""
 
-    async def act(store: Store) -> State:
+    async def act(store: Store) -> ModelState:
         await store.create(model, first())
         async with learning(store, replace(QUICK, **pace)):
             for begin in range(0, len(records), 10):
@@ -68,7 +69,7 @@ def learnt(url: str, records: list[bytes], model: str = "books", **pace: Any) ->
     return with_store(url, act)
 
 
-def claim(state: State) -> dict[str, Any]:
+def claim(state: ModelState) -> dict[str, Any]:
     return {"seq": state.seq, "chain": state.chain.hex()}
 
 
@@ -97,7 +98,7 @@ def a_learner(url: str) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_learner_told_to_stop_commits_releases_and_ends_well(url: str, how: int) -> None:
-    async def act(store: Store) -> State:
+    async def act(store: Store) -> ModelState:
         await store.create("books", first())
         with a_learner(url) as process:
             await append(store, blobs(0, 20))
@@ -221,8 +222,8 @@ def test_a_replay_names_what_differs(url: str, field: str, named: str) -> None:
 
 def test_a_replay_names_settings_that_differ(url: str) -> None:
     learnt(url, blobs(0, 3))
-    settings = replace(first().model.settings, gamma=99.0)
-    tamper(url, "meta", codec.dump("meta", codec.dump_settings(settings), {}))
+    settings = replace(first().model.config, gamma=99.0)
+    tamper(url, "meta", codec.dump("meta", codec.dump_config(settings), {}))
     assert "differs in settings" in one_line(solar(url, "replay", "books"))
 
 
@@ -317,9 +318,9 @@ def test_a_store_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
 
 # ---- without a source ----
 
-SETTINGS = Settings(("x", "y", "z"), gamma=10.0)
+SETTINGS = ModelConfig(("x", "y", "z"), gamma=10.0)
 LISTS = {
-    name: Shown(
+    name: Impression(
         ("a", "b", "c", "d"),
         np.random.default_rng(at).standard_normal((4, 3)).astype(np.float32),
         np.array([2, 0, 3, 1]),
@@ -328,17 +329,19 @@ LISTS = {
 }
 
 
-def on(request: str, event: str, source: str, **said: Any) -> Posted:
+def on(request: str, event: str, source: str, **said: Any) -> PendingEvent:
     shown = LISTS[request]
     kind = "clicks" if "clicks" in said else "labels"
     bare = Feedback(event, kind, shown.documents, shown.submitted, query=request, source=source)  # type: ignore[arg-type]
     arrays: dict[str, Any] = {name: np.array(places) for name, places in said.items()}
-    return Posted(replace(bare, **arrays), on_request=True)
+    return PendingEvent(replace(bare, **arrays), on_request=True)
 
 
-def own(event: str, source: str, labels: list[float]) -> Posted:
+def own(event: str, source: str, labels: list[float]) -> PendingEvent:
     documents = LISTS["both"].documents
-    return Posted(Feedback(event, "labels", documents, labels=np.array(labels), source=source))
+    return PendingEvent(
+        Feedback(event, "labels", documents, labels=np.array(labels), source=source)
+    )
 
 
 POSTS = [
@@ -357,8 +360,8 @@ POSTS = [
 GOOD = [posted for posted in POSTS if posted.feedback.source == "good"]
 
 
-async def posted_to(store: Store, model: str, posts: list[Posted]) -> None:
-    epoch = await store.create(model, genesis(SETTINGS))
+async def posted_to(store: Store, model: str, posts: list[PendingEvent]) -> None:
+    epoch = await store.create(model, initial_state(SETTINGS))
     shown = {name: one.dump() for name, one in LISTS.items()}
     await store.remember(model, epoch, shown, 60.0)
     for one in posts:
@@ -366,7 +369,7 @@ async def posted_to(store: Store, model: str, posts: list[Posted]) -> None:
 
 
 def test_a_replay_without_a_source_is_as_if_it_had_never_posted(url: str) -> None:
-    async def prepare(store: Store) -> State:
+    async def prepare(store: Store) -> ModelState:
         await posted_to(store, "books", POSTS)
         await posted_to(store, "never", GOOD)
         async with learning(store):
@@ -386,7 +389,7 @@ def test_a_replay_without_a_source_is_as_if_it_had_never_posted(url: str) -> Non
 
 
 def test_applying_a_replay_puts_the_model_in_place_by_a_record(url: str) -> None:
-    async def prepare(store: Store) -> State:
+    async def prepare(store: Store) -> ModelState:
         await posted_to(store, "books", POSTS)
         await posted_to(store, "never", GOOD)
         async with learning(store):
@@ -399,7 +402,7 @@ def test_applying_a_replay_puts_the_model_in_place_by_a_record(url: str) -> None
     seq = len(POSTS) + 1
     assert f"record {seq} puts the result in place" in ran.stdout
 
-    async def learn(store: Store) -> State:
+    async def learn(store: Store) -> ModelState:
         async with learning(store):
             return await committed(store, seq)
 
@@ -412,7 +415,7 @@ def test_applying_a_replay_puts_the_model_in_place_by_a_record(url: str) -> None
 def test_applying_a_replay_loses_nothing_that_waits_in_the_log(url: str) -> None:
     """What good sources posted after the last commit is in the model that takes its place."""
 
-    async def prepare(store: Store) -> State:
+    async def prepare(store: Store) -> ModelState:
         await posted_to(store, "books", POSTS[:5])
         await posted_to(store, "never", GOOD)
         async with learning(store):
@@ -426,7 +429,7 @@ def test_applying_a_replay_loses_nothing_that_waits_in_the_log(url: str) -> None
     ran = solar(url, "replay", "books", "--without-source", "bad", "--apply")
     assert ran.returncode == 0, ran.stderr
 
-    async def learn(store: Store) -> State:
+    async def learn(store: Store) -> ModelState:
         async with learning(store):
             return await committed(store, len(POSTS) + 1)
 

@@ -16,19 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from app.domain import codec
-from app.domain.impressions import Shown, SoFar
-from app.domain.model_config import genesis
-from app.domain.records import (
-    SUMS,
-    Feedback,
-    Model,
-    Record,
-    Replace,
-    ResetMeasures,
-    Retune,
-    Settings,
-    State,
-)
+from app.domain.impressions import Impression, PriorFeedback
+from app.domain.model import SUMS, Model, ModelState, initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
 from app.storage.store import _dump_state, _load_state
 
@@ -52,7 +43,7 @@ def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 model_settings = st.builds(
-    Settings,
+    ModelConfig,
     features=st.lists(words, max_size=4).map(tuple),
     algorithm=st.sampled_from(["solar-i", "solar-ii"]),
     covariance=st.sampled_from(["full", "diagonal"]),
@@ -86,7 +77,7 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.just(ResetMeasures()),
 )
 states = st.builds(
-    State,
+    ModelState,
     seq=st.integers(0, 2**53),
     chain=st.binary(min_size=32, max_size=32),
     model=models,
@@ -127,7 +118,7 @@ def test_a_record_comes_back_with_the_same_bits(record: Record) -> None:
 
 
 @given(states, st.integers(1, 2**53))
-def test_a_state_comes_back_with_the_same_bits(state: State, epoch: int) -> None:
+def test_a_state_comes_back_with_the_same_bits(state: ModelState, epoch: int) -> None:
     w, spread, sums, meta = _dump_state(state)
     stored = {b"epoch": str(epoch).encode(), b"seq": str(state.seq).encode(), b"chain": state.chain}
     stored |= {b"w": w, b"spread": spread, b"sums": sums, b"meta": meta}
@@ -136,16 +127,16 @@ def test_a_state_comes_back_with_the_same_bits(state: State, epoch: int) -> None
 
 @given(st.lists(words, max_size=4).map(tuple), matrices, positions)
 def test_an_impression_comes_back_with_the_same_bits(ids: Any, documents: Any, from_: Any) -> None:
-    shown = Shown(ids, documents, from_)
-    assert bits(Shown.load(shown.dump())) == bits(shown)
+    shown = Impression(ids, documents, from_)
+    assert bits(Impression.load(shown.dump())) == bits(shown)
 
 
 @given(positions, positions, maybe(floats))
 def test_what_came_of_a_request_comes_back_with_the_same_bits(
     clicks: Any, rounds: Any, counted: Any
 ) -> None:
-    so_far = SoFar(clicks, rounds, counted)
-    assert bits(SoFar.load(so_far.dump())) == bits(so_far)
+    so_far = PriorFeedback(clicks, rounds, counted)
+    assert bits(PriorFeedback.load(so_far.dump())) == bits(so_far)
 
 
 @given(records)
@@ -279,9 +270,11 @@ def read(blob: bytes) -> None:
 
 def golden_blobs() -> dict[str, bytes]:
     """One blob of each kind, always of the same values."""
-    settings = Settings(("bm25", "preis €"), "solar-ii", "full", 0.25, 100.0, "click-skip-previous")
+    settings = ModelConfig(
+        ("bm25", "preis €"), "solar-ii", "full", 0.25, 100.0, "click-skip-previous"
+    )
     model = Model(settings, np.array([0.5, -2.0]), np.array([1.0, 0.25, 3.0]))
-    state = State(7, bytes(range(32)), model, np.arange(17) / 4.0)  # more have come since
+    state = ModelState(7, bytes(range(32)), model, np.arange(17) / 4.0)  # more have come since
     documents = np.array([[0.0, 1.0], [2.0, -3.5], [0.25, 1e30]], np.float32)
     record = Feedback(
         event="e-1",
@@ -311,19 +304,21 @@ def golden_blobs() -> dict[str, bytes]:
         "spread": spread,
         "sums-aside": sums,
         "meta": meta,
-        "shown": Shown(("a", "ü"), documents[:2], np.array([1, 0])).dump(),
+        "shown": Impression(("a", "ü"), documents[:2], np.array([1, 0])).dump(),
         "feedback-drawn": codec.dump_record(replace(record, odds=np.array([1.0, 0.5, 0.0, 2.5]))),
-        "shown-drawn": Shown(
+        "shown-drawn": Impression(
             ("a", "ü"), documents[:2], np.array([1, 0]), np.array([1.0, 0.25, 0.5])
         ).dump(),
         "feedback-swapped": codec.dump_record(replace(record, swaps=np.array([[0, 1]]))),
-        "shown-swapped": Shown(
+        "shown-swapped": Impression(
             ("a", "ü"), documents[:2], np.array([1, 0]), swaps=np.array([[0, 1]])
         ).dump(),
         "retune-explore": codec.dump_record(Retune(clicks="debiased", explore=True)),
-        "meta-prior": codec.dump("meta", codec.dump_settings(prior), {}),
+        "meta-prior": codec.dump("meta", codec.dump_config(prior), {}),
         "sums-term": _dump_state(state, 7, "0a1b")[2],
-        "so-far": SoFar(np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])).dump(),
+        "so-far": PriorFeedback(
+            np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])
+        ).dump(),
     }
 
 
@@ -349,7 +344,7 @@ def test_golden_values_mean_what_they_meant() -> None:
     assert record.clicks.tolist() == [2]
     replaced = codec.load_record((GOLDEN / "v1-replace.bin").read_bytes())
     assert isinstance(replaced, Replace)
-    assert replaced.model.settings.features == ("bm25", "preis €")
+    assert replaced.model.config.features == ("bm25", "preis €")
     assert replaced.model.weights.tolist() == [0.5, -2.0]
     retuned = codec.load_record((GOLDEN / "v1-retune.bin").read_bytes())
     assert retuned == Retune(C=0.5, gamma=None, clicks="click-skip-above")
@@ -366,7 +361,7 @@ def test_sums_that_were_kept_before_there_were_as_many_go_on_from_0() -> None:
 
 
 def test_a_genesis_survives_the_store_s_form() -> None:
-    state = genesis(Settings(("a", "b")), seed=b"x")
+    state = initial_state(ModelConfig(("a", "b")), seed=b"x")
     w, spread, sums, meta = _dump_state(state)
     stored = {b"seq": b"0", b"chain": state.chain, b"w": w, b"spread": spread}
     assert bits(_load_state({**stored, b"sums": sums, b"meta": meta})) == bits(state)

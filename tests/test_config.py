@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from app import config
-from app.config import GIB, VARIABLES, Environment
+from app.config import GIB, VARIABLES, Settings
 from app.errors import SolarError
 
 
 def test_without_variables_there_are_defaults() -> None:
-    found = config.read({})
+    found = config.read_settings({})
     assert (found.host, found.port, found.redis_url) == ("127.0.0.1", 8000, "")
     assert (found.data_dir, found.memory, found.lease) == (Path("data"), GIB, 5.0)
-    assert config.read({"PATH": "/bin"}) == found == Environment()
+    assert config.read_settings({"PATH": "/bin"}) == found == Settings()
 
 
 def test_every_variable_is_read() -> None:
@@ -53,15 +53,15 @@ def test_every_variable_is_read() -> None:
         "SOLAR_ACCESS_LOG": ("1", True),
     }
     assert set(given) == set(VARIABLES)
-    found = config.read({name: text for name, (text, _) in given.items()})
+    found = config.read_settings({name: text for name, (text, _) in given.items()})
     for name, (_, value) in given.items():
         assert getattr(found, VARIABLES[name][0]) == value
-        assert getattr(Environment(), VARIABLES[name][0]) != value
+        assert getattr(Settings(), VARIABLES[name][0]) != value
 
 
 def test_every_field_has_its_variable() -> None:
     assert {variable[0] for variable in VARIABLES.values()} == {
-        field.name for field in fields(Environment)
+        field.name for field in fields(Settings)
     }
 
 
@@ -87,4 +87,4 @@ def test_every_field_has_its_variable() -> None:
 )
 def test_a_value_that_cannot_be_is_refused_with_its_name(name: str, value: str) -> None:
     with pytest.raises(SolarError, match=f"{name}: expected"):
-        config.read({name: value})
+        config.read_settings({name: value})

@@ -188,9 +188,9 @@ def test_make_up_says_what_to_do_where_there_is_no_engine(tmp_path: Path) -> Non
 def test_kernels_of_a_cache_that_cannot_be_written_are_not_compiled_again(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     script = (
-        "from app import warming; import sys\n"
-        "warming.learner.warm_up()\n"
-        "loaded, compiled = warming.counted()\n"
+        "from app.runtime import precompile; import sys\n"
+        "precompile.learner.warm_up()\n"
+        "loaded, compiled = precompile.counted()\n"
         "print(loaded, len(compiled))\n"
     )
     environ = {**TARGET, "NUMBA_CACHE_DIR": str(cache)}

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from app.domain import candidates, codec
 from app.domain.exploration import uniforms
-from app.domain.impressions import Shown, SoFar, on_request
-from app.domain.model_config import genesis
-from app.domain.records import Feedback, Settings
-from app.domain.reducer import Fold
+from app.domain.impressions import Impression, PriorFeedback, on_request
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback
+from app.domain.reducer import Reducer
 from app.ranking import debiased, serving
 
 odds = st.floats(1e-3, 1.0)
@@ -94,13 +95,13 @@ def test_clicks_below_the_list_are_refused() -> None:
 # ---- from a drawn list to the sums ----
 
 
-def drawn(seed: int, documents: int = 8, top: int = 5) -> tuple[Shown, candidates.Ranking]:
+def drawn(seed: int, documents: int = 8, top: int = 5) -> tuple[Impression, candidates.Ranking]:
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((documents, 3)).astype(np.float32)
     explore = candidates.Exploration("drawn", partial(uniforms, str(seed)))
     ranking = candidates.rank(rows, np.array([0.3, -0.2, 0.1]), top, explore)
     ids = tuple(map(str, ranking.shown))
-    return Shown(ids, rows[ranking.shown], ranking.shown, ranking.odds), ranking
+    return Impression(ids, rows[ranking.shown], ranking.shown, ranking.odds), ranking
 
 
 def test_what_is_remembered_is_what_was_drawn_from() -> None:
@@ -110,7 +111,7 @@ def test_what_is_remembered_is_what_was_drawn_from() -> None:
     e = np.exp(s - s.max())
     assert shown.odds[:-1] == pytest.approx(e[ranking.shown])
     assert shown.odds[-1] == pytest.approx(e.sum() - e[ranking.shown].sum())
-    again = Shown.load(shown.dump())
+    again = Impression.load(shown.dump())
     assert again.odds is not None
     assert (again.odds == shown.odds).all()
     places = debiased.plain_places(shown.odds, shown.submitted)
@@ -124,7 +125,7 @@ def test_lists_are_drawn_as_their_chances_say() -> None:
     assert np.bincount(first) / 4000 == pytest.approx([4 / 7, 2 / 7, 1 / 7], abs=0.03)
 
 
-def event(shown: Shown, clicks: list[int]) -> Feedback:
+def event(shown: Impression, clicks: list[int]) -> Feedback:
     return Feedback(
         f"e{clicks}", "clicks", shown.documents, shown.submitted, clicks=np.array(clicks, np.int64),
         odds=shown.odds, query="q",
@@ -132,13 +133,13 @@ def event(shown: Shown, clicks: list[int]) -> Feedback:
 
 
 def folded(*records: Feedback) -> dict[str, float]:
-    fold = Fold(genesis(Settings(("a", "b", "c"))))
+    fold = Reducer(initial_state(ModelConfig(("a", "b", "c"))))
     for record in records:
         assert fold.apply(codec.dump_record(record))
     return fold.state().measures()
 
 
-def naive_wins(shown: Shown, clicks: list[int]) -> tuple[float, float, float]:
+def naive_wins(shown: Impression, clicks: list[int]) -> tuple[float, float, float]:
     assert shown.odds is not None
     weight = model = submitted = 0.0
     pairs = debiased.pairs(clicks, shown.odds)
@@ -159,7 +160,7 @@ def test_wins_of_both_orders_are_summed(seed: int) -> None:
 
 def test_more_clicks_on_a_list_count_it_once() -> None:
     shown, _ = drawn(3)
-    first, so_far = on_request(event(shown, [3]), SoFar.load(b""))
+    first, so_far = on_request(event(shown, [3]), PriorFeedback.load(b""))
     second, _ = on_request(event(shown, [1]), so_far)
     sums = folded(first, second)
     found = [sums[name] for name in ("debiased_weight", "debiased_wins", "baseline_debiased_wins")]
@@ -174,7 +175,7 @@ def test_a_list_that_was_not_drawn_judges_nobody() -> None:
 @pytest.mark.parametrize("bad", [np.ones(5), np.ones((2, 3)), np.ones(6, np.float32), -np.ones(6)])
 def test_a_record_with_odds_that_cannot_be_is_rejected(bad: np.ndarray) -> None:
     shown, _ = drawn(3)
-    fold = Fold(genesis(Settings(("a", "b", "c"))))
+    fold = Reducer(initial_state(ModelConfig(("a", "b", "c"))))
     assert not fold.apply(codec.dump_record(replace(event(shown, [1]), odds=bad)))
     assert fold.state().measures()["rejected"] == 1.0
     assert fold.state().measures()["queries"] == 0.0

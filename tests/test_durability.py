@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.config import Environment
+from app.config import Settings
 from app.errors import NotDurable, SolarError, Unavailable
-from app.runtime.wiring import Cellar, is_safe
+from app.runtime.wiring import StoreLocator, is_safe
 from app.storage import script_calls
 from app.storage.cluster import slot_of
-from app.storage.store import APPENDED, REPEATED, Appended, Store
+from app.storage.store import APPENDED, REPEATED, AppendResult, Store
 from tests import fleets
 from tests.fleets import Node
 from tests.servers import bare_server, client, until, with_store
@@ -88,21 +88,21 @@ def test_the_service_does_not_start_on_a_store_that_is_less_safe_than_was_asked(
 
 
 def test_a_store_that_is_not_there_yet_is_asked_again_later(tmp_path: Path) -> None:
-    nowhere = Environment(redis_url=f"unix://{tmp_path}/nothing", durability="fsync")
+    nowhere = Settings(redis_url=f"unix://{tmp_path}/nothing", durability="fsync")
     assert not is_safe(nowhere, nowhere.redis_url)
     assert is_safe(replace(nowhere, durability=""), nowhere.redis_url)
 
 
 def test_an_embedded_server_gives_local_and_fsync_and_refuses_replicated(tmp_path: Path) -> None:
     for level, fsync in (("local", "everysec"), ("fsync", "always"), ("", "always")):
-        cellar = Cellar(Environment(data_dir=tmp_path / f"data{level}", durability=level))
+        locator = StoreLocator(Settings(data_dir=tmp_path / f"data{level}", durability=level))
         try:
-            with client(cellar.url()) as connection:
+            with client(locator.url()) as connection:
                 assert connection.config_get("appendfsync")["appendfsync"] == fsync
         finally:
-            cellar.close()
+            locator.close()
     with pytest.raises(SolarError, match="an embedded server has no replica"):
-        Cellar(Environment(data_dir=tmp_path, durability="replicated")).url()
+        StoreLocator(Settings(data_dir=tmp_path, durability="replicated")).url()
 
 
 # ---- replicated ----
@@ -155,7 +155,7 @@ def test_what_a_replica_does_not_have_is_not_acknowledged_by_answering_a_repeate
     async def create(store: Store) -> int:
         return await store.create("books", first())
 
-    async def post(store: Store) -> list[Appended]:
+    async def post(store: Store) -> list[AppendResult]:
         return await append(store, 1, event("e"))
 
     assert with_store(master.url, create, durability="replicated") == 1

@@ -14,20 +14,18 @@ from app.api.schemas import Reading
 from app.domain import candidates, codec
 from app.domain.candidates import Exploration
 from app.domain.exploration import uniforms
-from app.domain.impressions import Shown, SoFar, on_request
-from app.domain.model_config import PRIOR_VARIANCE, check, genesis, new_model
-from app.domain.records import (
+from app.domain.impressions import Impression, PriorFeedback, on_request
+from app.domain.model import PRIOR_VARIANCE, ModelState, Positions, initial_state
+from app.domain.model_config import (
     EXPLORING,
     Algorithm,
     Covariance,
-    Feedback,
-    Positions,
-    ResetMeasures,
-    Retune,
-    Settings,
-    State,
+    ModelConfig,
+    check_config,
+    new_model_config,
 )
-from app.domain.reducer import Fold
+from app.domain.records import Feedback, ResetMeasures, Retune
+from app.domain.reducer import Reducer
 from app.ranking import debiased, fair, serving
 from app.ranking.clicks import READINGS, STRATEGIES
 from app.ranking.covariance import diagonal
@@ -128,7 +126,7 @@ def test_swaps_that_cannot_be_are_refused(bad: Positions) -> None:
     with pytest.raises(ValueError, match="swaps: expected"):
         fair.checked(bad, 4)
     record = replace(clicked(shown_list(swapping(1), top=4), [1]), swaps=bad)
-    fold = Fold(genesis(Settings(("a", "b", "c"), clicks="fair-pairs")))
+    fold = Reducer(initial_state(ModelConfig(("a", "b", "c"), clicks="fair-pairs")))
     assert not fold.apply(codec.dump_record(record))
 
 
@@ -180,28 +178,28 @@ def test_a_list_of_pinned_documents_alone_is_as_submitted() -> None:
 WEIGHTS = np.array([0.3, -0.2, 0.1])
 
 
-def shown_list(explore: Exploration | None, top: int = 5) -> Shown:
+def shown_list(explore: Exploration | None, top: int = 5) -> Impression:
     rows = np.random.default_rng(7).standard_normal((8, 3)).astype(np.float32)
     found = candidates.rank(rows, WEIGHTS, top, explore)
     ids = tuple(map(str, found.shown))
-    return Shown(ids, rows[found.shown], found.shown, found.odds, found.swaps)
+    return Impression(ids, rows[found.shown], found.shown, found.odds, found.swaps)
 
 
-def clicked(shown: Shown, clicks: list[int]) -> Feedback:
+def clicked(shown: Impression, clicks: list[int]) -> Feedback:
     return Feedback(
         f"e{clicks}", "clicks", shown.documents, shown.submitted,
         clicks=np.array(clicks, np.int64), odds=shown.odds, swaps=shown.swaps, query="q",
     )  # fmt: skip
 
 
-def folded(clicks: str, *records: Feedback) -> State:
-    fold = Fold(genesis(Settings(("a", "b", "c"), clicks=clicks)))
+def folded(clicks: str, *records: Feedback) -> ModelState:
+    fold = Reducer(initial_state(ModelConfig(("a", "b", "c"), clicks=clicks)))
     for record in records:
         assert fold.apply(codec.dump_record(record))
     return fold.state()
 
 
-def learnt(shown: Shown, *batches: Pairs) -> list[float]:
+def learnt(shown: Impression, *batches: Pairs) -> list[float]:
     learner = SolarII(3)
     for pairs in batches:
         learner.learn_pairs(shown.documents, pairs)
@@ -221,7 +219,7 @@ def test_debiased_clicks_are_learnt_by_what_each_pair_says() -> None:
 def test_more_clicks_on_a_drawn_list_add_only_what_is_new() -> None:
     shown = shown_list(drawing(1))
     assert shown.odds is not None
-    first, so_far = on_request(clicked(shown, [3]), SoFar.load(b""))
+    first, so_far = on_request(clicked(shown, [3]), PriorFeedback.load(b""))
     second, _ = on_request(clicked(shown, [1]), so_far)
     before, both = debiased.pairs([3], shown.odds), debiased.pairs([3, 1], shown.odds)
     new = both.some(np.array([pair not in before.listed() for pair in both.listed()]))
@@ -254,7 +252,7 @@ def test_clicks_on_a_plain_list_teach_nothing_but_count(reading: str) -> None:
 def test_where_all_scores_are_equal_clicks_on_the_list_as_submitted_begin_to_teach() -> None:
     rows = np.random.default_rng(7).standard_normal((8, 3)).astype(np.float32)
     found = candidates.rank(rows, np.zeros(3), 5, drawing(1))
-    shown = Shown(tuple("abcde"), rows[found.shown], found.shown, found.odds)
+    shown = Impression(tuple("abcde"), rows[found.shown], found.shown, found.odds)
     assert (found.shown.tolist(), found.explored) == ([0, 1, 2, 3, 4], False)
     state = folded("debiased", clicked(shown, [2]))
     pairs = Pairs(np.array([2, 2, 2]), np.array([0, 1, 3]), np.full(3, debiased.KAPPA))
@@ -272,7 +270,7 @@ def test_explored_lists_are_counted_apart_too(explore: Exploration | None) -> No
 
 def test_an_explored_list_with_more_clicks_is_still_counted_once() -> None:
     shown = shown_list(drawing(4))
-    first, so_far = on_request(clicked(shown, [4]), SoFar.load(b""))
+    first, so_far = on_request(clicked(shown, [4]), PriorFeedback.load(b""))
     second, _ = on_request(clicked(shown, [0]), so_far)
     sums = folded("debiased", first, second).measures()
     whole = folded("debiased", clicked(shown, [4, 0])).measures()
@@ -281,7 +279,7 @@ def test_an_explored_list_with_more_clicks_is_still_counted_once() -> None:
 
 
 def test_a_reset_of_measures_forgets_the_explored_ones_too() -> None:
-    fold = Fold(folded("debiased", clicked(shown_list(drawing(4)), [1])))
+    fold = Reducer(folded("debiased", clicked(shown_list(drawing(4)), [1])))
     assert fold.apply(codec.dump_record(ResetMeasures()))
     assert fold.state().measures()["explored_queries"] == 0.0
 
@@ -295,10 +293,10 @@ def test_the_readings_of_clicks_are_the_same_on_the_wire_in_the_core_and_in_sett
 
 
 def test_a_new_model_reads_clicks_debiased_and_begins_with_the_order_as_submitted() -> None:
-    settings = new_model(("a", "b"))
+    settings = new_model_config(("a", "b"))
     assert (settings.clicks, settings.explores, settings.prior) == ("debiased", True, 0.2)
     assert (settings.given, settings.features) == (("a", "b"), ("a", "b", "_order"))
-    model = genesis(settings).model
+    model = initial_state(settings).model
     assert model.weights.tolist() == [0.0, 0.0, 0.2]
     assert model.spread[diagonal(3)].tolist() == [1.0, 1.0, PRIOR_VARIANCE]
     rows = candidates.as_documents(np.ones((4, 2)), "none", 1.0, ordered=True)
@@ -311,30 +309,32 @@ def test_every_kind_of_model_can_have_a_prior_or_none(
     algorithm: Algorithm, covariance: Covariance
 ) -> None:
     for prior in (None, 0.0, 0.7):
-        settings = new_model(("a", "b"), algorithm=algorithm, covariance=covariance, prior=prior)
-        state = genesis(settings)
-        assert Fold(state).state().model.weights.tolist() == state.model.weights.tolist()
+        settings = new_model_config(
+            ("a", "b"), algorithm=algorithm, covariance=covariance, prior=prior
+        )
+        state = initial_state(settings)
+        assert Reducer(state).state().model.weights.tolist() == state.model.weights.tolist()
         assert len(state.model.weights) == (2 if prior == 0.0 else 3)
 
 
 def test_a_model_as_wide_as_can_be_has_no_room_for_a_prior() -> None:
     names = tuple(map(str, range(2000)))
-    assert new_model(names).prior == 0.0
-    assert new_model(names, covariance="diagonal").prior == 0.2
+    assert new_model_config(names).prior == 0.0
+    assert new_model_config(names, covariance="diagonal").prior == 0.2
     with pytest.raises(ValueError, match="expected 1 to 1999 beside a prior, got 2000"):
-        new_model(names, prior=0.25)
+        new_model_config(names, prior=0.25)
 
 
 def test_a_prior_that_clicks_deny_is_forgotten() -> None:
     """Users click what a hidden utility likes; documents are submitted in the opposite order."""
-    state = genesis(new_model(("a",)))
-    fold = Fold(state)
+    state = initial_state(new_model_config(("a",)))
+    fold = Reducer(state)
     for at in range(800):
         utility = np.sort(uniforms(f"u{at}", 10))
         rows = candidates.as_documents(utility[:, None], "none", 1.0, ordered=True)
         found = candidates.rank(rows, fold.state().model.weights, 10, drawing(at))
         best = int(np.argmax(utility[found.shown]))
-        shown = Shown(tuple(map(str, found.shown)), rows[found.shown], found.shown, found.odds)
+        shown = Impression(tuple(map(str, found.shown)), rows[found.shown], found.shown, found.odds)
         assert fold.apply(codec.dump_record(replace(clicked(shown, [best]), event=f"e{at}")))
     a, order = fold.state().model.weights
     assert a > 0.0
@@ -346,34 +346,34 @@ def test_a_prior_that_clicks_deny_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (Settings(("a", "_order")), "features: expected names other than _order"),
-        (Settings(("a",), prior=0.5), "features: expected 1 to 1999 beside a prior, got 0"),
-        (Settings(("a", "b"), prior=0.5), "features: expected names other than _order"),
-        (Settings(("a", "_order"), prior=-0.5), "prior: expected a weight from 0"),
-        (Settings(("a", "_order"), prior=float("nan")), "prior: expected a weight from 0"),
-        (Settings(("a",), clicks="luck"), "clicks: expected one of"),
+        (ModelConfig(("a", "_order")), "features: expected names other than _order"),
+        (ModelConfig(("a",), prior=0.5), "features: expected 1 to 1999 beside a prior, got 0"),
+        (ModelConfig(("a", "b"), prior=0.5), "features: expected names other than _order"),
+        (ModelConfig(("a", "_order"), prior=-0.5), "prior: expected a weight from 0"),
+        (ModelConfig(("a", "_order"), prior=float("nan")), "prior: expected a weight from 0"),
+        (ModelConfig(("a",), clicks="luck"), "clicks: expected one of"),
     ],
 )
-def test_settings_that_cannot_be_say_why(settings: Settings, message: str) -> None:
+def test_settings_that_cannot_be_say_why(settings: ModelConfig, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check(settings)
+        check_config(settings)
 
 
 def test_settings_keep_prior_and_exploration_in_the_store() -> None:
     for settings in (
-        new_model(("a", "b"), explore=False),
-        new_model(("a", "b"), prior=0.0, explore=True),
-        Settings(("a",)),
+        new_model_config(("a", "b"), explore=False),
+        new_model_config(("a", "b"), prior=0.0, explore=True),
+        ModelConfig(("a",)),
     ):
-        assert codec.load_settings(codec.dump_settings(settings)) == settings
-    assert codec.dump_settings(Settings(("a",))).keys().isdisjoint({"prior", "explore"})
+        assert codec.load_config(codec.dump_config(settings)) == settings
+    assert codec.dump_config(ModelConfig(("a",))).keys().isdisjoint({"prior", "explore"})
 
 
 def test_exploration_can_be_tuned_and_follows_the_reading_if_it_is_not() -> None:
-    fold = Fold(genesis(Settings(("a",))))
-    explores = [fold.settings.explores]
+    fold = Reducer(initial_state(ModelConfig(("a",))))
+    explores = [fold.config.explores]
     for change in (Retune(clicks="debiased"), Retune(explore=False), Retune(clicks="fair-pairs")):
         assert fold.apply(codec.dump_record(change))
-        explores.append(fold.settings.explores)
+        explores.append(fold.config.explores)
     assert explores == [False, True, False, False]
-    assert fold.settings.clicks == "fair-pairs"
+    assert fold.config.clicks == "fair-pairs"

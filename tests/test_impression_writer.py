@@ -7,9 +7,9 @@ import signal
 from collections.abc import Iterator
 from time import monotonic
 
-from app.domain.model_config import genesis
-from app.domain.records import Settings
-from app.serving.impression_writer import Rememberer
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
+from app.serving.impression_writer import ImpressionWriter
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from tests.servers import bare_server, client, eventually, server, url, with_store
@@ -19,7 +19,7 @@ __all__ = ["server", "url"]  # fixtures
 
 async def new_models(store: Store, *names: str) -> None:
     for name in names:
-        await store.create(name, genesis(Settings(("a",))))
+        await store.create(name, initial_state(ModelConfig(("a",))))
 
 
 def calls(url: str) -> int:
@@ -46,10 +46,10 @@ async def kept(store: Store, *requests: str) -> list[bytes | None]:
 def test_what_was_remembered_can_be_recalled_once_that_was_told(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        rememberer = Rememberer(store, 60.0, patience=10.0)
-        assert await rememberer.remember("m", 1, "r", b"shown")
+        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        assert await impression_writer.remember("m", 1, "r", b"shown")
         assert await kept(store, "r", "other") == [b"shown", None]
-        await rememberer.close()
+        await impression_writer.close()
 
     with_store(url, act)
 
@@ -57,8 +57,8 @@ def test_what_was_remembered_can_be_recalled_once_that_was_told(url: str) -> Non
 def test_an_impression_is_forgotten_when_its_time_is_over(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        rememberer = Rememberer(store, 0.05, patience=10.0)
-        assert await rememberer.remember("m", 1, "r", b"shown")
+        impression_writer = ImpressionWriter(store, 0.05, patience=10.0)
+        assert await impression_writer.remember("m", 1, "r", b"shown")
         await eventually(lambda: kept(store, "r"), lambda found: found == [None])
 
     with_store(url, act)
@@ -67,10 +67,10 @@ def test_an_impression_is_forgotten_when_its_time_is_over(url: str) -> None:
 def test_all_impressions_of_a_moment_share_one_round_trip(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        rememberer = Rememberer(store, 60.0, patience=10.0)
-        assert await rememberer.remember("m", 1, "first", b"")  # the script is loaded now
+        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        assert await impression_writer.remember("m", 1, "first", b"")  # the script is loaded now
         before = calls(url)
-        waiting = [rememberer.remember("m", 1, f"r{at}", b"%d" % at) for at in range(50)]
+        waiting = [impression_writer.remember("m", 1, f"r{at}", b"%d" % at) for at in range(50)]
         assert all(await asyncio.gather(*waiting))
         assert calls(url) == before + 1
         names = [f"r{at}" for at in range(50)]
@@ -82,12 +82,12 @@ def test_all_impressions_of_a_moment_share_one_round_trip(url: str) -> None:
 def test_while_a_group_is_on_its_way_the_next_one_gathers(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        rememberer = Rememberer(store, 60.0, patience=10.0)
-        assert await rememberer.remember("m", 1, "first", b"")
+        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        assert await impression_writer.remember("m", 1, "first", b"")
         before = calls(url)
-        waiting = [rememberer.remember("m", 1, "a", b"a")]
+        waiting = [impression_writer.remember("m", 1, "a", b"a")]
         await asyncio.sleep(0)  # the first group leaves
-        waiting += [rememberer.remember("m", 1, name, b"x") for name in "bcdef"]
+        waiting += [impression_writer.remember("m", 1, name, b"x") for name in "bcdef"]
         assert all(await asyncio.gather(*waiting))
         assert calls(url) == before + 2
 
@@ -97,8 +97,8 @@ def test_while_a_group_is_on_its_way_the_next_one_gathers(url: str) -> None:
 def test_impressions_of_several_models_go_together_but_stay_apart(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m", "n")
-        rememberer = Rememberer(store, 60.0, patience=10.0)
-        waiting = [rememberer.remember(name, 1, "r", name.encode()) for name in "mn"]
+        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        waiting = [impression_writer.remember(name, 1, "r", name.encode()) for name in "mn"]
         assert await asyncio.gather(*waiting) == [True, True]
         for name in "mn":
             found = await store.recall(name, 1, ["r"])
@@ -112,14 +112,14 @@ def test_a_store_that_hangs_costs_a_request_the_patience_and_no_more(
 ) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        rememberer = Rememberer(store, 60.0)
-        assert await rememberer.remember("m", 1, "warm", b"")
+        impression_writer = ImpressionWriter(store, 60.0)
+        assert await impression_writer.remember("m", 1, "warm", b"")
         with paused(server):
             for at in range(5):
                 started = monotonic()
-                assert not await rememberer.remember("m", 1, f"r{at}", b"")
+                assert not await impression_writer.remember("m", 1, f"r{at}", b"")
                 assert monotonic() - started < 0.25  # 50 ms, and a busy machine
-        await eventually(lambda: rememberer.remember("m", 1, "after", b"back"), bool)
+        await eventually(lambda: impression_writer.remember("m", 1, "after", b"back"), bool)
         assert await kept(store, "after") == [b"back"]
 
     with_store(url, act)
@@ -130,14 +130,14 @@ def test_what_was_told_to_be_forgotten_while_it_waited_is_not_written_any_more(
 ) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        rememberer = Rememberer(store, 60.0)
-        assert await rememberer.remember("m", 1, "warm", b"")
+        impression_writer = ImpressionWriter(store, 60.0)
+        assert await impression_writer.remember("m", 1, "warm", b"")
         with paused(server):
-            first = rememberer.remember("m", 1, "on its way", b"x")
+            first = impression_writer.remember("m", 1, "on its way", b"x")
             await asyncio.sleep(0)
-            waits = rememberer.remember("m", 1, "waits", b"x")
+            waits = impression_writer.remember("m", 1, "waits", b"x")
             assert not any(await asyncio.gather(first, waits))
-        await rememberer.close()
+        await impression_writer.close()
         assert await kept(store, "waits") == [None]
 
     with_store(url, act)
@@ -146,15 +146,15 @@ def test_what_was_told_to_be_forgotten_while_it_waited_is_not_written_any_more(
 def test_a_store_that_refuses_or_is_gone_is_no_error() -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        rememberer = Rememberer(store, 60.0, patience=10.0)
-        assert await rememberer.remember("m", 1, "r", b"")
+        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        assert await impression_writer.remember("m", 1, "r", b"")
         with client(full) as connection:
             connection.config_set("maxmemory", 1)
-        assert not await rememberer.remember("m", 1, "s", b"")
+        assert not await impression_writer.remember("m", 1, "s", b"")
         with client(full) as connection:
             connection.shutdown(nosave=True)
-        assert not await rememberer.remember("m", 1, "t", b"")
-        await rememberer.close()
+        assert not await impression_writer.remember("m", 1, "t", b"")
+        await impression_writer.close()
 
     with bare_server() as full:
         with_store(full, act)
@@ -163,9 +163,9 @@ def test_a_store_that_refuses_or_is_gone_is_no_error() -> None:
 def test_closing_lets_what_is_on_its_way_arrive(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        rememberer = Rememberer(store, 60.0, patience=10.0)
-        waiting = rememberer.remember("m", 1, "late", b"late")
-        await rememberer.close()
+        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        waiting = impression_writer.remember("m", 1, "late", b"late")
+        await impression_writer.close()
         assert await waiting
         assert await kept(store, "late") == [b"late"]
 

@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from app.domain import codec
-from app.domain.impressions import Shown, SoFar, measured_labels, on_request
-from app.domain.model_config import genesis
-from app.domain.records import Feedback, ResetMeasures, Settings
-from app.domain.reducer import Fold
+from app.domain.impressions import Impression, PriorFeedback, measured_labels, on_request
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback, ResetMeasures
+from app.domain.reducer import Reducer
 from app.errors import BadBlob, NoSuchModel
-from app.ingest.appender import Posted, post
+from app.ingest.appender import PendingEvent, post
 from app.learning.replay import Without
 from app.storage.store import APPENDED, FORGOTTEN, OTHER_BODY, REPEATED, Store
 from tests import test_reducer
@@ -26,8 +27,8 @@ from tests.test_reducer import Post, folded, lists, posts_on, start
 __all__ = ["server", "url"]  # fixtures
 
 DOCUMENTS = np.eye(4, 3, dtype=np.float32)
-SHOWN = Shown(("a", "b", "c", "d"), DOCUMENTS, np.array([2, 0, 3, 1]))
-NOTHING = SoFar.load(b"")
+SHOWN = Impression(("a", "b", "c", "d"), DOCUMENTS, np.array([2, 0, 3, 1]))
+NOTHING = PriorFeedback.load(b"")
 
 
 def clicks(*places: int, event: str = "e", query: str = "r") -> Feedback:
@@ -51,13 +52,13 @@ def test_an_id_that_was_not_shown_is_refused_by_its_place_and_not_echoed() -> No
 
 
 def test_a_shown_list_survives_the_store() -> None:
-    assert bits(Shown.load(SHOWN.dump())) == bits(SHOWN)
+    assert bits(Impression.load(SHOWN.dump())) == bits(SHOWN)
 
 
 @pytest.mark.parametrize("blob", [b"junk", NOTHING.dump(), codec.dump_record(ResetMeasures())])
 def test_other_bytes_are_no_shown_list(blob: bytes) -> None:
     with pytest.raises(BadBlob):
-        Shown.load(blob)
+        Impression.load(blob)
 
 
 def test_no_bytes_are_a_request_without_feedback() -> None:
@@ -67,7 +68,7 @@ def test_no_bytes_are_a_request_without_feedback() -> None:
 
 def test_clicks_add_up_and_the_record_carries_those_before() -> None:
     one, after_one = on_request(clicks(2), NOTHING)
-    two, after_two = on_request(clicks(0, 2), SoFar.load(after_one.dump()))
+    two, after_two = on_request(clicks(0, 2), PriorFeedback.load(after_one.dump()))
     assert one.clicked_before is None or not len(one.clicked_before)
     assert one.counted is None
     assert two.clicked_before is not None
@@ -88,13 +89,13 @@ def test_a_click_beyond_the_list_makes_no_record(places: list[int]) -> None:
 
 
 async def begin(store: Store) -> int:
-    epoch = await store.create("books", genesis(Settings(("x", "y", "z"))))
+    epoch = await store.create("books", initial_state(ModelConfig(("x", "y", "z"))))
     await store.remember("books", epoch, {"r": SHOWN.dump(), "s": SHOWN.dump()}, 60.0)
     return epoch
 
 
 async def send(store: Store, epoch: int, *events: Feedback) -> list[Any]:
-    posted = [Posted(event, on_request=event.submitted is not None) for event in events]
+    posted = [PendingEvent(event, on_request=event.submitted is not None) for event in events]
     return await post(store, "books", epoch, posted, limit=10_000, time=1)
 
 
@@ -113,7 +114,7 @@ def test_events_of_one_post_build_on_each_other(url: str) -> None:
         assert records[2].counted is None
         found = await store.recall("books", epoch, ["r"])
         assert found[0] is not None
-        assert SoFar.load(found[0].accumulated).clicks.tolist() == [2, 0]
+        assert PriorFeedback.load(found[0].accumulated).clicks.tolist() == [2, 0]
 
     with_store(url, act)
 
@@ -139,7 +140,7 @@ def test_many_clicks_on_one_request_at_once_count_once_each(url: str) -> None:
         events = [clicks(at % 4, event=str(at)) for at in range(24)]
         answers = await asyncio.gather(*(send(store, epoch, event) for event in events))
         assert {answer[0].outcome for answer in answers} == {APPENDED}
-        fold = Fold(genesis(Settings(("x", "y", "z"))))
+        fold = Reducer(initial_state(ModelConfig(("x", "y", "z"))))
         seen: list[int] = []
         for entry in await store.read("books", 0, 100):
             record = codec.load_record(entry.record)
@@ -182,7 +183,7 @@ def sourced(draw: st.DrawFn) -> list[tuple[Post, str]]:
 
 
 def as_log(posts: list[tuple[Post, str]]) -> list[bytes]:
-    so_far: dict[str, SoFar] = {}
+    so_far: dict[str, PriorFeedback] = {}
     blobs = []
     for at, (posted, source) in enumerate(posts):
         feedback = replace(posted.feedback(f"{source}-{at}"), source=source)
@@ -193,7 +194,7 @@ def as_log(posts: list[tuple[Post, str]]) -> list[bytes]:
     return blobs
 
 
-LISTED = test_reducer.Shown("r", np.eye(4, 2, dtype=np.float32), np.arange(4))
+LISTED = test_reducer.Impression("r", np.eye(4, 2, dtype=np.float32), np.arange(4))
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])

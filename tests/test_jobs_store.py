@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.domain.model_config import genesis
-from app.domain.records import Settings
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
 from app.errors import NoSuchModel, Unavailable
 from app.storage.jobs import DIED, KEPT, Job, Jobs, Lease
 from app.storage.keys import Keys
-from app.storage.script_calls import Calls
+from app.storage.script_calls import ScriptRunner
 from app.storage.store import Store
 from tests.servers import anywhere, anywhere_emptied, client, eventually, keys_like, with_store
 
@@ -30,7 +30,7 @@ def lease(job: str = JOB, seconds: float = LONG) -> Lease:
 
 
 async def a_model(store: Store, n: int = 2) -> int:
-    return await store.create("books", genesis(Settings(tuple(f"f{k}" for k in range(n)))))
+    return await store.create("books", initial_state(ModelConfig(tuple(f"f{k}" for k in range(n)))))
 
 
 async def shown(store: Store, job: str = JOB) -> Job:
@@ -59,7 +59,7 @@ def remaining(url: str, key: str) -> float:
         return found / 1000
 
 
-class Insistent(Calls):
+class Insistent(ScriptRunner):
     """Sends every script twice, as a client does that lost its connection; keeps both answers."""
 
     def __init__(self, store: Store) -> None:
@@ -111,7 +111,7 @@ def test_while_one_trains_no_other_begins_and_nothing_is_written_of_it(url: str)
 def test_two_models_are_trained_side_by_side(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await a_model(store)
-        films = await store.create("films", genesis(Settings(("f",))))
+        films = await store.create("films", initial_state(ModelConfig(("f",))))
         assert await store.jobs.begin(lease(), epoch, ABOUT)
         assert await store.jobs.begin(Lease("films", "films.x", LONG), films, ABOUT)
 

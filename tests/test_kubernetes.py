@@ -207,7 +207,7 @@ def _kind_and_name(of: str, name: str) -> tuple[str, str]:
 def test_every_variable_is_one_that_the_service_knows_and_can_read(name: str) -> None:
     given = knobs(overlay(name))
     assert set(given) <= set(config.VARIABLES)
-    assert config.read(given).jobs == 1
+    assert config.read_settings(given).jobs == 1
     for one in workloads(overlay(name)):
         if component(one) == "redis":
             continue
@@ -241,7 +241,7 @@ def test_the_commands_exist_and_the_learner_is_not_in_the_api(name: str) -> None
         assert flags.items() <= options.items()
     assert options["port"] == ports_of(one)["metrics"]
     api = named(overlay(name), "Deployment", "solar-api")
-    given = config.read(knobs(overlay(name)))
+    given = config.read_settings(knobs(overlay(name)))
     assert ports_of(api) == {"http": given.port}
     assert given.host == "0.0.0.0"  # noqa: S104  # all of the pod's addresses
 
@@ -278,7 +278,7 @@ def test_a_pod_that_ends_has_the_time_that_the_service_takes(name: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_PODS)
 def test_uploads_have_a_volume_that_holds_them(name: str) -> None:
-    given = config.read(knobs(overlay(name)))
+    given = config.read_settings(knobs(overlay(name)))
     api = named(overlay(name), "Deployment", "solar-api")["spec"]["template"]["spec"]
     (container,) = api["containers"]
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}

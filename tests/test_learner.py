@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from app.domain import codec
-from app.domain.model_config import genesis
-from app.domain.records import Feedback, Replace, Replaced, ResetMeasures, Retune, Settings, State
-from app.domain.reducer import Fold
+from app.domain.facts import Replaced
+from app.domain.model import ModelState, initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback, Replace, ResetMeasures, Retune
+from app.domain.reducer import Reducer
 from app.errors import BadBlob, NoSuchModel
-from app.learning.learner import Learner, Pace, Tell, learn_all, nobody
+from app.learning.learner import Learner, LearnerOptions, Tell, learn_all, nobody
 from app.learning.replay import verify
 from app.storage.keys import Keys
 from app.storage.store import Event, Store
@@ -25,11 +27,11 @@ from tests.test_codec import bits
 __all__ = ["server", "url"]  # fixtures
 
 N = 4
-QUICK = Pace(lease=2.0, commit=0.005, idle=0.05, discover=0.02)
+QUICK = LearnerOptions(lease=2.0, commit=0.005, idle=0.05, discover=0.02)
 
 
-def first(seed: bytes = b"") -> State:
-    return genesis(Settings(tuple(f"f{k}" for k in range(N)), gamma=100.0), seed=seed)
+def first(seed: bytes = b"") -> ModelState:
+    return initial_state(ModelConfig(tuple(f"f{k}" for k in range(N)), gamma=100.0), seed=seed)
 
 
 def feedback(at: int) -> bytes:
@@ -55,15 +57,17 @@ async def append(store: Store, records: list[bytes], model: str = "books", time:
     await store.append(model, epoch, events, limit=10_000, time=time)
 
 
-def folded(state: State, records: list[bytes]) -> State:
-    fold = Fold(state)
+def folded(state: ModelState, records: list[bytes]) -> ModelState:
+    fold = Reducer(state)
     for record in records:
         fold.apply(record)
     return fold.state()
 
 
 @contextlib.asynccontextmanager
-async def learning(store: Store, pace: Pace = QUICK, tell: Tell = nobody) -> AsyncIterator[None]:
+async def learning(
+    store: Store, pace: LearnerOptions = QUICK, tell: Tell = nobody
+) -> AsyncIterator[None]:
     """All models are learnt in here; then a graceful stop."""
     stop = asyncio.Event()
     task = asyncio.create_task(learn_all(store, stop, pace, tell))
@@ -74,7 +78,7 @@ async def learning(store: Store, pace: Pace = QUICK, tell: Tell = nobody) -> Asy
         await task
 
 
-async def committed(store: Store, seq: int, model: str = "books") -> State:
+async def committed(store: Store, seq: int, model: str = "books") -> ModelState:
     await eventually(lambda: store.position(model), lambda position: position[1] >= seq)
     return (await store.load(model)).state
 

@@ -11,20 +11,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from app.domain import codec
-from app.domain.impressions import SoFar, on_request
-from app.domain.model_config import genesis, link
-from app.domain.records import (
-    SUMS,
-    Feedback,
-    Model,
-    Record,
-    Replace,
-    ResetMeasures,
-    Retune,
-    Settings,
-    State,
-)
-from app.domain.reducer import Fold, sound
+from app.domain.impressions import PriorFeedback, on_request
+from app.domain.model import SUMS, Model, ModelState, initial_state, next_chain
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
+from app.domain.reducer import Reducer, sound
 from app.ranking.clicks import STRATEGIES
 from app.ranking.covariance import square
 from app.ranking.solar import SolarII
@@ -39,12 +30,12 @@ def names(n: int) -> tuple[str, ...]:
     return tuple(f"f{k}" for k in range(1, n + 1))
 
 
-def start(n: int = 3, **settings: Any) -> State:
-    return genesis(Settings(names(n), **settings), seed=b"a model of its own")
+def start(n: int = 3, **settings: Any) -> ModelState:
+    return initial_state(ModelConfig(names(n), **settings), seed=b"a model of its own")
 
 
-def folded(state: State, blobs: Sequence[bytes]) -> State:
-    fold = Fold(state)
+def folded(state: ModelState, blobs: Sequence[bytes]) -> ModelState:
+    fold = Reducer(state)
     for blob in blobs:
         fold.apply(blob)
     return fold.state()
@@ -57,7 +48,7 @@ def dumped(*log: Record) -> list[bytes]:
 # ---- posts: what users do, and how it becomes records ----
 
 
-class Shown(NamedTuple):
+class Impression(NamedTuple):
     """A request: documents in the order shown, and where each came from."""
 
     query: str
@@ -68,7 +59,7 @@ class Shown(NamedTuple):
 class Post(NamedTuple):
     """What a user did with a list."""
 
-    shown: Shown
+    shown: Impression
     kind: Any
     said: Any
 
@@ -86,27 +77,27 @@ class Post(NamedTuple):
 
 def as_log(posts: Sequence[Post]) -> list[bytes]:
     """The records of posts, each on top of what came before it on the same request."""
-    so_far: dict[str, SoFar] = {}
+    so_far: dict[str, PriorFeedback] = {}
     log: list[Record] = []
     for at, post in enumerate(posts):
         feedback = post.feedback(f"e{at}")
         if post.shown.submitted is not None:
             query = post.shown.query
-            before = so_far.get(query, SoFar.load(b""))
+            before = so_far.get(query, PriorFeedback.load(b""))
             feedback, so_far[query] = on_request(feedback, before)
         log.append(feedback)
     return dumped(*log)
 
 
 @st.composite
-def lists(draw: st.DrawFn, n: int, query: str) -> Shown:
+def lists(draw: st.DrawFn, n: int, query: str) -> Impression:
     """Documents drawn from a normal distribution, some of them twice; on a request or not."""
     count, rng = draw(st.integers(1, 12)), np.random.default_rng(draw(st.integers(0, 2**32)))
     documents = rng.standard_normal((count, n)).astype(np.float32)
     documents[draw(st.integers(0, count - 1))] = documents[0]
     # only the first of those submitted may have been shown, so places may lie beyond the list
     submitted = rng.permutation(count + draw(st.integers(0, 3)))[:count]
-    return Shown(query, documents, submitted if draw(st.booleans()) else None)
+    return Impression(query, documents, submitted if draw(st.booleans()) else None)
 
 
 @st.composite
@@ -119,7 +110,7 @@ def post_logs(draw: st.DrawFn, n: int) -> list[Post]:
 
 
 @st.composite
-def posts_on(draw: st.DrawFn, shown: Shown) -> Post:
+def posts_on(draw: st.DrawFn, shown: Impression) -> Post:
     count = len(shown.documents)
     place = st.integers(0, count - 1)
     kind = draw(st.sampled_from(["clicks", "clicks", "labels", "triplets"]))
@@ -196,8 +187,8 @@ def test_a_log_is_folded_as_the_formulas_say(
 # ---- one rule each ----
 
 DOCUMENTS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]], np.float32)
-REQUEST = Shown("r", DOCUMENTS, np.array([2, 0, 3, 1]))  # submitted in the order 1, 3, 0, 2
-OWN = Shown("q", DOCUMENTS, None)
+REQUEST = Impression("r", DOCUMENTS, np.array([2, 0, 3, 1]))  # submitted in the order 1, 3, 0, 2
+OWN = Impression("q", DOCUMENTS, None)
 
 
 def test_nothing_clicked_counts_as_a_query_without_pairs() -> None:
@@ -293,12 +284,12 @@ def test_triplets_without_weights_weigh_1() -> None:
 def test_the_chain_is_the_hash_of_every_record() -> None:
     log, begin = as_log([Post(OWN, "clicks", [1]), Post(REQUEST, "clicks", [2])]), start()
     state = folded(begin, log)
-    assert (state.seq, state.chain) == (2, link(link(begin.chain, log[0]), log[1]))
+    assert (state.seq, state.chain) == (2, next_chain(next_chain(begin.chain, log[0]), log[1]))
     assert folded(begin, log[::-1]).chain != state.chain
 
 
 def test_what_a_fold_hands_out_is_frozen_and_its_own() -> None:
-    fold = Fold(start())
+    fold = Reducer(start())
     before = fold.state()
     fold.apply(as_log([Post(OWN, "clicks", [2])])[0])
     assert not before.model.weights.any()
@@ -331,7 +322,7 @@ def test_after_a_replace_the_model_is_the_one_it_carries_and_the_sums_go_on(algo
 def test_a_replace_may_bring_another_width() -> None:
     wider = start(5).model
     state = folded(start(), dumped(Replace(wider, "more features")))
-    assert state.model.settings.n == 5
+    assert state.model.config.n == 5
     assert folded(state, LOG).measures()["rejected"] == len(LOG)
 
 
@@ -340,8 +331,8 @@ def test_a_retune_keeps_what_was_learnt_and_changes_the_steps_after_it() -> None
     after = folded(before, dumped(Retune(gamma=1.0, clicks="click-no-click-next")))
     assert bits(after.model.weights) == bits(before.model.weights)
     assert bits(after.model.spread) == bits(before.model.spread)
-    assert after.model.settings == replace(
-        before.model.settings, gamma=1.0, clicks="click-no-click-next"
+    assert after.model.config == replace(
+        before.model.config, gamma=1.0, clicks="click-no-click-next"
     )
     assert bits(folded(after, LOG).model.weights) != bits(folded(before, LOG).model.weights)
 
@@ -370,7 +361,7 @@ TRIPLETS = Feedback(
     other=np.array([1]),
     weights=np.array([1.0]),
 )
-SETTINGS = Settings(names(3))
+SETTINGS = ModelConfig(names(3))
 MODEL = Model(SETTINGS, np.zeros(3), np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1.0]))
 BAD: dict[str, Record] = {
     "too few features": replace(GOOD, documents=DOCUMENTS[:, :2]),
@@ -406,16 +397,16 @@ BAD: dict[str, Record] = {
     "a replace with too few weights": Replace(replace(MODEL, weights=np.zeros(2)), ""),
     "a replace with a bad diagonal": Replace(replace(MODEL, spread=np.zeros(6)), ""),
     "a replace with an unknown algorithm": Replace(
-        replace(MODEL, settings=replace(SETTINGS, algorithm="solar-iii")),  # type: ignore[arg-type]
+        replace(MODEL, config=replace(SETTINGS, algorithm="solar-iii")),  # type: ignore[arg-type]
         "",
     ),
-    "a replace with no features": Replace(replace(MODEL, settings=Settings(())), ""),
+    "a replace with no features": Replace(replace(MODEL, config=ModelConfig(())), ""),
     "a replace with an unknown strategy": Replace(
-        replace(MODEL, settings=replace(SETTINGS, clicks="guess")), ""
+        replace(MODEL, config=replace(SETTINGS, clicks="guess")), ""
     ),
-    "a replace with gamma 0": Replace(replace(MODEL, settings=replace(SETTINGS, gamma=0.0)), ""),
+    "a replace with gamma 0": Replace(replace(MODEL, config=replace(SETTINGS, gamma=0.0)), ""),
     "a replace with words for gamma": Replace(
-        replace(MODEL, settings=replace(SETTINGS, gamma="much")),  # type: ignore[arg-type]
+        replace(MODEL, config=replace(SETTINGS, gamma="much")),  # type: ignore[arg-type]
         "",
     ),
     "a retune to NaN": Retune(gamma=float("nan")),
@@ -428,13 +419,13 @@ BAD: dict[str, Record] = {
 def rejects(blob: bytes, n: int = 3) -> None:
     """A rejected record moves seq and chain and counts; nothing else differs, now or later."""
     before = folded(start(n), LOG)
-    fold = Fold(before)
+    fold = Reducer(before)
     assert fold.apply(blob) is False
     only_rejected(before, fold.state(), blob)
 
 
-def only_rejected(before: State, after: State, blob: bytes) -> None:
-    assert (after.seq, after.chain) == (before.seq + 1, link(before.chain, blob))
+def only_rejected(before: ModelState, after: ModelState, blob: bytes) -> None:
+    assert (after.seq, after.chain) == (before.seq + 1, next_chain(before.chain, blob))
     assert bits(after.model) == bits(before.model)
     counted = before.sums.copy()
     counted[REJECTED] += 1
@@ -448,7 +439,7 @@ def test_a_record_that_cannot_be_applied_is_rejected(what: str) -> None:
 
 def test_what_the_bad_records_are_made_from_is_good() -> None:
     for record in (GOOD, LABELS, TRIPLETS, Replace(MODEL, "")):
-        assert Fold(start()).apply(codec.dump_record(record))
+        assert Reducer(start()).apply(codec.dump_record(record))
 
 
 def test_a_nan_feature_of_a_served_list_moves_no_weight() -> None:
@@ -522,7 +513,7 @@ def test_feedback_whose_documents_are_a_scalar_is_rejected() -> None:
     )
 )
 def test_no_replace_or_retune_whatever_stops_the_fold(given_: Any) -> None:
-    plain = {**codec.dump_settings(SETTINGS), **given_}
+    plain = {**codec.dump_config(SETTINGS), **given_}
     model = {"weights": MODEL.weights, "spread": MODEL.spread}
     folds(codec.dump("replace", {"reason": "", "settings": plain}, model))
     folds(codec.dump("retune", given_, {}))
@@ -530,14 +521,14 @@ def test_no_replace_or_retune_whatever_stops_the_fold(given_: Any) -> None:
 
 def folds(blob: bytes) -> None:
     before = folded(start(), LOG)
-    fold = Fold(before)
+    fold = Reducer(before)
     accepted, after = fold.apply(blob), fold.state()
     assert after.seq == before.seq + 1
     assert np.isfinite(after.sums).all()
     assert sound(after) == []
     if not accepted:
         only_rejected(before, after, blob)
-    assert bits(Fold(after).state()) == bits(after)
+    assert bits(Reducer(after).state()) == bits(after)
 
 
 # ---- the same bits, however the log is cut ----
@@ -574,14 +565,14 @@ def test_freezing_and_thawing_changes_no_bit(algorithm: Any, data: st.DataObject
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_looking_at_the_state_in_between_changes_no_bit(data: st.DataObject) -> None:
-    log, fold = data.draw(blob_logs()), Fold(start(gamma=10.0))
+    log, fold = data.draw(blob_logs()), Reducer(start(gamma=10.0))
     for blob in log:
         fold.apply(blob)
         fold.state()
     assert bits(fold.state()) == bits(folded(start(gamma=10.0), log))
 
 
-def stored_and_loaded(state: State) -> State:
+def stored_and_loaded(state: ModelState) -> ModelState:
     """Through a replace record: what a store would keep of the model."""
     record = codec.load_record(codec.dump_record(Replace(state.model, "")))
     assert isinstance(record, Replace)

@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 
-from app.domain.records import Returned, Served
-from app.errors import WentBack
-from app.ingest.appender import Post, Poster
-from app.learning.learner import Fact, Learner, Pace, Term, learn_all
-from app.observability.metrics import Server, Telemetry
-from app.serving.weight_cache import Ranker
-from app.storage.rollback import went_back
-from app.storage.store import Position, Store
-from tests.faults.invented import MODEL, Invented, new_model
+from app.domain.facts import LogRolledBack, Served
+from app.errors import RolledBack
+from app.ingest.appender import Appender, Post
+from app.learning.learner import Fact, LeaderSession, Learner, LearnerOptions, learn_all
+from app.observability.metrics import Metrics, Server
+from app.serving.weight_cache import WeightCache
+from app.storage.rollback import rolled_back
+from app.storage.store import LogPosition, Store
+from tests.faults.invented import MODEL, Invented, new_model_config
 from tests.faults.posters import Ledger, insist
 from tests.servers import client, eventually, keys_like, server, url, with_store
 
 __all__ = ["server", "url"]  # fixtures
 
 #: A learner that commits only when it must.
-SLOW = Pace(lease=60.0, commit=3600.0, idle=0.02)
-QUICK = Pace(lease=60.0, idle=0.02)
+SLOW = LearnerOptions(lease=60.0, commit=3600.0, idle=0.02)
+QUICK = LearnerOptions(lease=60.0, idle=0.02)
 
 
 class Past:
@@ -48,7 +48,7 @@ async def feed(store: Store, name: str, count: int = 3) -> None:
     await insist(store, epoch, events, Ledger())
 
 
-async def learnt(store: Store) -> Position:
+async def learnt(store: Store) -> LogPosition:
     """Everything, by a learner whose term ends then."""
     stop = asyncio.Event()
     learning = asyncio.create_task(Learner(store, MODEL, QUICK).run(stop))
@@ -94,14 +94,14 @@ STORIES = [
 @pytest.mark.parametrize(("story", "back"), STORIES)
 def test_two_places_tell_whether_the_store_went_back(url: str, story: Story, back: bool) -> None:
     async def act(store: Store) -> bool:
-        await new_model(store)
+        await new_model_config(store)
         await feed(store, "first")
         await learnt(store)
         past = Past(url)
         await feed(store, "second")
         before = await learnt(store)
         await story(store, past)
-        return await went_back(store, MODEL, before, await store.position(MODEL))
+        return await rolled_back(store, MODEL, before, await store.position(MODEL))
 
     assert with_store(url, act) == back
 
@@ -110,14 +110,14 @@ def test_a_model_that_was_deleted_and_created_anew_meanwhile_did_not_go_back(url
     """Two places of one life are compared, and the log is that of the next one by now."""
 
     async def act(store: Store) -> bool:
-        await new_model(store)
+        await new_model_config(store)
         before = await store.position(MODEL)
         await feed(store, "first")
         now = await learnt(store)
         await store.delete(MODEL)
-        await new_model(store)
+        await new_model_config(store)
         await feed(store, "other")
-        return await went_back(store, MODEL, before, now)
+        return await rolled_back(store, MODEL, before, now)
 
     assert not with_store(url, act)
 
@@ -130,19 +130,19 @@ def test_a_ranker_notices_a_store_that_went_back_and_serves_what_it_has(
 
     async def act(store: Store) -> list[bool]:
         told: list[Served] = []
-        ranker = Ranker(store, told.append)
-        await new_model(store)
+        weight_cache = WeightCache(store, told.append)
+        await new_model_config(store)
         await feed(store, "first")
         await learnt(store)
         past = Past(url)
         await feed(store, "second")
         await learnt(store)
-        await ranker._take(MODEL, await store.load_weights(MODEL))
+        await weight_cache._take(MODEL, await store.load_weights(MODEL))
         await story(store, past)
-        await ranker._refresh(MODEL)
+        await weight_cache._refresh(MODEL)
         found = await store.load_weights(MODEL)
-        assert ranker.serving[MODEL].place == (found.epoch, found.seq, found.chain)
-        assert (ranker.serving[MODEL].weights == found.weights).all()
+        assert weight_cache.serving[MODEL].place == (found.epoch, found.seq, found.chain)
+        assert (weight_cache.serving[MODEL].weights == found.weights).all()
         return [one.backwards for one in told]
 
     assert with_store(url, act) == [False, back]
@@ -153,16 +153,16 @@ def test_a_learner_notices_a_store_that_went_back_and_learns_on_from_it(
     url: str, story: Story, back: bool
 ) -> None:
     async def act(store: Store) -> None:
-        await new_model(store)
+        await new_model_config(store)
         await feed(store, "first")
         await learnt(store)
         past, stop, facts = Past(url), asyncio.Event(), list[Fact]()
         await feed(store, "second")
-        telemetry = Telemetry()
+        metrics = Metrics()
 
         def tell(fact: Fact) -> None:
             facts.append(fact)
-            telemetry.learnt(fact)
+            metrics.learnt(fact)
 
         learner = Learner(store, MODEL, QUICK, tell)
         learning = asyncio.create_task(learner.run(stop))
@@ -177,8 +177,10 @@ def test_a_learner_notices_a_store_that_went_back_and_learns_on_from_it(
         await eventually(lambda: store.position(MODEL), lambda place: place[1] == tail)
         stop.set()
         await learning
-        assert [fact for fact in facts if isinstance(fact, Returned)] == [Returned(MODEL)] * back
-        page = telemetry.page([], {}, Server(True, 0.0)).decode()
+        assert [fact for fact in facts if isinstance(fact, LogRolledBack)] == [
+            LogRolledBack(MODEL)
+        ] * back
+        page = metrics.page([], {}, Server(True, 0.0)).decode()
         assert f'solar_version_backwards_total{{model="{MODEL}"}} {float(back)}' in page
 
     with_store(url, act)
@@ -186,7 +188,7 @@ def test_a_learner_notices_a_store_that_went_back_and_learns_on_from_it(
 
 def test_a_learner_at_work_notices_within_a_moment(url: str) -> None:
     async def act(store: Store) -> None:
-        await new_model(store)
+        await new_model_config(store)
         await feed(store, "first")
         await learnt(store)
         past, stop, facts = Past(url), asyncio.Event(), list[Fact]()
@@ -196,9 +198,9 @@ def test_a_learner_at_work_notices_within_a_moment(url: str) -> None:
         past.comes_back()
 
         async def told() -> list[Fact]:
-            return [fact for fact in facts if isinstance(fact, Returned)]
+            return [fact for fact in facts if isinstance(fact, LogRolledBack)]
 
-        assert await eventually(told, bool) == [Returned(MODEL)]
+        assert await eventually(told, bool) == [LogRolledBack(MODEL)]
         stop.set()
         await learning
 
@@ -209,10 +211,10 @@ def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str
     """Read before the failover, and uncommitted: the next records would be put on top of them."""
 
     async def act(store: Store) -> None:
-        await new_model(store)
+        await new_model_config(store)
         await feed(store, "first")
         fence = await store.lease(MODEL, 0, 60.0)
-        term = await Term.begin(store, MODEL, fence, SLOW)
+        term = await LeaderSession.begin(store, MODEL, fence, SLOW)
         await rounds(term, 3)
         past = Past(url)
         await feed(store, "lost", 3)
@@ -220,7 +222,7 @@ def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str
         past.comes_back()
         await feed(store, "other", 5)
         await rounds(term, 8)
-        with pytest.raises(WentBack, match="not in the log any more"):
+        with pytest.raises(RolledBack, match="not in the log any more"):
             await commit(term)
         assert (await store.position(MODEL))[1] == 1  # the first batch is committed at once
         await store.release(MODEL, fence)
@@ -238,13 +240,13 @@ def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str
 
 
 def test_a_poster_notices_that_the_log_went_back(url: str) -> None:
-    async def act(store: Store) -> list[Returned]:
-        epoch, facts = await new_model(store), list[Returned]()
-        poster, named = Poster(store, 1 << 40, 60.0, facts.append), Invented(2, "e")
+    async def act(store: Store) -> list[LogRolledBack]:
+        epoch, facts = await new_model_config(store), list[LogRolledBack]()
+        appender, named = Appender(store, 1 << 40, 60.0, facts.append), Invented(2, "e")
 
         async def post(count: int) -> None:
             await asyncio.gather(
-                *(poster.post((MODEL, epoch), Post([named.labels()], {})) for _ in range(count))
+                *(appender.post((MODEL, epoch), Post([named.labels()], {})) for _ in range(count))
             )
 
         await post(3)
@@ -256,4 +258,4 @@ def test_a_poster_notices_that_the_log_went_back(url: str) -> None:
         await post(5)
         return facts
 
-    assert with_store(url, act) == [Returned(MODEL)]
+    assert with_store(url, act) == [LogRolledBack(MODEL)]

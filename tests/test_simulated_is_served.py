@@ -8,12 +8,14 @@ import pytest
 
 from app.domain import candidates, codec
 from app.domain.candidates import Exploration
-from app.domain.model_config import genesis, new_model
-from app.domain.records import Feedback, Floats
-from app.domain.reducer import Fold
+from app.domain.model import initial_state
+from app.domain.model_config import new_model_config
+from app.domain.records import Feedback
+from app.domain.reducer import Reducer
 from app.evaluation.synthetic import World
 from app.ranking import traffic
 from app.ranking import users as crowd
+from app.ranking.arrays import Floats
 from app.ranking.online import JudgedQuery
 from app.ranking.traffic import BLOCK, PLAIN, Show, Site
 from app.simulation import runner
@@ -57,7 +59,9 @@ def test_a_simulated_user_is_one_of_the_service(
         runner.visitors(scenario, JUDGED, "navigational"),
     )
     names = tuple(f"f{at}" for at in range(1, 7))
-    fold = Fold(genesis(new_model(names, algorithm=algorithm, clicks=reading, prior=prior)))
+    fold = Reducer(
+        initial_state(new_model_config(names, algorithm=algorithm, clicks=reading, prior=prior))
+    )
     won = np.zeros(3)
     visits = traffic.visits(site, learner, show, users, np.random.default_rng([0, 0]), LISTS)
     for visit, (q, clicks, draws) in zip(visits, numbers(site, show), strict=False):

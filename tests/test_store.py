@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.model_config import genesis
-from app.domain.records import Settings, Standing, State
+from app.domain.facts import ModelStatus
+from app.domain.model import ModelState, initial_state
+from app.domain.model_config import ModelConfig
 from app.errors import (
     Backlog,
     BadBlob,
@@ -24,9 +25,9 @@ from app.errors import (
     ModelExists,
     NoSuchModel,
     OldServer,
+    RolledBack,
     StoreError,
     Unavailable,
-    WentBack,
 )
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.jobs import Lease
@@ -37,7 +38,7 @@ from app.storage.store import (
     LEAST_DEDUPE,
     OTHER_BODY,
     REPEATED,
-    Appended,
+    AppendResult,
     Event,
     Store,
 )
@@ -60,14 +61,14 @@ LIMIT = 1_000
 KEYS = Keys("books")
 
 
-def first(n: int = 3, **settings: Any) -> State:
-    return genesis(Settings(tuple(f"f{k}" for k in range(n)), **settings), seed=b"seed")
+def first(n: int = 3, **settings: Any) -> ModelState:
+    return initial_state(ModelConfig(tuple(f"f{k}" for k in range(n)), **settings), seed=b"seed")
 
 
-def later(state: State, seq: int) -> State:
+def later(state: ModelState, seq: int) -> ModelState:
     """Some state after record `seq`."""
-    model = replace(state.model, weights=np.full(state.model.settings.n, float(seq)))
-    return State(seq, bytes([seq % 256]) * 32, model, state.sums + seq)
+    model = replace(state.model, weights=np.full(state.model.config.n, float(seq)))
+    return ModelState(seq, bytes([seq % 256]) * 32, model, state.sums + seq)
 
 
 def event(name: str, body: str = "", **on_request: Any) -> Event:
@@ -75,7 +76,7 @@ def event(name: str, body: str = "", **on_request: Any) -> Event:
     return Event(name, body.encode(), body.encode(), **on_request)
 
 
-async def append(store: Store, epoch: int, *events: Event, **options: Any) -> list[Appended]:
+async def append(store: Store, epoch: int, *events: Event, **options: Any) -> list[AppendResult]:
     return await store.append("books", epoch, events, **{"limit": LIMIT, "time": 5, **options})
 
 
@@ -129,7 +130,7 @@ def test_a_name_created_again_has_another_epoch_and_old_keys_do_not_answer(url: 
         assert await store.tail("books") == 0
         assert await store.read("books", 0, 10) == []
         assert await store.recall("books", new, ["r"]) == [None]
-        assert await append(store, new, event("e", "another body")) == [Appended(APPENDED, 1)]
+        assert await append(store, new, event("e", "another body")) == [AppendResult(APPENDED, 1)]
         with pytest.raises(NoSuchModel):
             await append(store, old, event("f"))
         assert await store.tail("books") == 1
@@ -203,9 +204,9 @@ def test_seqs_are_dense_over_posts_and_posters(url: str) -> None:
 def test_an_event_is_entered_once_and_always_answered_alike(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.create("books", first())
-        assert await append(store, epoch, event("e")) == [Appended(APPENDED, 1)]
-        assert await append(store, epoch, event("e")) == [Appended(REPEATED, 1)]
-        assert await append(store, epoch, event("e", "other")) == [Appended(OTHER_BODY, 1)]
+        assert await append(store, epoch, event("e")) == [AppendResult(APPENDED, 1)]
+        assert await append(store, epoch, event("e")) == [AppendResult(REPEATED, 1)]
+        assert await append(store, epoch, event("e", "other")) == [AppendResult(OTHER_BODY, 1)]
         mixed = await append(
             store, epoch, event("e"), event("f"), event("e", "other"), event("g"), event("f")
         )
@@ -363,7 +364,7 @@ def test_a_replica_gets_weights_without_the_covariance(url: str) -> None:
             weights = await store.load_weights("books")
             sent = total(connection, "stats", "total_net_output_bytes") - before
         assert (weights.epoch, weights.seq, weights.chain) == (1, 0, state.chain)
-        assert weights.settings == state.model.settings
+        assert weights.config == state.model.config
         assert bits(weights.weights) == bits(state.model.weights)
         assert sent < state.model.spread.nbytes / 4  # INFO itself is in there too
 
@@ -424,7 +425,7 @@ def test_no_commit_is_made_of_records_in_whose_place_others_came(url: str) -> No
             two._replace(seq=4),
         ):  # fmt: skip
             for learnt in ([other], [one, other], [other, three]):
-                with pytest.raises(WentBack, match="not in the log any more"):
+                with pytest.raises(RolledBack, match="not in the log any more"):
                     await store.commit("books", base, fence, later(state, 2), learnt=learnt)
         assert await store.position("books") == base
         await store.commit("books", base, fence, later(state, 2), learnt=[one, two])
@@ -630,8 +631,8 @@ def test_how_models_stand_is_told_in_one_look(url: str) -> None:
         await append(store, 1, event("a"), event("b"))
         await store.jobs.begin(Lease("books", "books.job", 60.0), 1, {})
         assert await store.standings(["books", "films", "nobody"]) == {
-            "books": Standing(2, leader=0, terms=0, trains=True),
-            "films": Standing(0, leader=2, terms=2, trains=False),
+            "books": ModelStatus(2, leader=0, terms=0, trains=True),
+            "films": ModelStatus(0, leader=2, terms=2, trains=False),
         }
         assert await store.standings([]) == {}
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import config
-from app.config import Environment
+from app.config import Settings
 from app.errors import SolarError
 from app.runtime import supervisor
 from app.runtime.supervisor import Child, _environ
-from app.runtime.wiring import Cellar
+from app.runtime.wiring import StoreLocator
 from app.runtime.worker import listening
 from app.storage.embedded.server import EmbeddedServer
 from tests.servers import PATIENCE, client, until
@@ -110,7 +110,7 @@ def test_a_child_gets_what_it_is_told_and_the_socket(tmp_path: Path) -> None:
 
 
 environments = st.builds(
-    Environment,
+    Settings,
     host=st.sampled_from(["127.0.0.1", "::1", "localhost"]),
     port=st.integers(0, 65_535),
     workers=st.integers(1, 256),
@@ -129,47 +129,47 @@ environments = st.builds(
 
 
 @given(environments)
-def test_children_are_told_every_knob_as_it_is(environment: Environment) -> None:
-    told = _environ(environment, "unix:///s", "/metrics")
-    assert config.read(told) == replace(environment, redis_url="unix:///s")
+def test_children_are_told_every_knob_as_it_is(settings: Settings) -> None:
+    told = _environ(settings, "unix:///s", "/metrics")
+    assert config.read_settings(told) == replace(settings, redis_url="unix:///s")
     assert told["PROMETHEUS_MULTIPROC_DIR"] == "/metrics"
 
 
 def test_a_store_that_is_named_is_not_started(tmp_path: Path) -> None:
-    environment = Environment(redis_url="redis://elsewhere", data_dir=tmp_path / "data")
-    cellar = Cellar(environment)
-    assert cellar.url() == "redis://elsewhere"
-    cellar.close()
+    settings = Settings(redis_url="redis://elsewhere", data_dir=tmp_path / "data")
+    locator = StoreLocator(settings)
+    assert locator.url() == "redis://elsewhere"
+    locator.close()
     assert not (tmp_path / "data").exists()
 
 
 def test_a_store_of_our_own_is_started_once_again_if_it_ends_and_ended_with_us(
     tmp_path: Path,
 ) -> None:
-    cellar = Cellar(Environment(data_dir=tmp_path))
+    locator = StoreLocator(Settings(data_dir=tmp_path))
     try:
-        url = cellar.url()
-        assert cellar.url() == url
+        url = locator.url()
+        assert locator.url() == url
         with client(url) as connection:
             connection.set("kept", "yes")
-        server = cellar._server
+        server = locator._server
         assert server is not None
         server._process.kill()
         until(lambda: not server.alive())
-        with client(cellar.url()) as connection:
+        with client(locator.url()) as connection:
             assert connection.get("kept") == b"yes"
-        again = cellar._server
+        again = locator._server
         assert again is not None
     finally:
-        cellar.close()
+        locator.close()
     assert not again.alive()
 
 
 def test_a_server_that_runs_there_already_is_used_and_not_ended(tmp_path: Path) -> None:
     with EmbeddedServer.start(tmp_path) as server:
-        cellar = Cellar(Environment(data_dir=tmp_path))
-        assert cellar.url() == server.url
-        cellar.close()
+        locator = StoreLocator(Settings(data_dir=tmp_path))
+        assert locator.url() == server.url
+        locator.close()
         assert server.alive()
 
 

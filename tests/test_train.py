@@ -14,12 +14,12 @@ import pytest
 from app import __main__ as command
 from app.__main__ import main
 from app.api import auth
-from app.domain.records import Settings
+from app.domain.model_config import ModelConfig
 from app.evaluation import letor
 from app.evaluation.synthetic import World
 from app.storage.embedded import server as embedded
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.store import Store, Stored
+from app.storage.store import Store, StoredState
 from app.training import trainer
 from app.training.options import Training
 from tests.api.services import Running, serving
@@ -73,8 +73,8 @@ def service() -> Iterator[Running]:
         yield running
 
 
-def expected(files: list[Path], training: Training, settings: Settings | None = None) -> Any:
-    settings = settings or Settings(("f1", "f2", "f3"))
+def expected(files: list[Path], training: Training, settings: ModelConfig | None = None) -> Any:
+    settings = settings or ModelConfig(("f1", "f2", "f3"))
     found = trainer.train(trainer.judgements(letor.read(files), settings, BOUND), training)
     return trainer.online(found, settings)
 
@@ -117,8 +117,8 @@ def test_a_store_gets_a_new_model_that_begins_with_what_was_found(
     assert (stored.state.model.spread == model.spread).all()
 
 
-def state(running: Running, model: str) -> Stored:
-    async def look(store: Store) -> Stored:
+def state(running: Running, model: str) -> StoredState:
+    async def look(store: Store) -> StoredState:
         return await store.load(model)
 
     url = embedded.find(running.data)
@@ -139,7 +139,7 @@ def test_a_service_trains_and_its_model_is_written_too(
         assert (code, error) == (0, "")
         assert "model shop: record 1 puts it in place" in said
         found = client.get("/models/shop").json()
-    model = expected(files, Training(loss="l1", C=0.1), Settings(("a", "b", "c"), "solar-i"))
+    model = expected(files, Training(loss="l1", C=0.1), ModelConfig(("a", "b", "c"), "solar-i"))
     assert found["weights"].pop("_order") == 0.0
     assert list(found["weights"].values()) == model.weights.tolist()
     assert json.loads((tmp_path / "model.json").read_text())["weights"] == found["weights"]

@@ -7,9 +7,10 @@ import pytest
 from scipy.sparse import csr_array
 
 from app.domain import candidates, codec
-from app.domain.model_config import genesis
-from app.domain.records import Feedback, Replace, Settings
-from app.domain.reducer import Fold, sound
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback, Replace
+from app.domain.reducer import Reducer, sound
 from app.errors import BadData
 from app.evaluation.letor import JudgedData
 from app.evaluation.synthetic import World
@@ -35,7 +36,7 @@ def invented(seed: int = 0, queries: int = 30, noise: float = 1.0) -> JudgedData
 
 
 def judged(seed: int = 0, queries: int = 30) -> Judgements:
-    return trainer.judgements(invented(seed, queries), Settings(NAMES), BOUND)
+    return trainer.judgements(invented(seed, queries), ModelConfig(NAMES), BOUND)
 
 
 def query(labels: list[float], *rows: list[float]) -> JudgedQuery:
@@ -51,7 +52,7 @@ def few(*queries: JudgedQuery) -> Judgements:
 
 def test_data_is_what_the_model_would_have_been_shown() -> None:
     raw = JudgedData(2, [query([1, 0], [5, 300], [1, 300]), query([0, 2], [2, 7], [4, 9])])
-    seen = trainer.judgements(raw, Settings(("a", "b"), normalization="query-minmax"), BOUND)
+    seen = trainer.judgements(raw, ModelConfig(("a", "b"), normalization="query-minmax"), BOUND)
     shown = [
         candidates.as_documents(np.array(q.documents, np.float64), "query-minmax", 1e38)
         for q in raw.queries
@@ -66,7 +67,7 @@ def test_sparse_data_is_scaled_as_dense_data_is() -> None:
     csr = csr_array(dense)
     rows = SparseRows(csr.shape, csr.indptr, csr.indices, csr.data)
     labels = np.arange(5.0)
-    settings = Settings(tuple("abcdefg"), normalization="query-minmax")
+    settings = ModelConfig(tuple("abcdefg"), normalization="query-minmax")
     one = trainer.judgements(JudgedData(7, [JudgedQuery(labels, rows)]), settings, BOUND)
     other = trainer.judgements(JudgedData(7, [JudgedQuery(labels, dense)]), settings, BOUND)
     assert (one.X.toarray() == other.X).all()
@@ -76,14 +77,14 @@ def test_sparse_data_is_scaled_as_dense_data_is() -> None:
 def test_data_of_another_width_than_the_model_is_refused(n: int) -> None:
     data = JudgedData(n, [query([1, 0], [1.0] * n, [0.0] * n)])
     with pytest.raises(BadData, match=f"features: expected 2 as the model has, got {n} as"):
-        trainer.judgements(data, Settings(("a", "b")), BOUND)
+        trainer.judgements(data, ModelConfig(("a", "b")), BOUND)
 
 
 def test_features_beyond_the_bound_are_refused_without_normalization() -> None:
     data = JudgedData(1, [query([1, 0], [10_001.0], [0.0])])
     with pytest.raises(BadData, match="expected at most ±10000 for a model without normalization"):
-        trainer.judgements(data, Settings(("a",)), BOUND)
-    trainer.judgements(data, Settings(("a",), normalization="query-minmax"), BOUND)
+        trainer.judgements(data, ModelConfig(("a",)), BOUND)
+    trainer.judgements(data, ModelConfig(("a",), normalization="query-minmax"), BOUND)
 
 
 # ---- what is held out ----
@@ -258,7 +259,7 @@ def test_a_training_that_cannot_be_is_refused(training: Training, message: str) 
 
 def test_sigma_is_what_the_recursion_would_have_had_after_the_support_pairs() -> None:
     world = judged(queries=10)
-    settings = Settings(NAMES, gamma=50.0)
+    settings = ModelConfig(NAMES, gamma=50.0)
     found = trainer.train(world, Training(C=0.1))
     model = trainer.online(found, settings)
     x = gaps(world.X, world.labels, world.starts)
@@ -275,7 +276,7 @@ def test_sigma_is_what_the_recursion_would_have_had_after_the_support_pairs() ->
 
 def test_a_diagonal_model_gets_the_variances() -> None:
     world = judged(queries=10)
-    settings = Settings(NAMES, covariance="diagonal", gamma=50.0)
+    settings = ModelConfig(NAMES, covariance="diagonal", gamma=50.0)
     found = trainer.train(world, Training(C=0.1))
     x = gaps(world.X, world.labels, world.starts)
     x = x[x @ found.weights < 1.0]
@@ -285,11 +286,11 @@ def test_a_diagonal_model_gets_the_variances() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [Settings(NAMES, "solar-i"), Settings(NAMES), Settings(NAMES, covariance="diagonal")],
+    [ModelConfig(NAMES, "solar-i"), ModelConfig(NAMES), ModelConfig(NAMES, covariance="diagonal")],
 )
-def test_the_fold_takes_it_and_goes_on(settings: Settings) -> None:
+def test_the_fold_takes_it_and_goes_on(settings: ModelConfig) -> None:
     found = trainer.train(judged(), Training(C=0.1))
-    fold = Fold(genesis(settings))
+    fold = Reducer(initial_state(settings))
     assert fold.apply(codec.dump_record(Replace(trainer.online(found, settings), "warm start")))
     rows = np.eye(2, 6, dtype=np.float32)
     labels = np.array([0.0, 1.0])

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.model_config import genesis
-from app.domain.records import Served, Settings
+from app.domain.facts import Served
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, NoSuchModel
 from app.learning.learner import warm_up
-from app.serving.weight_cache import Ranker, Serving
+from app.serving.weight_cache import ServedModel, WeightCache
 from app.storage.cancellation import end
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.keys import Keys
@@ -36,19 +37,21 @@ def compiled() -> None:
 @contextlib.asynccontextmanager
 async def following(
     store: Store, facts: list[Served] | None = None, **pace: float
-) -> AsyncIterator[Ranker]:
-    ranker = Ranker(store, (facts if facts is not None else []).append, **{"poll": 0.02, **pace})
-    await ranker.start()
+) -> AsyncIterator[WeightCache]:
+    weight_cache = WeightCache(
+        store, (facts if facts is not None else []).append, **{"poll": 0.02, **pace}
+    )
+    await weight_cache.start()
     try:
-        yield ranker
+        yield weight_cache
     finally:
-        ended = await close(ranker)
+        ended = await close(weight_cache)
     assert ended
 
 
-async def close(ranker: Ranker) -> bool:
+async def close(weight_cache: WeightCache) -> bool:
     """Whether nothing of it goes on once it is closed; in the end nothing does, in any case."""
-    closing = asyncio.create_task(ranker.close())
+    closing = asyncio.create_task(weight_cache.close())
     await asyncio.wait([closing], timeout=PATIENCE / 10)
     ended = closing.done() and not left()
     while tasks := left():
@@ -68,9 +71,9 @@ async def learnt(store: Store, start: int, stop: int) -> None:
         await eventually(lambda: store.position("books"), lambda place: place[1] == stop)
 
 
-async def served(ranker: Ranker, version: int) -> Serving:
-    async def now() -> Serving | None:
-        return ranker.serving.get("books")
+async def served(weight_cache: WeightCache, version: int) -> ServedModel:
+    async def now() -> ServedModel | None:
+        return weight_cache.serving.get("books")
 
     found = await eventually(now, lambda one: one is not None and one.version == version)
     assert found is not None
@@ -102,13 +105,13 @@ def test_every_commit_is_served_with_the_weights_that_were_committed(url: str) -
     async def act(store: Store) -> None:
         await store.create("books", first())
         facts: list[Served] = []
-        async with following(store, facts) as ranker:
-            assert (await ranker.find("books")).version == 0
+        async with following(store, facts) as weight_cache:
+            assert (await weight_cache.find("books")).version == 0
             await learnt(store, 0, 5)
-            serving, state = await served(ranker, 5), (await store.load("books")).state
+            serving, state = await served(weight_cache, 5), (await store.load("books")).state
             assert serving.weights.tobytes() == state.model.weights.tobytes()
             assert serving.sums.tobytes() == state.sums.tobytes()
-            assert serving.settings == state.model.settings
+            assert serving.config == state.model.config
             diagonal = [0, 2, 5, 9]
             assert serving.trace == pytest.approx(state.model.spread[diagonal].sum())
             assert not any(fact.backwards for fact in facts)
@@ -119,12 +122,12 @@ def test_every_commit_is_served_with_the_weights_that_were_committed(url: str) -
 def test_a_hint_is_enough_there_is_no_waiting_for_the_next_look(url: str) -> None:
     async def act(store: Store) -> None:
         await store.create("books", first())
-        async with following(store, poll=10 * PATIENCE) as ranker:
-            await ranker.find("books")
+        async with following(store, poll=10 * PATIENCE) as weight_cache:
+            await weight_cache.find("books")
             with client(url) as connection:  # it listens
                 await eventually(lambda: asyncio.to_thread(connection.pubsub_channels), len)
             await learnt(store, 0, 3)
-            await served(ranker, 3)
+            await served(weight_cache, 3)
 
     with_store(url, act)
 
@@ -137,10 +140,10 @@ def test_a_hint_that_is_lost_is_made_up_for_by_looking(url: str) -> None:
         with client(url) as connection:
             connection.flushall()
         await store.create("books", first())
-        async with following(store) as ranker:
-            assert (await ranker.find("books")).version == 0
+        async with following(store) as weight_cache:
+            assert (await weight_cache.find("books")).version == 0
             put(url, later)
-            await served(ranker, 3)
+            await served(weight_cache, 3)
 
     with_store(url, act)
 
@@ -150,12 +153,12 @@ def test_a_version_that_goes_backwards_is_noticed_counted_and_served(url: str) -
         await store.create("books", first())
         await learnt(store, 0, 3)
         earlier, facts = saved(url), list[Served]()
-        async with following(store, facts) as ranker:
+        async with following(store, facts) as weight_cache:
             await learnt(store, 3, 6)
-            await served(ranker, 6)
+            await served(weight_cache, 6)
             assert not any(fact.backwards for fact in facts)
             put(url, earlier)
-            serving = await served(ranker, 3)
+            serving = await served(weight_cache, 3)
             assert [fact.backwards for fact in facts].count(True) == 1
             state = (await store.load("books")).state
             assert serving.weights.tobytes() == state.model.weights.tobytes()
@@ -176,16 +179,16 @@ def test_another_way_to_the_same_version_is_noticed_counted_and_served(url: str)
             connection.flushall()
         await store.create("books", first())
         await learnt(store, 0, 3)
-        async with following(store, facts) as ranker:
-            before = await served(ranker, 3)
+        async with following(store, facts) as weight_cache:
+            before = await served(weight_cache, 3)
             put(url, other)
 
             async def now() -> bytes:
-                return ranker.serving["books"].chain
+                return weight_cache.serving["books"].chain
 
             await eventually(now, lambda chain: chain == other[b"chain"])
-            assert ranker.serving["books"].version == 3
-            assert ranker.serving["books"].weights.tobytes() != before.weights.tobytes()
+            assert weight_cache.serving["books"].version == 3
+            assert weight_cache.serving["books"].weights.tobytes() != before.weights.tobytes()
             assert [fact.backwards for fact in facts].count(True) == 1
 
     with_store(url, act)
@@ -214,14 +217,14 @@ def test_damaged_weights_are_never_served_and_are_noticed_until_they_are_mended(
 ) -> None:
     async def act(store: Store) -> None:
         _, five = await two_versions(store, url)
-        async with following(store) as ranker:
-            before = await served(ranker, 4)
+        async with following(store) as weight_cache:
+            before = await served(weight_cache, 4)
             put(url, flipped(five, part))
-            await eventually(damage(ranker), lambda names: names == {"books"})
-            assert await ranker.find("books") is before
+            await eventually(damage(weight_cache), lambda names: names == {"books"})
+            assert await weight_cache.find("books") is before
             put(url, five)
-            await served(ranker, 5)
-            assert ranker.damaged == set()
+            await served(weight_cache, 5)
+            assert weight_cache.damaged == set()
 
     with_store(url, act)
 
@@ -231,19 +234,19 @@ def test_damage_is_over_when_the_store_is_back_at_the_version_that_is_served(url
 
     async def act(store: Store) -> None:
         four, five = await two_versions(store, url)
-        async with following(store) as ranker:
-            await served(ranker, 4)
+        async with following(store) as weight_cache:
+            await served(weight_cache, 4)
             put(url, flipped(five, b"w"))
-            await eventually(damage(ranker), lambda names: names == {"books"})
+            await eventually(damage(weight_cache), lambda names: names == {"books"})
             put(url, four)
-            await eventually(damage(ranker), lambda names: names == set())
+            await eventually(damage(weight_cache), lambda names: names == set())
 
     with_store(url, act)
 
 
-def damage(ranker: Ranker) -> Any:
+def damage(weight_cache: WeightCache) -> Any:
     async def now() -> set[str]:
-        return set(ranker.damaged)
+        return set(weight_cache.damaged)
 
     return now
 
@@ -253,13 +256,13 @@ def test_a_model_that_is_damaged_from_the_start_is_not_served_until_it_is_mended
         await store.create("books", first())
         good = saved(url)
         put(url, {"w": b"not a blob"})
-        async with following(store) as ranker:
-            assert ranker.damaged == {"books"}
+        async with following(store) as weight_cache:
+            assert weight_cache.damaged == {"books"}
             with pytest.raises(BadBlob):
-                await ranker.find("books")
+                await weight_cache.find("books")
             put(url, good)
-            assert (await served(ranker, 0)).version == 0
-            assert ranker.damaged == set()
+            assert (await served(weight_cache, 0)).version == 0
+            assert weight_cache.damaged == set()
 
     with_store(url, act)
 
@@ -268,29 +271,29 @@ def test_a_damaged_model_that_is_deleted_is_no_longer_complained_of(url: str) ->
     async def act(store: Store) -> None:
         await store.create("books", first())
         put(url, {"w": b"not a blob"})
-        async with following(store) as ranker:
-            assert ranker.damaged == {"books"}
+        async with following(store) as weight_cache:
+            assert weight_cache.damaged == {"books"}
             await store.delete("books")
-            await eventually(damage(ranker), lambda names: names == set())
+            await eventually(damage(weight_cache), lambda names: names == set())
 
     with_store(url, act)
 
 
 def test_models_that_others_make_are_found_and_those_they_delete_are_let_go(url: str) -> None:
     async def act(store: Store) -> None:
-        async with following(store) as ranker:
+        async with following(store) as weight_cache:
             with pytest.raises(NoSuchModel):
-                await ranker.find("books")
+                await weight_cache.find("books")
             await store.create("books", first())
-            await served(ranker, 0)
+            await served(weight_cache, 0)
             await store.delete("books")
 
             async def names() -> list[str]:
-                return list(ranker.serving)
+                return list(weight_cache.serving)
 
             await eventually(names, lambda found: found == [])
             with pytest.raises(NoSuchModel):
-                await ranker.find("books")
+                await weight_cache.find("books")
 
     with_store(url, act)
 
@@ -300,23 +303,23 @@ def test_a_model_created_anew_is_another_one_and_did_not_go_backwards(url: str) 
         await store.create("books", first())
         await learnt(store, 0, 3)
         facts: list[Served] = []
-        async with following(store, facts) as ranker:
-            await served(ranker, 3)
+        async with following(store, facts) as weight_cache:
+            await served(weight_cache, 3)
             await store.delete("books")
-            await store.create("books", genesis(Settings(("other",)), seed=b"anew"))
-            serving = await served(ranker, 0)
-            assert serving.settings.features == ("other",)
+            await store.create("books", initial_state(ModelConfig(("other",)), seed=b"anew"))
+            serving = await served(weight_cache, 0)
+            assert serving.config.features == ("other",)
             assert serving.epoch == 2
             assert not any(fact.backwards for fact in facts)
             await store.delete("books")
             await store.create("books", first(b"again"))
 
             async def epoch() -> int:
-                return (await ranker.find("books")).epoch
+                return (await weight_cache.find("books")).epoch
 
             await eventually(epoch, lambda found: found == 3)
             await learnt(store, 0, 2)
-            await served(ranker, 2)
+            await served(weight_cache, 2)
 
     with_store(url, act)
 
@@ -324,13 +327,15 @@ def test_a_model_created_anew_is_another_one_and_did_not_go_backwards(url: str) 
 def test_whoever_waits_for_a_version_gets_it_as_soon_as_it_is_served(url: str) -> None:
     async def act(store: Store) -> None:
         await store.create("books", first())
-        async with following(store) as ranker:
-            assert await ranker.reach("books", 1, 0.01) is None
-            waiting = [asyncio.create_task(ranker.reach("books", 4, PATIENCE)) for _ in range(3)]
+        async with following(store) as weight_cache:
+            assert await weight_cache.reach("books", 1, 0.01) is None
+            waiting = [
+                asyncio.create_task(weight_cache.reach("books", 4, PATIENCE)) for _ in range(3)
+            ]
             await learnt(store, 0, 4)
             found = await asyncio.gather(*waiting)
             assert [one.version for one in found if one] == [4, 4, 4]
-            assert (await ranker.reach("books", 2, 0.0)) is not None
+            assert (await weight_cache.reach("books", 2, 0.0)) is not None
 
     with_store(url, act)
 
@@ -338,9 +343,9 @@ def test_whoever_waits_for_a_version_gets_it_as_soon_as_it_is_served(url: str) -
 def test_whoever_waits_for_a_model_that_is_deleted_is_told_so(url: str) -> None:
     async def act(store: Store) -> None:
         await store.create("books", first())
-        async with following(store) as ranker:
-            waiting = asyncio.create_task(ranker.reach("books", 1, PATIENCE))
-            await ranker.find("books")
+        async with following(store) as weight_cache:
+            waiting = asyncio.create_task(weight_cache.reach("books", 1, PATIENCE))
+            await weight_cache.find("books")
             await store.delete("books")
             with pytest.raises(NoSuchModel):
                 await waiting
@@ -354,20 +359,20 @@ def test_a_store_that_hangs_is_noticed_and_the_weights_outlive_it(
     async def act(store: Store) -> None:
         await store.create("books", first())
         await learnt(store, 0, 2)
-        async with following(store, breath=0.2) as ranker:
-            before = await served(ranker, 2)
-            assert ranker.reachable
+        async with following(store, breath=0.2) as weight_cache:
+            before = await served(weight_cache, 2)
+            assert weight_cache.reachable
 
             async def reachable() -> bool:
-                return ranker.reachable
+                return weight_cache.reachable
 
             with paused(server):
                 await eventually(reachable, lambda yes: not yes)
-                assert await ranker.find("books") is before
-                assert await ranker.reach("books", 3, 0.01) is None
+                assert await weight_cache.find("books") is before
+                assert await weight_cache.reach("books", 3, 0.01) is None
             await eventually(reachable, bool)
             await learnt(store, 2, 3)
-            await served(ranker, 3)
+            await served(weight_cache, 3)
 
     with_store(url, act)
 
@@ -375,8 +380,8 @@ def test_a_store_that_hangs_is_noticed_and_the_weights_outlive_it(
 def test_what_is_served_cannot_be_written_to(url: str) -> None:
     async def act(store: Store) -> None:
         await store.create("books", first())
-        async with following(store) as ranker:
-            serving = await ranker.find("books")
+        async with following(store) as weight_cache:
+            serving = await weight_cache.find("books")
             for array in (serving.weights, serving.sums):
                 assert isinstance(array, np.ndarray)
                 with pytest.raises(ValueError, match="read-only"):
@@ -392,11 +397,11 @@ def test_what_is_found_at_a_start_says_nothing_of_freshness(url: str) -> None:
         async with learning(store):
             await eventually(lambda: store.position("books"), lambda place: place[1] == 1)
         facts: list[Served] = []
-        async with following(store, facts) as ranker:
-            await served(ranker, 1)
+        async with following(store, facts) as weight_cache:
+            await served(weight_cache, 1)
             await append(store, blobs(1, 2), time=7)
             async with learning(store):
-                await served(ranker, 2)
+                await served(weight_cache, 2)
         assert [fact.appended for fact in facts] == [0, 7]
 
     with_store(url, act)
@@ -406,8 +411,8 @@ def test_the_same_version_is_taken_once(url: str) -> None:
     async def act(store: Store) -> None:
         await store.create("books", first())
         facts: list[Served] = []
-        async with following(store, facts) as ranker:
-            found = await asyncio.gather(*(ranker.look("books") for _ in range(5)))
+        async with following(store, facts) as weight_cache:
+            found = await asyncio.gather(*(weight_cache.look("books") for _ in range(5)))
             assert all(one is found[0] for one in found)
             assert len(facts) == 1
 
@@ -421,9 +426,9 @@ def test_following_many_models_ends_at_once_whatever_it_is_doing(url: str) -> No
         for at in range(20):
             await store.create(f"m{at}", first())
         for at in range(10):
-            ranker = Ranker(store, poll=0.02)
-            await ranker.start()
+            weight_cache = WeightCache(store, poll=0.02)
+            await weight_cache.start()
             await asyncio.sleep(at / 1000)
-            assert await close(ranker), "it goes on following"
+            assert await close(weight_cache), "it goes on following"
 
     with_store(url, act)

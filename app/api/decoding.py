@@ -12,11 +12,12 @@ import numpy as np
 from msgspec import UNSET
 
 from app.api.schemas import BinaryRankBody, Document, RankBody
-from app.config import Environment
+from app.config import Settings
 from app.domain import candidates
-from app.domain.candidates import Slate
-from app.domain.records import Floats, Settings
-from app.serving.weight_cache import Serving
+from app.domain.candidates import Candidates
+from app.domain.model_config import ModelConfig
+from app.ranking.arrays import Floats
+from app.serving.weight_cache import ServedModel
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _OURS = re.compile(
@@ -25,7 +26,7 @@ _OURS = re.compile(
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def slate(body: RankBody | BinaryRankBody, serving: Serving, limits: Environment) -> Slate:
+def slate(body: RankBody | BinaryRankBody, serving: ServedModel, limits: Settings) -> Candidates:
     """The documents of a body as the model sees them; ValueError says what is wrong with them."""
     if isinstance(body, BinaryRankBody):
         check_ids(body.ids, limits)
@@ -39,36 +40,40 @@ def slate(body: RankBody | BinaryRankBody, serving: Serving, limits: Environment
     if len(body.ids) != len(body.features):
         raise ValueError(f"features: expected {len(body.ids)} rows, got {len(body.features)}")
     check_ids(body.ids, limits)
-    rows = _rows(body.features, len(serving.settings.given))
+    rows = _rows(body.features, len(serving.config.given))
     return _slate(body.ids, rows, serving, limits)
 
 
-def of_documents(documents: Sequence[Document], serving: Serving, limits: Environment) -> Slate:
+def of_documents(
+    documents: Sequence[Document], serving: ServedModel, limits: Settings
+) -> Candidates:
     """Documents as objects."""
     ids = [document.id for document in documents]
     check_ids(ids, limits)
     features = [document.features for document in documents]
-    return _slate(ids, rows(features, serving.settings, serving.index), serving, limits)
+    return _slate(ids, rows(features, serving.config, serving.index), serving, limits)
 
 
 def rows(
-    features: Sequence[list[float] | dict[str, float]], settings: Settings, index: dict[str, int]
+    features: Sequence[list[float] | dict[str, float]], config: ModelConfig, index: dict[str, int]
 ) -> Floats:
     """Features of documents, as lists or by name, as rows; `index` says where a name stands."""
     lists = [row for row in features if type(row) is list]
     if len(lists) == len(features):
-        return _rows(lists, len(settings.given))
-    names = settings.given
+        return _rows(lists, len(config.given))
+    names = config.given
     named = [row if isinstance(row, dict) else _named(at, row, names)
              for at, row in enumerate(features)]  # fmt: skip
     return candidates.by_name(named, index)
 
 
-def _slate(ids: Sequence[str], rows: Floats, serving: Serving, limits: Environment) -> Slate:
-    settings = serving.settings
-    bound = limits.feature_bound if settings.normalization == "none" else LARGEST
-    ordered = settings.prior > 0.0
-    return Slate(ids, candidates.as_documents(rows, settings.normalization, bound, ordered=ordered))
+def _slate(ids: Sequence[str], rows: Floats, serving: ServedModel, limits: Settings) -> Candidates:
+    config = serving.config
+    bound = limits.feature_bound if config.normalization == "none" else LARGEST
+    ordered = config.prior > 0.0
+    return Candidates(
+        ids, candidates.as_documents(rows, config.normalization, bound, ordered=ordered)
+    )
 
 
 def _rows(features: Sequence[list[float]], n: int) -> Floats:
@@ -87,8 +92,8 @@ def _row(n: int) -> Struct:
     return Struct(f"<{n}d")
 
 
-def _raw_rows(features: bytes, count: int, serving: Serving) -> Floats:
-    n = len(serving.settings.given)
+def _raw_rows(features: bytes, count: int, serving: ServedModel) -> Floats:
+    n = len(serving.config.given)
     if len(features) != 4 * n * count:
         raise ValueError(
             f"features: expected {4 * n * count} bytes, {count} rows of {n} float32, "
@@ -108,7 +113,7 @@ def _wrong_width(at: int, expected: int, got: int) -> ValueError:
     return ValueError(f"documents[{at}].features: expected {expected} values, got {got}")
 
 
-def check_ids(ids: Sequence[str], limits: Environment) -> None:
+def check_ids(ids: Sequence[str], limits: Settings) -> None:
     """ValueError unless there are some, not too many, all different and fit to be ids."""
     if not 1 <= len(ids) <= limits.documents:
         raise ValueError(f"documents: expected 1 to {limits.documents}, got {len(ids)}")
@@ -117,7 +122,7 @@ def check_ids(ids: Sequence[str], limits: Environment) -> None:
     check_texts("documents[].id", ids, limits)
 
 
-def check_texts(what: str, texts: Sequence[str], limits: Environment) -> None:
+def check_texts(what: str, texts: Sequence[str], limits: Settings) -> None:
     """ValueError if one of these is too long or has control characters."""
     if max(map(len, texts), default=0) > limits.id_length:
         raise ValueError(f"{what}: expected at most {limits.id_length} characters")

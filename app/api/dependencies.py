@@ -9,22 +9,22 @@ from time import monotonic
 import numpy as np
 
 from app.api.errors import Problem
-from app.config import Environment
-from app.domain.model_config import check, genesis, new_model
-from app.domain.records import Settings
+from app.config import Settings
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig, check_config, new_model_config
 from app.errors import ModelExists, NoSuchModel
-from app.ingest.appender import Poster
-from app.observability.metrics import Telemetry
+from app.ingest.appender import Appender
+from app.observability.metrics import Metrics
 from app.ranking.limits import MOST_FEATURES_SERVED
-from app.serving.impression_writer import Rememberer
-from app.serving.weight_cache import Ranker, Serving
+from app.serving.impression_writer import ImpressionWriter
+from app.serving.weight_cache import ServedModel, WeightCache
 from app.storage.store import Store
-from app.training.job_runner import Workshop
+from app.training.job_runner import JobRunner
 
 DEFAULT = "default"
 
 
-class Shares:
+class SourceQuota:
     """How much of the feedback of the last minute or two came from whom."""
 
     LEAST = 100  # below so many events nobody is refused
@@ -59,49 +59,49 @@ class Service:
     """The store, the weights in memory, and the knobs."""
 
     store: Store
-    ranker: Ranker
-    rememberer: Rememberer
-    settings: Environment
-    shares: Shares
-    telemetry: Telemetry
-    poster: Poster
-    workshop: Workshop
+    weight_cache: WeightCache
+    impression_writer: ImpressionWriter
+    settings: Settings
+    shares: SourceQuota
+    metrics: Metrics
+    appender: Appender
+    job_runner: JobRunner
 
-    async def serving(self, model: str) -> Serving:
+    async def serving(self, model: str) -> ServedModel:
         """What is served of a model; of a `default` that is still to be made: epoch 0, no more."""
-        found = self.ranker.serving.get(model)
+        found = self.weight_cache.serving.get(model)
         if found is not None:
             return found
         try:
-            return await self.ranker.look(model)
+            return await self.weight_cache.look(model)
         except NoSuchModel:
             if model != DEFAULT or not self.settings.default_features:
                 raise
-        settings = new_model(default_features(self.settings))
+        settings = new_model_config(default_features(self.settings))
         weights = np.zeros(settings.n)
-        return Serving(DEFAULT, 0, 0, settings, weights, weights, 0.0)
+        return ServedModel(DEFAULT, 0, 0, settings, weights, weights, 0.0)
 
-    async def made(self, serving: Serving) -> Serving:
+    async def made(self, serving: ServedModel) -> ServedModel:
         """The same, once it is needed: `default` is made at its first use that is not refused."""
         if serving.epoch:
             return serving
         await self._create_default()
-        return await self.ranker.look(serving.name)
+        return await self.weight_cache.look(serving.name)
 
     async def _create_default(self) -> None:
         try:
-            await self.create(DEFAULT, new_model(default_features(self.settings)))
+            await self.create(DEFAULT, new_model_config(default_features(self.settings)))
         except ModelExists:
             return
 
-    async def create(self, model: str, settings: Settings) -> None:
+    async def create(self, model: str, settings: ModelConfig) -> None:
         """A new model; ModelExists if there is one of this name."""
         if len(settings.given) > MOST_FEATURES_SERVED:
             raise Problem(422, f"features: expected at most {MOST_FEATURES_SERVED}")
-        await self.store.create(model, genesis(check(settings), seed=os.urandom(16)))
+        await self.store.create(model, initial_state(check_config(settings), seed=os.urandom(16)))
 
 
-def default_features(settings: Environment) -> tuple[str, ...]:
+def default_features(settings: Settings) -> tuple[str, ...]:
     """The features of the default model: their names, or `f1` … `fn`."""
     text = settings.default_features.strip()
     if text.isdigit():

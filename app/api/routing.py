@@ -22,27 +22,27 @@ from app.api.calls import (
 )
 from app.api.dependencies import Service
 from app.api.errors import Problem, problem
-from app.api.routers.health import Ops
+from app.api.routers.health import HealthEndpoints
 from app.api.routes import ROUTES, Route, match
-from app.config import Environment
-from app.observability.metrics import Telemetry
+from app.config import Settings
+from app.observability.metrics import Metrics
 
 log = logging.getLogger("solar.api")
 
 Open = Callable[[], Awaitable[Answer]]
 
 
-class Front:
+class HttpApplication:
     """Every request comes in here. Without a service only what needs no key is served."""
 
     def __init__(
         self,
-        settings: Environment,
-        telemetry: Telemetry,
-        ops: Ops,
+        settings: Settings,
+        metrics: Metrics,
+        ops: HealthEndpoints,
         service: Service | None = None,
     ) -> None:
-        self._settings, self._telemetry, self._service = settings, telemetry, service
+        self._settings, self._metrics, self._service = settings, metrics, service
         self._keys = read_keys(settings.keys)
         self._origins = {part.strip() for part in settings.cors.split(",") if part.strip()}
         self._open: dict[str, Open] = {
@@ -140,7 +140,7 @@ class Front:
         return Answer(answer.status, answer.body, answer.media_type, {**answer.headers, **allowed})
 
     def _note(self, route: str, method: str, answer: Answer, seconds: float, identity: str) -> None:
-        self._telemetry.request(route, answer.status, seconds)
+        self._metrics.request(route, answer.status, seconds)
         if self._settings.access_log or answer.status in (401, 403, 429, 503):
             log.info(
                 "request",

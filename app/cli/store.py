@@ -5,10 +5,10 @@ from functools import partial
 
 from app.cli import store_commands
 from app.cli.options import add_store, natural, positive
-from app.cli.with_store import environment_of, with_store
-from app.config import Environment
+from app.cli.with_store import settings_of, with_store
+from app.config import Settings
 from app.errors import SolarError
-from app.learning.learner import Pace
+from app.learning.learner import LearnerOptions
 from app.storage.embedded import server
 from app.storage.store import Store
 
@@ -49,14 +49,14 @@ def verify(parser: argparse.ArgumentParser) -> None:
 
 
 async def _learn(options: argparse.Namespace, store: Store) -> None:
-    environment = environment_of(options)
-    lives = None if environment.redis_url else partial(_lives, environment)
-    pace = Pace(lease=environment.lease)
+    settings = settings_of(options)
+    lives = None if settings.redis_url else partial(_lives, settings)
+    pace = LearnerOptions(lease=settings.lease)
     await store_commands.learn(store, pace, options.host, options.port, lives)
 
 
-def _lives(environment: Environment) -> bool:
-    return server.find(environment.data_dir) is not None
+def _lives(settings: Settings) -> bool:
+    return server.find(settings.data_dir) is not None
 
 
 async def _log(options: argparse.Namespace, store: Store) -> None:

@@ -11,17 +11,17 @@ from typing import Any
 from uuid import uuid4
 
 from app import config
-from app.api.routers.health import Ops
-from app.api.routing import Front
+from app.api.routers.health import HealthEndpoints
+from app.api.routing import HttpApplication
 from app.domain import codec
 from app.domain.records import Feedback, Record, Replace, Retune
 from app.errors import Fenced, SolarError, Unavailable
 from app.learning import replay as audit
-from app.learning.learner import Pace, learn_all, warm_up
+from app.learning.learner import LearnerOptions, learn_all, warm_up
 from app.learning.replay import ROUNDS, Folding
-from app.observability.metrics import Telemetry
+from app.observability.metrics import Metrics
 from app.runtime.worker import listen, listening
-from app.serving.weight_cache import Ranker
+from app.serving.weight_cache import WeightCache
 from app.storage.store import Event, Store
 
 Print = Callable[[str], None]
@@ -31,7 +31,7 @@ LOOK = 0.5  # seconds between two looks at an embedded server
 
 async def learn(
     store: Store,
-    pace: Pace,
+    pace: LearnerOptions,
     host: str = "127.0.0.1",
     port: int | None = None,
     lives: Callable[[], bool] | None = None,
@@ -44,16 +44,16 @@ async def learn(
     loop = asyncio.get_running_loop()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stop.set)
-    telemetry, warm = Telemetry(), asyncio.create_task(asyncio.to_thread(warm_up))
+    metrics, warm = Metrics(), asyncio.create_task(asyncio.to_thread(warm_up))
     async with contextlib.AsyncExitStack() as stack:
         if port is not None:
-            watched = _watched(store, telemetry, host, port, stop, warm.done)
+            watched = _watched(store, metrics, host, port, stop, warm.done)
             await stack.enter_async_context(watched)  # first: it lives, store or not
         for complaint in await _complaints(store, stop):
             log.warning("%s", complaint)
         await warm
         gone = asyncio.create_task(_gone(lives, stop))
-        await learn_all(store, stop, pace, telemetry.learnt)
+        await learn_all(store, stop, pace, metrics.learnt)
         if await gone:
             raise SolarError("the embedded server is gone, and with it whoever started it")
 
@@ -84,23 +84,25 @@ async def _gone(lives: Callable[[], bool] | None, stop: asyncio.Event) -> bool:
 @contextlib.asynccontextmanager
 async def _watched(
     store: Store,
-    telemetry: Telemetry,
+    metrics: Metrics,
     host: str,
     port: int,
     stop: asyncio.Event,
     ready: Callable[[], bool],
 ) -> AsyncIterator[None]:
     """Beside the work, answer who asks how it goes."""
-    ranker = Ranker(store, telemetry.served)
-    await ranker.start()
-    front = Front(config.read(), telemetry, Ops(store, ranker, telemetry, ready))
+    weight_cache = WeightCache(store, metrics.served)
+    await weight_cache.start()
+    front = HttpApplication(
+        config.read_settings(), metrics, HealthEndpoints(store, weight_cache, metrics, ready)
+    )
     serving = asyncio.create_task(listen(front, listening(host, port), stop))
     try:
         yield
     finally:
         stop.set()
         await serving
-        await ranker.close()
+        await weight_cache.close()
 
 
 async def show_log(store: Store, model: str, after: int, count: int, show: Print) -> None:
@@ -138,7 +140,7 @@ def _fields(record: Record) -> dict[str, Any]:
             **{name: array.tolist() for name, array in said.items() if array is not None},
         }
     if isinstance(record, Replace):
-        its = record.model.settings
+        its = record.model.config
         return {"replace": record.reason, "algorithm": its.algorithm, "n": its.n}
     if isinstance(record, Retune):
         return {"retune": {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}}

@@ -10,7 +10,7 @@ from app.cli.options import add_store
 from app.errors import SolarError
 from app.training.options import Training, check
 from app.training.targets import file as lessons
-from app.training.targets.file import Lesson
+from app.training.targets.file import TrainingRequest
 
 
 def train(parser: argparse.ArgumentParser) -> None:
@@ -41,31 +41,31 @@ def _train(options: argparse.Namespace) -> None:
     wanted = Training(
         options.trainer, options.loss, options.C, options.penalty, options.validation, options.by
     )
-    lesson = Lesson(tuple(options.files), options.validate, check(wanted), options.output)
+    request = TrainingRequest(tuple(options.files), options.validate, check(wanted), options.output)
     if options.model is None:
         if options.output is None:
             raise SolarError("expected --model NAME, --output FILE, or both")
-        print(lessons.into_file(lesson, config.read().feature_bound))
+        print(lessons.into_file(request, config.read_settings().feature_bound))
     elif options.url:
-        _over_http(lesson, options)
+        _over_http(request, options)
     else:
-        _into_store(lesson, options)
+        _into_store(request, options)
 
 
-def _over_http(lesson: Lesson, options: argparse.Namespace) -> None:
+def _over_http(request: TrainingRequest, options: argparse.Namespace) -> None:
     from app.storage.keys import check_name  # noqa: PLC0415
     from app.training.targets import http  # noqa: PLC0415
 
-    print(http.over_http(lesson, check_name(options.model), options.url))
+    print(http.over_http(request, check_name(options.model), options.url))
 
 
-def _into_store(lesson: Lesson, options: argparse.Namespace) -> None:
-    from app.cli.with_store import environment_of, with_store  # noqa: PLC0415
+def _into_store(request: TrainingRequest, options: argparse.Namespace) -> None:
+    from app.cli.with_store import settings_of, with_store  # noqa: PLC0415
     from app.storage.keys import check_name  # noqa: PLC0415
     from app.training.targets.store import into_store  # noqa: PLC0415
 
-    async def run(environment: Any, options: argparse.Namespace, store: Any) -> None:
-        print(await into_store(lesson, options.model, store, environment))
+    async def run(settings: Any, options: argparse.Namespace, store: Any) -> None:
+        print(await into_store(request, options.model, store, settings))
 
     check_name(options.model)
-    with_store(options, partial(run, environment_of(options)))
+    with_store(options, partial(run, settings_of(options)))

@@ -6,29 +6,29 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from app import config
-from app.config import Environment
+from app.config import Settings
 from app.runtime import wiring
 from app.storage.store import Store
 
 Command = Callable[[argparse.Namespace, Store], Awaitable[None]]
 
 
-def environment_of(options: argparse.Namespace) -> Environment:
+def settings_of(options: argparse.Namespace) -> Settings:
     """The variables, and the options over them."""
-    environment = config.read()
+    settings = config.read_settings()
     if options.redis_url:
-        environment = replace(environment, redis_url=options.redis_url)
+        settings = replace(settings, redis_url=options.redis_url)
     if options.data_dir:
-        environment = replace(environment, data_dir=options.data_dir)
-    return environment
+        settings = replace(settings, data_dir=options.data_dir)
+    return settings
 
 
 def with_store(options: argparse.Namespace, command: Command, *, patient: bool = False) -> None:
     """Run a command on the store; a patient one waits for it, and then asks how old it is."""
-    environment = environment_of(options)
+    settings = settings_of(options)
 
     async def run(url: str) -> None:
-        store = Store.open(url, environment.durability)
+        store = Store.open(url, settings.durability)
         try:
             if not patient:
                 await store.refuse_old_server()
@@ -36,5 +36,5 @@ def with_store(options: argparse.Namespace, command: Command, *, patient: bool =
         finally:
             await store.close()
 
-    with wiring.store_url(environment) as url:
+    with wiring.store_url(settings) as url:
         asyncio.run(run(url))

@@ -10,12 +10,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from app.domain.records import Documents, Floats, Positions
+from app.domain.model import Documents, Positions
 from app.ranking import serving
+from app.ranking.arrays import Floats
 from app.ranking.covariance import square
 
 
-class Slate(NamedTuple):
+class Candidates(NamedTuple):
     """Documents of one query, in the order in which they were submitted."""
 
     ids: Sequence[str]

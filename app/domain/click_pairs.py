@@ -9,8 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from app.domain.impressions import all_clicks, as_positions
-from app.domain.records import EXPLORING, Feedback, Floats
+from app.domain.model_config import EXPLORING
+from app.domain.records import Feedback
 from app.ranking import debiased, fair
+from app.ranking.arrays import Floats
 from app.ranking.pairs import Pairs, from_clicks
 
 
@@ -31,7 +33,7 @@ def explored(event: Feedback) -> bool:
     return event.odds is not None and debiased.varied(event.odds)
 
 
-class Clicked:
+class ClickPairs:
     """An event of clicks, with those that came before it on the same list."""
 
     def __init__(self, event: Feedback) -> None:

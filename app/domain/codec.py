@@ -15,7 +15,9 @@ from zlib import crc32
 import msgspec
 import numpy as np
 
-from app.domain.records import Feedback, Model, Record, Replace, ResetMeasures, Retune, Settings
+from app.domain.model import Model
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
 
 MAGIC = b"SLR"
@@ -103,29 +105,29 @@ def _checksum(content: bytes | memoryview) -> bytes:
     return crc32(content).to_bytes(CHECKSUM, "little")
 
 
-def dump_settings(settings: Settings) -> dict[str, Any]:
+def dump_config(config: ModelConfig) -> dict[str, Any]:
     """Settings as plain fields."""
     return {
-        "features": list(settings.features),
-        "algorithm": settings.algorithm,
-        "covariance": settings.covariance,
-        "C": settings.C,
-        "gamma": settings.gamma,
-        "clicks": settings.clicks,
-        "normalization": settings.normalization,
-        **({"prior": settings.prior} if settings.prior else {}),
-        **({} if settings.explore is None else {"explore": settings.explore}),
+        "features": list(config.features),
+        "algorithm": config.algorithm,
+        "covariance": config.covariance,
+        "C": config.C,
+        "gamma": config.gamma,
+        "clicks": config.clicks,
+        "normalization": config.normalization,
+        **({"prior": config.prior} if config.prior else {}),
+        **({} if config.explore is None else {"explore": config.explore}),
     }
 
 
-def load_settings(fields: dict[str, Any]) -> Settings:
+def load_config(fields: dict[str, Any]) -> ModelConfig:
     """The inverse of `dump_settings`; BadBlob if these are no settings."""
     texts = dict.fromkeys(("algorithm", "covariance", "clicks", "normalization"), _TEXT)
     later = _given_of(fields, {"prior": _NUMBER, "explore": (bool,)})
     _expect(fields, {**texts, "C": _NUMBER, "gamma": _NUMBER, "features": (list,), **later})
     if not all(type(name) is str for name in fields["features"]):
         raise BadBlob("features: expected names")
-    return Settings(**{**fields, "features": tuple(fields["features"])})
+    return ModelConfig(**{**fields, "features": tuple(fields["features"])})
 
 
 _FEEDBACK_ARRAYS = (
@@ -152,7 +154,7 @@ def dump_record(record: Record) -> bytes:
         return dump("feedback", fields, {name: getattr(record, name) for name in _FEEDBACK_ARRAYS})
     if isinstance(record, Replace):
         model = record.model
-        fields = {"reason": record.reason, "settings": dump_settings(model.settings)}
+        fields = {"reason": record.reason, "settings": dump_config(model.config)}
         return dump("replace", fields, {"weights": model.weights, "spread": model.spread})
     if isinstance(record, Retune):
         fields = {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}
@@ -170,8 +172,8 @@ def load_record(blob: bytes) -> Record:
         _expect(fields, {"reason": _TEXT, "settings": (dict,)})
         if set(arrays) != {"weights", "spread"}:
             raise BadBlob("replace: expected weights and spread")
-        settings = load_settings(fields["settings"])
-        return Replace(Model(settings, arrays["weights"], arrays["spread"]), fields["reason"])
+        config = load_config(fields["settings"])
+        return Replace(Model(config, arrays["weights"], arrays["spread"]), fields["reason"])
     if kind == "retune":
         nothing = (type(None),)
         types = {"C": _NUMBER + nothing, "gamma": _NUMBER + nothing, "clicks": _TEXT + nothing}

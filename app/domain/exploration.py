@@ -4,7 +4,7 @@ from hashlib import shake_128
 
 import numpy as np
 
-from app.domain.records import Floats
+from app.ranking.arrays import Floats
 
 
 def uniforms(name: str, count: int) -> Floats:

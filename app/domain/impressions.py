@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.domain import codec
-from app.domain.records import Documents, Feedback, Floats, Positions
+from app.domain.model import Documents, Positions
+from app.domain.records import Feedback
+from app.ranking.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Impression:
     """The documents of an answer, in the order shown; `submitted` says where each came from.
 
     `odds` are those of a list that was drawn: e of each document, and the sum of all others;
@@ -35,7 +37,7 @@ class Shown:
         return codec.dump("shown", {"ids": list(self.ids)}, arrays)
 
     @classmethod
-    def load(cls, blob: bytes) -> "Shown":
+    def load(cls, blob: bytes) -> "Impression":
         """The inverse of `dump`."""
         _, fields, arrays = codec.load(blob, "shown")
         return cls(
@@ -53,7 +55,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class SoFar:
+class PriorFeedback:
     """What has come of a request.
 
     Its clicks in order, after how many of them each event ended, and the labels by which it counts.
@@ -70,7 +72,7 @@ class SoFar:
         )
 
     @classmethod
-    def load(cls, blob: bytes) -> "SoFar":
+    def load(cls, blob: bytes) -> "PriorFeedback":
         """The inverse of `dump`; no bytes are a request without any feedback yet."""
         if not blob:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), None)
@@ -78,7 +80,7 @@ class SoFar:
         return cls(arrays["clicks"], arrays["rounds"], arrays.get("counted"))
 
 
-def on_request(event: Feedback, so_far: SoFar) -> tuple[Feedback, SoFar]:
+def on_request(event: Feedback, so_far: PriorFeedback) -> tuple[Feedback, PriorFeedback]:
     """The record of an event on a request, and what has come of the request with it."""
     if event.kind == "clicks" and event.clicks is not None:
         record = replace(
@@ -89,7 +91,7 @@ def on_request(event: Feedback, so_far: SoFar) -> tuple[Feedback, SoFar]:
         )
         clicks = np.concatenate([so_far.clicks, event.clicks])
         rounds = np.append(so_far.rounds, len(clicks))
-        return record, SoFar(clicks, rounds, measured_labels(record))
+        return record, PriorFeedback(clicks, rounds, measured_labels(record))
     record = replace(event, counted=so_far.counted)
     return record, replace(so_far, counted=measured_labels(record))
 

@@ -1,121 +1,117 @@
-"""What a model may be, and a model that has learnt nothing yet. No kernels: the API needs this."""
+"""What a model is apart from what it learnt: its configuration, the rules for it, its defaults."""
 
-from dataclasses import replace
-from hashlib import blake2b
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-import numpy as np
-
-from app.domain.records import ORDER, SUMS, Algorithm, Floats, Model, Settings, State, freeze
-from app.ranking import covariance
 from app.ranking.clicks import READINGS
-from app.ranking.limits import (
-    LEAST,
-    MOST,
-    MOST_FEATURES,
-    MOST_FEATURES_FULL,
-)
+from app.ranking.limits import LEAST, MOST, MOST_FEATURES, MOST_FEATURES_FULL
 
-CHAIN = 32
+Algorithm = Literal["solar-i", "solar-ii"]
+Covariance = Literal["full", "diagonal"]
+
 NORMALIZATIONS = ("none", "query-minmax")
-#: Variance that `_order` begins with: after some hundred lists it weighs what clicks say.
-PRIOR_VARIANCE = 14.0
+#: The feature that a model with a prior has beside those it is given: always the last.
+ORDER = "_order"
+#: Readings of clicks that learn from lists that were explored, and from no others.
+EXPLORING = ("debiased", "fair-pairs")
 LARGEST_PRIOR = 1e4
 #: What the order as submitted weighs in a new model (`docs/clicks.md` says how it was found).
 PRIORS: dict[Algorithm, float] = {"solar-i": 0.03, "solar-ii": 0.2}
 
 
-def check(settings: Settings) -> Settings:
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """What a model is, apart from what it learnt.
+
+    With a `prior` the order as submitted is one more feature, `_order`, starting at this weight.
+    `explore` says whether lists are varied; None: if the reading of clicks learns from that.
+    """
+
+    features: tuple[str, ...]
+    algorithm: Algorithm = "solar-ii"
+    covariance: Covariance = "full"
+    C: float = 1e-5
+    gamma: float = 1e4
+    clicks: str = "click-skip-above"
+    normalization: str = "none"
+    prior: float = 0.0
+    explore: bool | None = None
+
+    @property
+    def n(self) -> int:
+        """How many features a document has, as it is learnt."""
+        return len(self.features)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The features that a document comes with."""
+        return self.features[:-1] if self.prior else self.features
+
+    @property
+    def explores(self) -> bool:
+        """Whether lists are varied, unless a request says otherwise."""
+        return self.clicks in EXPLORING if self.explore is None else self.explore
+
+
+def check_config(config: ModelConfig) -> ModelConfig:
     """Settings as they are, or ValueError: no model can have these."""
-    _one_of("algorithm", settings.algorithm, ("solar-i", "solar-ii"))
-    _one_of("covariance", settings.covariance, ("full", "diagonal"))
-    _one_of("clicks", settings.clicks, READINGS)
-    _one_of("normalization", settings.normalization, NORMALIZATIONS)
-    _check_features(settings)
-    if not 0.0 <= settings.prior <= LARGEST_PRIOR:
+    _one_of("algorithm", config.algorithm, ("solar-i", "solar-ii"))
+    _one_of("covariance", config.covariance, ("full", "diagonal"))
+    _one_of("clicks", config.clicks, READINGS)
+    _one_of("normalization", config.normalization, NORMALIZATIONS)
+    _check_features(config)
+    if not 0.0 <= config.prior <= LARGEST_PRIOR:
         raise ValueError(f"prior: expected a weight from 0 to {LARGEST_PRIOR:g}")
-    for name, value in (("C", settings.C), ("gamma", settings.gamma)):
+    for name, value in (("C", config.C), ("gamma", config.gamma)):
         if not LEAST <= value <= MOST:
             raise ValueError(f"{name}: expected a value from {LEAST} to {MOST}")
-    return settings
+    return config
 
 
-def _check_features(settings: Settings) -> None:
-    most, beside = _most(settings), ""
-    if settings.prior:
+def _check_features(config: ModelConfig) -> None:
+    most, beside = most_features(config), ""
+    if config.prior:
         most, beside = most - 1, " beside a prior"
-    if not 1 <= len(settings.given) <= most:
-        raise ValueError(f"features: expected 1 to {most}{beside}, got {len(settings.given)}")
-    if ORDER in settings.given or (settings.prior and settings.features[-1] != ORDER):
+    if not 1 <= len(config.given) <= most:
+        raise ValueError(f"features: expected 1 to {most}{beside}, got {len(config.given)}")
+    if ORDER in config.given or (config.prior and config.features[-1] != ORDER):
         raise ValueError(f"features: expected names other than {ORDER}, which is that of the prior")
-    if len(set(settings.features)) != settings.n:
+    if len(set(config.features)) != config.n:
         raise ValueError("features: expected names that differ")
-    if "" in settings.features:
+    if "" in config.features:
         raise ValueError("features: expected names, got an empty one")
 
 
-def new_model(
+def new_model_config(
     given: tuple[str, ...],
     *,
     algorithm: Algorithm = "solar-ii",
     clicks: str = "debiased",
     prior: float | None = None,
     **others: Any,
-) -> Settings:
+) -> ModelConfig:
     """What a model for these features is, where nothing else is said; ValueError if it cannot be.
 
-    >>> new_model(("bm25", "price")).features
+    >>> new_model_config(("bm25", "price")).features
     ('bm25', 'price', '_order')
     """
-    settings = Settings(given, algorithm, clicks=clicks, **others)
+    config = ModelConfig(given, algorithm, clicks=clicks, **others)
     if prior is None:  # if there is room for it
-        prior = PRIORS[algorithm] if len(given) < _most(settings) else 0.0
+        prior = PRIORS[algorithm] if len(given) < most_features(config) else 0.0
     features = (*given, ORDER) if prior else given
-    return check(replace(settings, features=features, prior=prior))
+    return check_config(replace(config, features=features, prior=prior))
 
 
-def genesis(settings: Settings, weights: Floats | None = None, seed: bytes = b"") -> State:
-    """The state of a model that has learnt nothing; `seed` makes its chain its own."""
-    check(settings)
-    w = _weights(settings) if weights is None else np.array(weights, np.float64)
-    spread, sums = _spread(settings), np.zeros(len(SUMS))
-    freeze(w, spread, sums)
-    chain = blake2b(seed, digest_size=CHAIN).digest()
-    return State(0, chain, Model(settings, w, spread), sums)
+def most_features(config: ModelConfig) -> int:
+    """How many features such a model may have."""
+    return MOST_FEATURES_FULL if has_full_covariance(config) else MOST_FEATURES
 
 
-def _weights(settings: Settings) -> Floats:
-    """All 0 (the paper's start), but for the order as submitted."""
-    w = np.zeros(settings.n)
-    if settings.prior:
-        w[-1] = settings.prior
-    return w
-
-
-def _spread(settings: Settings) -> Floats:
-    if settings.algorithm == "solar-i":
-        return np.zeros(0)
-    spread = covariance.identity(settings.n) if _full(settings) else np.ones(settings.n)
-    if settings.prior:
-        spread[-1] = PRIOR_VARIANCE  # the last of the diagonal is the last of the triangle
-    return spread
-
-
-def _most(settings: Settings) -> int:
-    return MOST_FEATURES_FULL if _full(settings) else MOST_FEATURES
-
-
-def _full(settings: Settings) -> bool:
-    return settings.algorithm == "solar-ii" and settings.covariance == "full"
+def has_full_covariance(config: ModelConfig) -> bool:
+    """Whether the model keeps a whole matrix: SOLAR-II, and not its diagonal form."""
+    return config.algorithm == "solar-ii" and config.covariance == "full"
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name}: expected one of {', '.join(allowed)}")
-
-
-def link(chain: bytes, record: bytes) -> bytes:
-    """The chain after a record."""
-    linked = blake2b(chain, digest_size=CHAIN)
-    linked.update(record)
-    return linked.digest()

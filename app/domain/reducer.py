@@ -11,25 +11,14 @@ from typing import Any
 import numpy as np
 
 from app.domain import click_pairs, codec
-from app.domain.click_pairs import Clicked
+from app.domain.click_pairs import ClickPairs
 from app.domain.impressions import as_labels, as_positions, measured_labels
-from app.domain.model_config import link
-from app.domain.records import (
-    SUMS,
-    Feedback,
-    Floats,
-    Model,
-    Positions,
-    Record,
-    Replace,
-    ResetMeasures,
-    Retune,
-    Settings,
-    State,
-    freeze,
-)
+from app.domain.model import SUMS, Model, ModelState, Positions, freeze, next_chain
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
 from app.ranking import covariance, measures, serving
+from app.ranking.arrays import Floats
 from app.ranking.clicks import READINGS
 from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
@@ -49,20 +38,20 @@ def decoded(blob: bytes) -> Record | None:
         return None
 
 
-class Fold:
+class Reducer:
     """A model at work: mutable, of one thread; `state()` is a frozen copy for everybody else."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ModelState) -> None:
         self.seq, self.chain = state.seq, state.chain
-        self.settings = state.model.settings
+        self.config = state.model.config
         self._learner = restored(state.model)
         self._sums = state.sums.copy()
 
-    def state(self) -> State:
+    def state(self) -> ModelState:
         """What there is now."""
         sums = self._sums.copy()
         freeze(sums)
-        return State(self.seq, self.chain, _model(self.settings, self._learner), sums)
+        return ModelState(self.seq, self.chain, _model(self.config, self._learner), sums)
 
     def apply(self, blob: bytes) -> bool:
         """Fold the next record of the log; whether it was accepted."""
@@ -70,7 +59,7 @@ class Fold:
 
     def apply_decoded(self, blob: bytes, record: Record | None) -> bool:
         """The same for a record that was decoded already."""
-        self.seq, self.chain = self.seq + 1, link(self.chain, blob)
+        self.seq, self.chain = self.seq + 1, next_chain(self.chain, blob)
         try:
             self._apply(record)
         except ValueError:
@@ -84,7 +73,7 @@ class Fold:
         if isinstance(record, Feedback):
             self._learn(record)
         elif isinstance(record, Replace):
-            self._learner, self.settings = restored(record.model), record.model.settings
+            self._learner, self.config = restored(record.model), record.model.config
         elif isinstance(record, Retune):
             self._retune(record)
         elif isinstance(record, ResetMeasures):
@@ -94,16 +83,16 @@ class Fold:
         given: dict[str, Any] = {
             name: getattr(change, name) for name in ("C", "gamma", "clicks", "explore")
         }
-        settings = replace(self.settings, **{k: v for k, v in given.items() if v is not None})
-        self._learner = restored(_model(settings, self._learner))
-        self.settings = settings
+        config = replace(self.config, **{k: v for k, v in given.items() if v is not None})
+        self._learner = restored(_model(config, self._learner))
+        self.config = config
 
     def _learn(self, event: Feedback) -> None:
         """Algorithm 1: measure the ranking as served, then learn each pair."""
         submission = _submission(event)
         click_pairs.check(event)
-        clicks = Clicked(event) if event.kind == "clicks" else None
-        pairs = clicks.new_pairs(self.settings.clicks) if clicks else _pairs(event, submission)
+        clicks = ClickPairs(event) if event.kind == "clicks" else None
+        pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
         gained, won = self._measured(event, submission), clicks.wins() if clicks else 0.0
         steps = self._learner.learn_pairs(event.documents, pairs)
         self._sums[: _BASELINE + 5] += gained
@@ -161,34 +150,34 @@ def _submission(event: Feedback) -> Positions:
     return event.submitted.argsort(kind="stable")
 
 
-def _learner(settings: Settings, weights: Floats | None, spread: Floats | None) -> LinearLearner:
-    if settings.clicks not in READINGS:
+def _learner(config: ModelConfig, weights: Floats | None, spread: Floats | None) -> LinearLearner:
+    if config.clicks not in READINGS:
         raise ValueError(f"clicks: expected one of {', '.join(READINGS)}")
-    kind = (settings.algorithm, settings.covariance)
+    kind = (config.algorithm, config.covariance)
     if kind[0] == "solar-i":
-        return SolarI(settings.n, settings.C, weights=weights)
+        return SolarI(config.n, config.C, weights=weights)
     if kind == ("solar-ii", "full"):
-        return SolarII(settings.n, settings.gamma, weights=weights, covariance=spread)
+        return SolarII(config.n, config.gamma, weights=weights, covariance=spread)
     if kind == ("solar-ii", "diagonal"):
-        return SolarIIDiagonal(settings.n, settings.gamma, weights=weights, variances=spread)
+        return SolarIIDiagonal(config.n, config.gamma, weights=weights, variances=spread)
     raise ValueError(f"algorithm: expected solar-i, or solar-ii full or diagonal, got {kind}")
 
 
 def restored(model: Model) -> LinearLearner:
     """A learner that goes on where a model stands."""
-    return _learner(model.settings, model.weights, model.spread)
+    return _learner(model.config, model.weights, model.spread)
 
 
-def _model(settings: Settings, learner: LinearLearner) -> Model:
+def _model(config: ModelConfig, learner: LinearLearner) -> Model:
     spread: Floats = np.zeros(0)
     if isinstance(learner, SolarII):
         spread = learner.covariance
     elif isinstance(learner, SolarIIDiagonal):
         spread = learner.variances
-    return Model(settings, learner.weights, spread)
+    return Model(config, learner.weights, spread)
 
 
-def sound(state: State) -> list[str]:
+def sound(state: ModelState) -> list[str]:
     """What is wrong with a state by I16: w and Σ finite, the diagonal of Σ positive."""
     model = state.model
     complaints = []
@@ -196,8 +185,8 @@ def sound(state: State) -> list[str]:
         complaints.append("weights: expected finite numbers")
     if not np.isfinite(model.spread).all():
         complaints.append("covariance: expected finite numbers")
-    full = model.settings.algorithm == "solar-ii" and model.settings.covariance == "full"
-    diagonal = model.spread[covariance.diagonal(model.settings.n)] if full else model.spread
+    full = model.config.algorithm == "solar-ii" and model.config.covariance == "full"
+    diagonal = model.spread[covariance.diagonal(model.config.n)] if full else model.spread
     if not (diagonal > 0.0).all():
         complaints.append("covariance: expected a positive diagonal")
     return complaints

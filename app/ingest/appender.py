@@ -7,11 +7,12 @@ from hashlib import blake2b, sha1
 from time import time_ns
 
 from app.domain import codec
-from app.domain.impressions import SoFar, on_request
-from app.domain.records import Feedback, Returned
+from app.domain.facts import LogRolledBack
+from app.domain.impressions import PriorFeedback, on_request
+from app.domain.records import Feedback
 from app.errors import Changed, SolarError, Unavailable
-from app.storage.batching import Grouped
-from app.storage.store import APPENDED, Appended, Event, Impression, Store
+from app.storage.batching import MicroBatcher
+from app.storage.store import APPENDED, AppendResult, Event, Store, StoredImpression
 
 log = logging.getLogger("solar.posting")
 
@@ -26,7 +27,7 @@ MOST_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class PendingEvent:
     """An event as it was posted: on a request (its id is in `feedback.query`), or on its own.
 
     `body` is what was posted, if that is more than the feedback says; `shown` the SHA-1 (hex) of
@@ -47,14 +48,14 @@ async def post(
     store: Store,
     model: str,
     epoch: int,
-    events: Sequence[Posted],
+    events: Sequence[PendingEvent],
     *,
     limit: int,
     time: int,
     remembered: float = 0.0,
     wait: bool = False,
-    recalled: Mapping[str, Impression] | None = None,
-) -> list[Appended]:
+    recalled: Mapping[str, StoredImpression] | None = None,
+) -> list[AppendResult]:
     """Append events of one model in their order; impressions are `remembered` so many seconds.
 
     `recalled` are the impressions of their requests, if they were just recalled.
@@ -78,7 +79,7 @@ async def post(
     raise Unavailable(f"model {model}: too many posts on the same request at once")
 
 
-def _shown_anew(event: Posted, recalled: Mapping[str, Impression]) -> bool:
+def _shown_anew(event: PendingEvent, recalled: Mapping[str, StoredImpression]) -> bool:
     found = recalled.get(event.feedback.query) if event.on_request and event.shown else None
     return found is not None and fingerprint(found.shown) != event.shown
 
@@ -89,8 +90,8 @@ def fingerprint(shown: bytes) -> str:
 
 
 async def recall(
-    store: Store, model: str, epoch: int, events: Sequence[Posted]
-) -> dict[str, Impression]:
+    store: Store, model: str, epoch: int, events: Sequence[PendingEvent]
+) -> dict[str, StoredImpression]:
     """The impressions of the requests of some events, as far as they are remembered."""
     requests = sorted({event.feedback.query for event in events if event.on_request})
     found = await store.recall(model, epoch, requests) if requests else []
@@ -98,7 +99,7 @@ async def recall(
 
 
 def _build(
-    events: Sequence[Posted], recalled: Mapping[str, Impression], known: set[str]
+    events: Sequence[PendingEvent], recalled: Mapping[str, StoredImpression], known: set[str]
 ) -> list[Event]:
     """Records of events, each on top of those before it in the same post.
 
@@ -117,7 +118,7 @@ def _build(
             built.append(Event(feedback.event, digest, b"", feedback.query, NEVER, NEVER))
             continue
         expected = so_far[feedback.query]
-        record, after = on_request(feedback, SoFar.load(expected))
+        record, after = on_request(feedback, PriorFeedback.load(expected))
         new, dumped = after.dump(), codec.dump_record(record)
         size += len(new) + len(dumped)
         if feedback.event not in known:
@@ -135,12 +136,12 @@ def _build(
 class Post:
     """Events that are posted together, and the impressions that were recalled for them."""
 
-    events: Sequence[Posted]
-    recalled: Mapping[str, Impression]
+    events: Sequence[PendingEvent]
+    recalled: Mapping[str, StoredImpression]
     wait: bool = False
 
 
-class Poster:
+class Appender:
     """Posts and recalls of one moment share one call each; a post still has an answer of its own.
 
     If posts of a group get in each other's way (two on one request), each is made alone.
@@ -151,25 +152,25 @@ class Poster:
         store: Store,
         limit: int,
         remembered: float,
-        tell: Callable[[Returned], None] = lambda _: None,
+        tell: Callable[[LogRolledBack], None] = lambda _: None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._store, self._limit, self._remembered = store, limit, remembered
         self._tell, self._now = tell, clock or now
         self._told: dict[tuple[str, int], int] = {}  # the highest seq that somebody was told
-        self.post = Grouped(self._post)
-        self.recall = Grouped(self._recall)
+        self.post = MicroBatcher(self._post)
+        self.recall = MicroBatcher(self._recall)
 
     async def _recall(
         self, model: tuple[str, int], asked: list[Sequence[str]]
-    ) -> list[dict[str, Impression] | Exception]:
+    ) -> list[dict[str, StoredImpression] | Exception]:
         requests = sorted({request for some in asked for request in some})
         found = dict(zip(requests, await self._store.recall(*model, requests), strict=True))
         return [{one: seen for one in some if (seen := found[one])} for some in asked]
 
     async def _post(
         self, model: tuple[str, int], posts: list[Post]
-    ) -> list[list[Appended] | Exception]:
+    ) -> list[list[AppendResult] | Exception]:
         if len(posts) == 1 or sum(len(one.events) for one in posts) > MOST_EVENTS:
             return [await self._alone(model, one) for one in posts]
         built: list[list[Event] | Exception] = [_built(one) for one in posts]
@@ -189,7 +190,7 @@ class Poster:
             for events in built
         ]
 
-    async def _alone(self, model: tuple[str, int], one: Post) -> list[Appended] | Exception:
+    async def _alone(self, model: tuple[str, int], one: Post) -> list[AppendResult] | Exception:
         told = self._told.get(model, 0)
         try:
             answers = await post(
@@ -201,7 +202,7 @@ class Poster:
         self._note(model, told, answers)
         return answers
 
-    def _note(self, model: tuple[str, int], told: int, answers: Sequence[Appended]) -> None:
+    def _note(self, model: tuple[str, int], told: int, answers: Sequence[AppendResult]) -> None:
         """A new record at a seq that was `told` before it was sent: the log went back (I12)."""
         new = [answer.seq for answer in answers if answer.outcome == APPENDED]
         if not new:
@@ -209,7 +210,7 @@ class Poster:
         if min(new) <= told:
             log.warning("model %s: the log went back from %d to %d", model[0], told, min(new) - 1)
             self._told[model] = 0
-            self._tell(Returned(model[0]))
+            self._tell(LogRolledBack(model[0]))
         self._told[model] = max(*new, self._told.get(model, 0))
 
 

@@ -18,23 +18,16 @@ from typing import TypeAlias
 import numpy as np
 
 from app.domain import codec
-from app.domain.model_config import genesis
-from app.domain.records import (
-    Committed,
-    Feedback,
-    Replace,
-    Replaced,
-    Returned,
-    Settings,
-    State,
-    Stumbled,
-)
-from app.domain.reducer import Fold, decoded, sound
-from app.errors import BadBlob, Fenced, NoSuchModel, SolarError, StoreError, WentBack
-from app.learning.pool import Share
+from app.domain.facts import Committed, LeaseLost, LogRolledBack, Replaced
+from app.domain.model import ModelState, initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback, Replace
+from app.domain.reducer import Reducer, decoded, sound
+from app.errors import BadBlob, Fenced, NoSuchModel, RolledBack, SolarError, StoreError
+from app.learning.pool import LearnerShare
 from app.storage.cancellation import end
-from app.storage.rollback import went_back
-from app.storage.store import Entry, Position, Store
+from app.storage.rollback import rolled_back
+from app.storage.store import LogEntry, LogPosition, Store
 
 log = logging.getLogger("solar.learner")
 
@@ -46,7 +39,7 @@ READ_BYTES = 700_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LearnerOptions:
     """How often a learner does what; seconds and records."""
 
     lease: float = 5.0
@@ -62,7 +55,7 @@ class Pace:
     clock: Callable[[], float] = monotonic
 
 
-Fact: TypeAlias = Committed | Replaced | Returned | Stumbled
+Fact: TypeAlias = Committed | Replaced | LogRolledBack | LeaseLost
 Tell: TypeAlias = Callable[[Fact], None]
 
 
@@ -74,11 +67,11 @@ class Learner:
     """Learns one model for as long as it holds the lease."""
 
     def __init__(
-        self, store: Store, model: str, pace: Pace | None = None, tell: Tell = nobody
+        self, store: Store, model: str, options: LearnerOptions | None = None, tell: Tell = nobody
     ) -> None:
-        self._store, self.model, self._pace = store, model, pace or Pace()
+        self._store, self.model, self._options = store, model, options or LearnerOptions()
         self._tell = tell
-        self._left: Position | None = None  # where the store was at the end of our last term
+        self._left: LogPosition | None = None  # where the store was at the end of our last term
         self.leads, self._gives = False, False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -86,22 +79,22 @@ class Learner:
         while not stop.is_set():
             try:
                 await self._look_back()
-                fence = await self._store.lease(self.model, 0, self._pace.lease)
+                fence = await self._store.lease(self.model, 0, self._options.lease)
                 if fence:
                     await self._lead(fence, stop)
                 await _sleep(self._rest(taken=not fence), stop)
             except NoSuchModel:
                 return
-            except WentBack as error:
-                self._tell(Returned(self.model))
+            except RolledBack as error:
+                self._tell(LogRolledBack(self.model))
                 log.warning("%s", error)
             except Fenced as error:
-                self._tell(Stumbled(self.model))
+                self._tell(LeaseLost(self.model))
                 log.info("%s", error)
             except SolarError as error:
-                self._tell(Stumbled(self.model))
+                self._tell(LeaseLost(self.model))
                 log.warning("model %s: %s", self.model, error)
-                await _sleep(self._pace.idle, stop)
+                await _sleep(self._options.idle, stop)
 
     def give_back(self) -> None:
         """Commit, release, and leave the model to others for a while."""
@@ -111,16 +104,16 @@ class Learner:
         """How long not to ask for the lease: others may, or another has it."""
         gave, self._gives = self._gives, False
         if gave:
-            return self._pace.lease / 2
-        return min(self._pace.lease / 5, self._pace.ask) if taken else 0.0
+            return self._options.lease / 2
+        return min(self._options.lease / 5, self._options.ask) if taken else 0.0
 
     async def _look_back(self) -> None:
         """See that the store is still where our last term left it, or further (I12)."""
         if self._left is None:
             return
         now = await self._store.position(self.model)
-        if await went_back(self._store, self.model, self._left, now):
-            self._tell(Returned(self.model))
+        if await rolled_back(self._store, self.model, self._left, now):
+            self._tell(LogRolledBack(self.model))
             log.warning(
                 "model %s: the store went back: it was at version %d, now it is at %d",
                 self.model, self._left[1], now[1],
@@ -132,7 +125,9 @@ class Learner:
         keeping = asyncio.create_task(self._keep_lease(fence))
         term, self.leads = None, True
         try:
-            term = await Term.begin(self._store, self.model, fence, self._pace, self._tell)
+            term = await LeaderSession.begin(
+                self._store, self.model, fence, self._options, self._tell
+            )
             while not (stop.is_set() or self._gives):
                 if keeping.done():
                     keeping.result()  # raises what ended it
@@ -146,12 +141,12 @@ class Learner:
 
     async def _keep_lease(self, fence: int) -> None:
         while True:
-            await asyncio.sleep(self._pace.lease / 3)
-            if await self._store.lease(self.model, fence, self._pace.lease) != fence:
+            await asyncio.sleep(self._options.lease / 3)
+            if await self._store.lease(self.model, fence, self._options.lease) != fence:
                 raise Fenced(f"model {self.model}: another learner has taken over")
 
 
-class Term:
+class LeaderSession:
     """What a learner knows between taking the lease and losing it."""
 
     def __init__(
@@ -159,18 +154,18 @@ class Term:
         store: Store,
         model: str,
         fence: int,
-        pace: Pace,
-        base: Position,
-        state: State,
+        options: LearnerOptions,
+        base: LogPosition,
+        state: ModelState,
         tell: Tell = nobody,
     ) -> None:
         self._tell = tell
-        self._store, self._model, self._fence, self._pace = store, model, fence, pace
-        self._base, self._fold = base, Fold(state)
+        self._store, self._model, self._fence, self._options = store, model, fence, options
+        self._base, self._fold = base, Reducer(state)
         self.place = base  # of what is known to be committed
         self._name = os.urandom(8).hex()
-        self._learnt: list[Entry] = []  # the last record of each reading, since the last commit
-        self._queue: list[Entry] = []
+        self._learnt: list[LogEntry] = []  # the last record of each reading, since the last commit
+        self._queue: list[LogEntry] = []
         self._bytes = 0  # read since the last version
         self._record_bytes = READ_BYTES  # of late, on average; the first reading is a small one
         self._time = 0  # when the last record was appended
@@ -180,17 +175,17 @@ class Term:
 
     @classmethod
     async def begin(
-        cls, store: Store, model: str, fence: int, pace: Pace, tell: Tell = nobody
-    ) -> "Term":
+        cls, store: Store, model: str, fence: int, options: LearnerOptions, tell: Tell = nobody
+    ) -> "LeaderSession":
         """Take the committed state; one that is damaged is rebuilt, and mended in the store."""
-        pace = replace(pace, log_bytes=min(pace.log_bytes, await store.room_for_a_log()))
+        options = replace(options, log_bytes=min(options.log_bytes, await store.room_for_a_log()))
         base = await store.position(model)
         try:
             state = (await store.load(model)).state
-            return cls(store, model, fence, pace, base, state, tell)
+            return cls(store, model, fence, options, base, state, tell)
         except BadBlob as error:
             log.warning("model %s: the committed state is damaged: %s", model, error)
-        term = cls(store, model, fence, pace, base, await rebuilt(store, model), tell)
+        term = cls(store, model, fence, options, base, await rebuilt(store, model), tell)
         await term.commit(again=True)
         return term
 
@@ -216,15 +211,15 @@ class Term:
             raise Fenced(f"model {self._model}: the committed state is not ours any more")
 
     def _read_count(self) -> int:
-        return max(DECODED_TOGETHER, min(self._pace.batch, READ_BYTES // self._record_bytes))
+        return max(DECODED_TOGETHER, min(self._options.batch, READ_BYTES // self._record_bytes))
 
     async def _fold_some(self) -> bool:
         """Fold records until one that must wait, or until it is time to commit."""
         if self._queue[0].replaces:
             await self._keep_version()
         chunk = self._chunk()
-        left = max(0.0, self._committed + self._interval() - self._pace.clock())
-        folded = await asyncio.to_thread(fold_for, self._fold, chunk, left, self._pace.clock)
+        left = max(0.0, self._committed + self._interval() - self._options.clock())
+        folded = await asyncio.to_thread(fold_for, self._fold, chunk, left, self._options.clock)
         done, self._queue = self._queue[:folded], self._queue[folded:]
         self._time = done[-1].time
         self._learnt.append(done[-1])
@@ -239,10 +234,10 @@ class Term:
         if self._fold.seq not in await self._store.versions(self._model):
             await self.commit(version=True, again=True)
 
-    def _chunk(self) -> list[Entry]:
+    def _chunk(self) -> list[LogEntry]:
         """The next records, as far as one commit may reach."""
-        until_version = self._pace.version - self._fold.seq % self._pace.version
-        chunk = self._queue[: max(1, min(until_version, self._pace.batch - self._pending()))]
+        until_version = self._options.version - self._fold.seq % self._options.version
+        chunk = self._queue[: max(1, min(until_version, self._options.batch - self._pending()))]
         ends = [at for at, entry in enumerate(chunk) if at and entry.replaces]
         return chunk[: ends[0]] if ends else chunk
 
@@ -268,18 +263,18 @@ class Term:
         records, self._learnt = self._pending(), []
         self._base = (self._base[0], state.seq, state.chain)
         self._commit = asyncio.create_task(self._send(sending, records, self._base))
-        self._committed = self._pace.clock()
+        self._committed = self._options.clock()
         if version or again:
             self._bytes = 0 if version else self._bytes
             await self.arrived()
 
     async def _send(
-        self, sending: Callable[[], Awaitable[None]], records: int, place: Position
+        self, sending: Callable[[], Awaitable[None]], records: int, place: LogPosition
     ) -> None:
-        started = self._pace.clock()
+        started = self._options.clock()
         await sending()
         self.place = place
-        self._committed = self._pace.clock()
+        self._committed = self._options.clock()
         self._took = self._committed - started
         self._tell(Committed(self._model, records, self._took))
 
@@ -295,14 +290,14 @@ class Term:
 
     async def _retention(self) -> tuple[list[int], int]:
         """Which versions go when one more is kept, and how far the log may be trimmed."""
-        room = min(self._pace.log_bytes, await self._store.room_for_a_log())
-        self._pace = replace(self._pace, log_bytes=room)
+        room = min(self._options.log_bytes, await self._store.room_for_a_log())
+        self._options = replace(self._options, log_bytes=room)
         versions = await self._store.versions(self._model)
         length, size = await self._store.log_size(self._model)
-        first_kept = max(0, len(versions) + 1 - self._pace.versions)
+        first_kept = max(0, len(versions) + 1 - self._options.versions)
         tail = self._fold.seq + len(self._queue)
         while first_kept < len(versions) and (
-            (tail - versions[first_kept]) * size > self._pace.log_bytes * max(1, length)
+            (tail - versions[first_kept]) * size > self._options.log_bytes * max(1, length)
         ):
             first_kept += 1
         drop, kept = versions[:first_kept], [*versions[first_kept:], self._fold.seq]
@@ -312,29 +307,32 @@ class Term:
         return self._fold.seq - self._base[1]
 
     def _interval(self) -> float:
-        return max(self._pace.commit, self._pace.commit_share * self._took)
+        return max(self._options.commit, self._options.commit_share * self._took)
 
     def _patience(self) -> float:
         """How long to wait for records: until the commit that is due."""
         if self._pending():
-            due = self._committed + self._interval() - self._pace.clock()
-            return min(self._pace.idle, max(0.001, due))
-        return self._pace.idle
+            due = self._committed + self._interval() - self._options.clock()
+            return min(self._options.idle, max(0.001, due))
+        return self._options.idle
 
     def _version_due(self) -> bool:
-        many = self._fold.seq % self._pace.version == 0
-        return many or self._bytes * self._pace.versions >= self._pace.log_bytes
+        many = self._fold.seq % self._options.version == 0
+        return many or self._bytes * self._options.versions >= self._options.log_bytes
 
     def _due(self) -> bool:
         return (
-            self._pending() >= self._pace.batch
+            self._pending() >= self._options.batch
             or self._version_due()
-            or self._pace.clock() >= self._committed + self._interval()
+            or self._options.clock() >= self._committed + self._interval()
         )
 
 
 def fold_for(
-    fold: Fold, entries: Sequence[Entry], seconds: float, clock: Callable[[], float] = monotonic
+    fold: Reducer,
+    entries: Sequence[LogEntry],
+    seconds: float,
+    clock: Callable[[], float] = monotonic,
 ) -> int:
     """Fold records (at least one) for about so long; how many. The log must be dense (I2)."""
     ends, first = clock() + seconds, fold.seq
@@ -356,18 +354,18 @@ def warm_up() -> None:
     drawn = Feedback(
         "warm", "clicks", rows, np.arange(2), clicks=np.array([1]), odds=np.array([1.0, 1.0, 0.0])
     )
-    for settings in (
-        Settings(("a", "b"), "solar-i"),
-        Settings(("a", "b"), "solar-ii"),
-        Settings(("a", "b"), "solar-ii", "diagonal"),
+    for config in (
+        ModelConfig(("a", "b"), "solar-i"),
+        ModelConfig(("a", "b"), "solar-ii"),
+        ModelConfig(("a", "b"), "solar-ii", "diagonal"),
     ):
-        fold = Fold(genesis(settings))
+        fold = Reducer(initial_state(config))
         fold.apply(codec.dump_record(judged))
         fold.apply(codec.dump_record(drawn))
         fold.state()
 
 
-async def rebuilt(store: Store, model: str) -> State:
+async def rebuilt(store: Store, model: str) -> ModelState:
     """The committed state, from the newest good version and the log."""
     seq, chain = await store.claimed(model)
     for version in reversed(await store.versions(model)):
@@ -383,9 +381,9 @@ async def rebuilt(store: Store, model: str) -> State:
     raise StoreError("the state is damaged, and no version leads to it")
 
 
-async def replayed(store: Store, model: str, state: State, until: int) -> State:
+async def replayed(store: Store, model: str, state: ModelState, until: int) -> ModelState:
     """Fold the log from a state up to and with record `until`."""
-    fold = Fold(state)
+    fold = Reducer(state)
     while fold.seq < until:
         entries = await store.read(model, fold.seq, min(256, until - fold.seq))
         if not entries:
@@ -395,26 +393,26 @@ async def replayed(store: Store, model: str, state: State, until: int) -> State:
 
 
 async def learn_all(
-    store: Store, stop: asyncio.Event, pace: Pace | None = None, tell: Tell = nobody
+    store: Store, stop: asyncio.Event, options: LearnerOptions | None = None, tell: Tell = nobody
 ) -> None:
     """Learn every model there is, and every one that comes; beside others a share of them."""
-    pace = pace or Pace()
-    staff = Staff(store, pace, tell)
+    options = options or LearnerOptions()
+    pool = LearnerPool(store, options, tell)
     while not stop.is_set():
         try:
-            await staff.look_around(stop)
+            await pool.look_around(stop)
         except SolarError as error:
             log.warning("%s", error)
-        await _sleep(pace.discover, stop)
-    await staff.leave()
+        await _sleep(options.discover, stop)
+    await pool.leave()
 
 
-class Staff:
+class LearnerPool:
     """The learners of a process, one for each model; some of them only wait for its lease."""
 
-    def __init__(self, store: Store, pace: Pace, tell: Tell) -> None:
-        self._store, self._pace, self._tell = store, pace, tell
-        self._share = Share(store, pace.lease, pace.clock)
+    def __init__(self, store: Store, options: LearnerOptions, tell: Tell) -> None:
+        self._store, self._options, self._tell = store, options, tell
+        self._share = LearnerShare(store, options.lease, options.clock)
         self._learners: dict[str, Learner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -426,7 +424,7 @@ class Staff:
             if task and task.done() and (failure := task.exception()):
                 log.error("model %s: its learner failed", name, exc_info=failure)
             if not task or task.done():
-                self._learners[name] = Learner(self._store, name, self._pace, self._tell)
+                self._learners[name] = Learner(self._store, name, self._options, self._tell)
                 running = self._learners[name].run(stop)
                 self._tasks[name] = asyncio.create_task(running, name=name)
         leads = [name for name, learner in self._learners.items() if learner.leads]

@@ -17,7 +17,7 @@ from app.storage.store import Store
 log = logging.getLogger("solar.sharing")
 
 
-class Share:
+class LearnerShare:
     """The share of one process, looked at again several times a lease."""
 
     def __init__(self, store: Store, lease: float, clock: Callable[[], float] = monotonic) -> None:

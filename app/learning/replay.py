@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from app.domain import codec
-from app.domain.impressions import SoFar, on_request
-from app.domain.records import Feedback, State
-from app.domain.reducer import Fold, sound
+from app.domain.impressions import PriorFeedback, on_request
+from app.domain.model import ModelState
+from app.domain.records import Feedback
+from app.domain.reducer import Reducer, sound
 from app.errors import BadBlob, NoSuchModel, StoreError, Unavailable
-from app.storage.store import Entry, Store
+from app.storage.store import LogEntry, Store
 
 #: A live log may be trimmed so often while it is read.
 ROUNDS = 10
@@ -20,8 +21,8 @@ class Replay:
 
     start: int
     end: int
-    committed: State
-    folded: State
+    committed: ModelState
+    folded: ModelState
     skipped: int
     folding: "Folding"
 
@@ -31,7 +32,7 @@ class Replay:
         pairs = {
             "seq": (ours.seq, theirs.seq),
             "chain": (ours.chain, theirs.chain),
-            "settings": (ours.model.settings, theirs.model.settings),
+            "settings": (ours.model.config, theirs.model.config),
             "weights": (ours.model.weights.tobytes(), theirs.model.weights.tobytes()),
             "covariance": (ours.model.spread.tobytes(), theirs.model.spread.tobytes()),
             "measures": (ours.sums.tobytes(), theirs.sums.tobytes()),
@@ -57,7 +58,7 @@ async def replay(store: Store, model: str, without: str | None = None) -> Replay
 
 
 async def _replay(
-    store: Store, model: str, start: int, committed: State, without: str | None
+    store: Store, model: str, start: int, committed: ModelState, without: str | None
 ) -> Replay:
     folding = Folding((await store.version(model, start)).state, without)
     until = committed.seq if without is None else await store.tail(model)
@@ -68,8 +69,8 @@ async def _replay(
 class Folding:
     """A replay under way: it can go on when more records have come."""
 
-    def __init__(self, state: State, without: str | None) -> None:
-        self.fold, self.at, self.skipped = Fold(state), state.seq, 0
+    def __init__(self, state: ModelState, without: str | None) -> None:
+        self.fold, self.at, self.skipped = Reducer(state), state.seq, 0
         self._without = None if without is None else Without(without)
 
     async def go_on(self, store: Store, model: str, until: int) -> None:
@@ -83,7 +84,7 @@ class Folding:
             self.at = entry.seq
 
 
-async def entries(store: Store, model: str, after: int, until: int) -> AsyncIterator[Entry]:
+async def entries(store: Store, model: str, after: int, until: int) -> AsyncIterator[LogEntry]:
     """The records after one seq up to another; StoreError if one is missing (I2)."""
     while after < until:
         batch = await store.read(model, after, min(256, until - after))
@@ -101,7 +102,9 @@ class Without:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._requests: dict[str, tuple[SoFar, bool]] = {}  # what has come of it; touched or not
+        self._requests: dict[
+            str, tuple[PriorFeedback, bool]
+        ] = {}  # what has come of it; touched or not
 
     def keep(self, blob: bytes) -> bytes | None:
         """The record as it would have been, None if it would not."""
@@ -128,14 +131,16 @@ class Without:
         self._requests[record.query] = (after, touched)
         return codec.dump_record(rebuilt) if touched else blob
 
-    def _before(self, record: Feedback) -> tuple[SoFar, bool]:
+    def _before(self, record: Feedback) -> tuple[PriorFeedback, bool]:
         """What had come of a request before this record; its first one starts anew."""
-        nothing = SoFar.load(b"")
+        nothing = PriorFeedback.load(b"")
         if record.counted is None:
             return nothing, False
         clicks = nothing.clicks if record.clicked_before is None else record.clicked_before
         rounds = nothing.rounds if record.rounds is None else record.rounds
-        return self._requests.get(record.query, (SoFar(clicks, rounds, record.counted), False))
+        return self._requests.get(
+            record.query, (PriorFeedback(clicks, rounds, record.counted), False)
+        )
 
 
 async def verify(store: Store, model: str) -> list[str]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 _PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-class Lines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """A record as one line of JSON, with whatever `extra` it came with."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -29,6 +29,6 @@ class Lines(logging.Formatter):
 def configure_logging() -> None:
     """From now on, for this process."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines())
+    handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

@@ -16,17 +16,17 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.domain.records import (
-    SUMS,
+from app.domain.facts import (
     Committed,
+    LeaseLost,
+    LogRolledBack,
+    ModelStatus,
     Replaced,
-    Returned,
     Served,
-    Standing,
-    Stumbled,
     Trained,
 )
-from app.serving.weight_cache import Serving
+from app.domain.model import SUMS
+from app.serving.weight_cache import ServedModel
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -57,7 +57,7 @@ _COUNTERS = {
 }
 
 
-class Telemetry:
+class Metrics:
     """What a process counts."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Telemetry:
         for kind in (*REPLACEMENTS.values(), "other"):
             self._replacements.labels(model, kind)
 
-    def learnt(self, fact: Committed | Replaced | Returned | Stumbled) -> None:
+    def learnt(self, fact: Committed | Replaced | LogRolledBack | LeaseLost) -> None:
         """A learner went on, came upon a replacement or a store that went back, or stumbled."""
         self._begin(fact.model)
         if isinstance(fact, Committed):
@@ -140,12 +140,12 @@ class Telemetry:
         elif isinstance(fact, Replaced):
             kinds = (kind for said, kind in REPLACEMENTS.items() if fact.reason.startswith(said))
             self._replacements.labels(fact.model, next(kinds, "other")).inc()
-        elif isinstance(fact, Returned):
+        elif isinstance(fact, LogRolledBack):
             self.returned(fact)
         else:
             self._stumbles.labels(fact.model).inc()
 
-    def returned(self, fact: Returned) -> None:
+    def returned(self, fact: LogRolledBack) -> None:
         """The store went back."""
         self._backwards.labels(fact.model).inc()
 
@@ -154,7 +154,7 @@ class Telemetry:
         self._jobs.labels(fact.model, fact.outcome).inc()
 
     def page(
-        self, models: Iterable[Serving], standings: Mapping[str, Standing], server: Server
+        self, models: Iterable[ServedModel], standings: Mapping[str, ModelStatus], server: Server
     ) -> bytes:
         """All metrics as text; a model's standing is left out where the store cannot tell it."""
         registry = CollectorRegistry() if self._several else self.registry
@@ -169,7 +169,7 @@ class _Models:
     """The gauges that come from committed states."""
 
     def __init__(
-        self, models: list[Serving], standings: Mapping[str, Standing], server: Server
+        self, models: list[ServedModel], standings: Mapping[str, ModelStatus], server: Server
     ) -> None:
         self._models, self._standings, self._server = models, standings, server
 
@@ -245,16 +245,16 @@ class _Models:
         return family
 
 
-def _sums(model: Serving) -> dict[str, float]:
+def _sums(model: ServedModel) -> dict[str, float]:
     return dict(zip(SUMS, model.sums.tolist(), strict=True))
 
 
-def _lag(model: Serving, _: Any, standings: Mapping[str, Standing]) -> float:
+def _lag(model: ServedModel, _: Any, standings: Mapping[str, ModelStatus]) -> float:
     standing = standings.get(model.name)
     return float(max(0, standing.tail - model.version)) if standing else 0.0
 
 
-_Value = Callable[[Serving, dict[str, float], Mapping[str, Standing]], float]
+_Value = Callable[[ServedModel, dict[str, float], Mapping[str, ModelStatus]], float]
 _GAUGES: dict[str, tuple[str, _Value]] = {
     "solar_version": ("Last record in the weights served.", lambda m, _s, _t: m.version),
     "solar_lag_records": ("Records that wait to be learnt.", _lag),
@@ -269,7 +269,7 @@ _GAUGES: dict[str, tuple[str, _Value]] = {
     "solar_weight_norm": ("‖w‖.", lambda m, _s, _t: float(np.linalg.norm(m.weights))),
     "solar_covariance_trace": ("Trace of Σ.", lambda m, _s, _t: m.trace),
 }
-_STANDINGS: dict[str, tuple[str, Callable[[Standing], float]]] = {
+_STANDINGS: dict[str, tuple[str, Callable[[ModelStatus], float]]] = {
     "solar_learner_present": ("Whether a learner holds the lease.", lambda s: s.leader > 0),
     "solar_learner_fence": ("Learners so far; a take-over adds one.", lambda s: s.terms),
     "solar_training": ("Whether a job trains the model.", lambda s: s.trains),

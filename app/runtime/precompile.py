@@ -17,20 +17,21 @@ import numpy as np
 from numba.extending import is_jitted
 
 from app.domain import codec
-from app.domain.model_config import genesis
-from app.domain.records import Feedback, Settings
-from app.domain.reducer import Fold
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback
+from app.domain.reducer import Reducer
 from app.evaluation.synthetic import World
 from app.learning import learner
 from app.ranking.limits import MOST_FEATURES_FULL
 from app.simulation import runner
 from app.training import process
-from app.training.options import UPLOAD, Order, Training
+from app.training.options import UPLOAD, Training, TrainingTask
 
 KINDS = (
-    Settings(("a", "b"), "solar-i"),
-    Settings(("a", "b"), "solar-ii"),
-    Settings(("a", "b"), "solar-ii", "diagonal"),
+    ModelConfig(("a", "b"), "solar-i"),
+    ModelConfig(("a", "b"), "solar-ii"),
+    ModelConfig(("a", "b"), "solar-ii", "diagonal"),
 )
 TRAININGS = (
     Training(C=0.1),
@@ -52,17 +53,17 @@ MEMORY = 4 << 30  # bytes; an order must name some
 def warm() -> None:
     """Call every kernel that learning, training and simulated users need."""
     learner.warm_up()
-    for settings in KINDS:
-        fold = Fold(genesis(settings))
+    for config in KINDS:
+        fold = Reducer(initial_state(config))
         for event in events():
             if not fold.apply(codec.dump_record(event)):
                 raise AssertionError(f"{event.kind}: a record that is refused warms nothing")
         fold.state()
     visit()
     with tempfile.TemporaryDirectory(prefix="solar-warm-") as directory, chdir(directory):
-        for settings, training in product((dense("full"), dense("diagonal"), sparse()), TRAININGS):
-            Path(UPLOAD).write_text(judged(settings.n))
-            train(settings, training, blob=False)
+        for config, training in product((dense("full"), dense("diagonal"), sparse()), TRAININGS):
+            Path(UPLOAD).write_text(judged(config.n))
+            train(config, training, blob=False)
         Path(UPLOAD).write_bytes(blob())
         train(dense("full"), Training(C=0.1), blob=True)
 
@@ -90,15 +91,15 @@ def events() -> Iterator[Feedback]:
     yield replace(clicked, swaps=np.array([[1, 0]]))
 
 
-def dense(covariance: Any) -> Settings:
+def dense(covariance: Any) -> ModelConfig:
     """A model of two features."""
-    return Settings(("a", "b"), "solar-ii", covariance)
+    return ModelConfig(("a", "b"), "solar-ii", covariance)
 
 
-def sparse() -> Settings:
+def sparse() -> ModelConfig:
     """A model of so many features that its data are read as sparse rows."""
     n = MOST_FEATURES_FULL + 1
-    return Settings(tuple(f"f{at}" for at in range(1, n + 1)), "solar-ii", "diagonal")
+    return ModelConfig(tuple(f"f{at}" for at in range(1, n + 1)), "solar-ii", "diagonal")
 
 
 def judged(n: int) -> str:
@@ -117,9 +118,9 @@ def blob() -> bytes:
     return codec.dump("judged", {}, {"documents": rows, "labels": labels, "starts": starts})
 
 
-def train(settings: Settings, training: Training, *, blob: bool) -> None:
+def train(config: ModelConfig, training: Training, *, blob: bool) -> None:
     """As a job would, in the working directory."""
-    process.work(Order(settings, training, 1e4, blob, MEMORY), lambda *_: None)
+    process.work(TrainingTask(config, training, 1e4, blob, MEMORY), lambda *_: None)
 
 
 def counted() -> tuple[int, list[str]]:

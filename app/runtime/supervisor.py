@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from time import monotonic
 
-from app.config import Environment
+from app.config import Settings
 from app.errors import SolarError
-from app.runtime.wiring import Cellar, is_safe
+from app.runtime.wiring import StoreLocator, is_safe
 from app.runtime.worker import listening as open_socket
 from app.storage.embedded import server
 
@@ -74,24 +74,24 @@ class Child:
             self._process.stdin.close()
 
 
-def run(environment: Environment) -> None:
+def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
     stop = threading.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda *_: stop.set())
-    cellar = Cellar(environment)
-    listening = open_socket(environment.host, environment.port)
+    locator = StoreLocator(settings)
+    listening = open_socket(settings.host, settings.port)
     try:
         with tempfile.TemporaryDirectory(prefix="solar-metrics-") as counted:
-            _supervise(environment, cellar, listening, counted, stop)
+            _supervise(settings, locator, listening, counted, stop)
     finally:
         listening.close()
-        cellar.close()
+        locator.close()
 
 
 def _supervise(
-    environment: Environment,
-    cellar: Cellar,
+    settings: Settings,
+    locator: StoreLocator,
     listening: socket.socket,
     counted: str,
     stop: threading.Event,
@@ -100,19 +100,19 @@ def _supervise(
     number = listening.fileno()
     workers = [
         Child(f"worker {at}", [*python, "app.runtime.worker", str(number)], (number,))
-        for at in range(environment.workers)
+        for at in range(settings.workers)
     ]
-    learners = [Child("learner", [*python, "app", "learn"])] if environment.learner else []
-    url = cellar.url()
-    safe = is_safe(environment, url)
-    log.info("serving on http://%s:%d", environment.host, listening.getsockname()[1])
+    learners = [Child("learner", [*python, "app", "learn"])] if settings.learner else []
+    url = locator.url()
+    safe = is_safe(settings, url)
+    log.info("serving on http://%s:%d", settings.host, listening.getsockname()[1])
     try:
         while not stop.is_set():
             for child in (*workers, *learners):
-                child.keep(_environ(environment, url, counted))
+                child.keep(_environ(settings, url, counted))
             stop.wait(WATCH)
-            safe = safe or is_safe(environment, url)
-            if not stop.is_set() and (now := cellar.url()) != url:
+            safe = safe or is_safe(settings, url)
+            if not stop.is_set() and (now := locator.url()) != url:
                 url = now
                 _end(workers + learners)
     finally:
@@ -129,11 +129,10 @@ def _end(children: list[Child]) -> None:
         child.wait(deadline)
 
 
-def _environ(environment: Environment, url: str, counted: str) -> dict[str, str]:
+def _environ(settings: Settings, url: str, counted: str) -> dict[str, str]:
     """What a child is told: all our knobs, and where the store is."""
     told = {
-        f"SOLAR_{one.name.upper()}": str(getattr(environment, one.name))
-        for one in fields(Environment)
+        f"SOLAR_{one.name.upper()}": str(getattr(settings, one.name)) for one in fields(Settings)
     }
     told |= {"SOLAR_REDIS_URL": url, "PROMETHEUS_MULTIPROC_DIR": counted}
     return {**os.environ, **told}

@@ -5,40 +5,40 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from app.api.dependencies import Service, Shares
-from app.api.routers.health import Ops
-from app.api.routing import Front
-from app.config import Environment
+from app.api.dependencies import Service, SourceQuota
+from app.api.routers.health import HealthEndpoints
+from app.api.routing import HttpApplication
+from app.config import Settings
 from app.errors import SolarError, Unavailable
-from app.ingest.appender import Poster
-from app.observability.metrics import Telemetry
-from app.serving.impression_writer import Rememberer
-from app.serving.weight_cache import Ranker
+from app.ingest.appender import Appender
+from app.observability.metrics import Metrics
+from app.serving.impression_writer import ImpressionWriter
+from app.serving.weight_cache import WeightCache
 from app.storage.embedded import server
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
-from app.training.job_runner import Workshop
+from app.training.job_runner import JobRunner
 
 log = logging.getLogger("solar")
 ASKED = 1.0  # seconds that a store gets to say how safe it is, before the next try
 
 
-class Cellar:
+class StoreLocator:
     """Where the store is: the one that is named, the one that runs here already, or a new one.
 
     A server of our own that has ended is started again the next time it is asked for.
     """
 
-    def __init__(self, environment: Environment) -> None:
-        self._environment = environment
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._server: EmbeddedServer | None = None
 
     def url(self) -> str:
         """Where the store is now."""
-        given, directory = self._environment.redis_url, self._environment.data_dir
+        given, directory = self._settings.redis_url, self._settings.data_dir
         if given:
             return given
-        if self._environment.durability == "replicated":
+        if self._settings.durability == "replicated":
             raise SolarError(
                 "SOLAR_DURABILITY is replicated, but an embedded server has no replica"
             )
@@ -48,13 +48,13 @@ class Cellar:
         found = server.find(directory)
         if found is None:
             self._server = EmbeddedServer.start(
-                directory, memory=self._environment.memory, fsync=self._fsync()
+                directory, memory=self._settings.memory, fsync=self._fsync()
             )
             found = self._server.url
         return found
 
     def _fsync(self) -> str:
-        return "everysec" if self._environment.durability == "local" else "always"
+        return "everysec" if self._settings.durability == "local" else "always"
 
     def close(self) -> None:
         """Stop the server, if it is ours."""
@@ -64,25 +64,25 @@ class Cellar:
 
 
 @contextmanager
-def store_url(environment: Environment) -> Iterator[str]:
+def store_url(settings: Settings) -> Iterator[str]:
     """Where the store is, for as long as one command takes."""
-    cellar = Cellar(environment)
+    locator = StoreLocator(settings)
     try:
-        yield cellar.url()
+        yield locator.url()
     finally:
-        cellar.close()
+        locator.close()
 
 
-def is_safe(environment: Environment, url: str) -> bool:
+def is_safe(settings: Settings, url: str) -> bool:
     """Whether the store is as safe as was asked for; NotDurable if not, False if it is not there.
 
     Without a level nothing is asked; the learner will say what is wrong.
     """
-    if not environment.durability:
+    if not settings.durability:
         return True
 
     async def ask() -> None:
-        store = Store.open(url, environment.durability)
+        store = Store.open(url, settings.durability)
         try:
             async with asyncio.timeout(ASKED):
                 for complaint in await store.complaints():
@@ -98,20 +98,26 @@ def is_safe(environment: Environment, url: str) -> bool:
 
 
 @asynccontextmanager
-async def service(environment: Environment) -> AsyncIterator[Front]:
+async def service(settings: Settings) -> AsyncIterator[HttpApplication]:
     """Everything that a worker serves with."""
-    store, telemetry = Store.open(environment.redis_url, environment.durability), Telemetry()
-    ranker = Ranker(store, telemetry.served)
-    rememberer = Rememberer(store, environment.impression_seconds, environment.remember_seconds)
-    poster = Poster(store, environment.backlog, environment.impression_seconds, telemetry.returned)
-    shares = Shares(environment.source_share)
-    workshop = Workshop(store, environment, telemetry.trained)
-    plugged = Service(store, ranker, rememberer, environment, shares, telemetry, poster, workshop)
-    await ranker.start()
+    store, metrics = Store.open(settings.redis_url, settings.durability), Metrics()
+    weight_cache = WeightCache(store, metrics.served)
+    impression_writer = ImpressionWriter(
+        store, settings.impression_seconds, settings.remember_seconds
+    )
+    appender = Appender(store, settings.backlog, settings.impression_seconds, metrics.returned)
+    shares = SourceQuota(settings.source_share)
+    job_runner = JobRunner(store, settings, metrics.trained)
+    plugged = Service(
+        store, weight_cache, impression_writer, settings, shares, metrics, appender, job_runner
+    )
+    await weight_cache.start()
     try:
-        yield Front(environment, telemetry, Ops(store, ranker, telemetry), plugged)
+        yield HttpApplication(
+            settings, metrics, HealthEndpoints(store, weight_cache, metrics), plugged
+        )
     finally:
-        await workshop.close()
-        await rememberer.close()
-        await ranker.close()
+        await job_runner.close()
+        await impression_writer.close()
+        await weight_cache.close()
         await store.close()

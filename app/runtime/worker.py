@@ -15,8 +15,8 @@ from typing import Any
 import uvicorn
 
 from app import config
-from app.api.routing import Front
-from app.config import Environment
+from app.api.routing import HttpApplication
+from app.config import Settings
 from app.errors import SolarError
 from app.observability.logging import configure_logging
 from app.runtime import wiring
@@ -25,9 +25,9 @@ from app.runtime import wiring
 DRAIN = 10
 
 
-async def serve(environment: Environment, socket_: socket.socket, stop: asyncio.Event) -> None:
+async def serve(settings: Settings, socket_: socket.socket, stop: asyncio.Event) -> None:
     """Serve on a socket until told to stop; then drain."""
-    async with wiring.service(environment) as front:
+    async with wiring.service(settings) as front:
         gc.collect()
         gc.freeze()  # what there is now stays: no collection needs to look at it again
         await listen(front, socket_, stop)
@@ -42,7 +42,7 @@ class Server(uvicorn.Server):
         yield
 
 
-async def listen(front: Front, socket_: socket.socket, stop: asyncio.Event) -> None:
+async def listen(front: HttpApplication, socket_: socket.socket, stop: asyncio.Event) -> None:
     """Answer what comes in on a socket until told to stop."""
     config = uvicorn.Config(
         front, lifespan="off", log_config=None, access_log=False, server_header=False,
@@ -94,7 +94,7 @@ def main() -> None:
     """Serve on the socket whose descriptor is given."""
     configure_logging()
     inherited = socket.socket(fileno=int(sys.argv[1]))
-    until_signalled(lambda stop: serve(config.read(), inherited, stop))
+    until_signalled(lambda stop: serve(config.read_settings(), inherited, stop))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class Group:
             self.written.set_result(written)
 
 
-class Rememberer:
+class ImpressionWriter:
     """Writes impressions; one group is on its way while the next one gathers."""
 
     def __init__(self, store: Store, seconds: float, patience: float = 0.05) -> None:

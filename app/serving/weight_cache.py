@@ -11,23 +11,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from app.domain.records import Floats, Served, Settings
+from app.domain.facts import Served
+from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, NoSuchModel, SolarError, StoreError
+from app.ranking.arrays import Floats
 from app.storage.cancellation import end
-from app.storage.rollback import went_back
-from app.storage.store import Position, Store, Weights
+from app.storage.rollback import rolled_back
+from app.storage.store import LogPosition, Store, StoredWeights
 
 log = logging.getLogger("solar.ranker")
 
 
 @dataclass(frozen=True)
-class Serving:
+class ServedModel:
     """A model as it is served: `version` is the seq of the last record in these weights."""
 
     name: str
     epoch: int
     version: int
-    settings: Settings
+    config: ModelConfig
     weights: Floats
     sums: Floats
     trace: float
@@ -35,25 +37,25 @@ class Serving:
     term: str = ""
 
     @classmethod
-    def of(cls, name: str, found: Weights) -> "Serving":
+    def of(cls, name: str, found: StoredWeights) -> "ServedModel":
         """What the store has."""
         return cls(
-            name, found.epoch, found.seq, found.settings, found.weights, found.sums,
+            name, found.epoch, found.seq, found.config, found.weights, found.sums,
             found.aside.trace, found.chain, found.aside.term,
         )  # fmt: skip
 
     @property
-    def place(self) -> Position:
+    def place(self) -> LogPosition:
         """Where in the model's history it is."""
         return self.epoch, self.version, self.chain
 
     @cached_property
     def index(self) -> dict[str, int]:
         """Feature that a document comes with → column."""
-        return {name: column for column, name in enumerate(self.settings.given)}
+        return {name: column for column, name in enumerate(self.config.given)}
 
 
-class Ranker:
+class WeightCache:
     """Holds what is served, and keeps it fresh."""
 
     def __init__(
@@ -64,7 +66,7 @@ class Ranker:
         breath: float = 1.0,
     ) -> None:
         self._store, self._tell, self._poll, self._breath = store, tell, poll, breath
-        self.serving: dict[str, Serving] = {}
+        self.serving: dict[str, ServedModel] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
         self._news: dict[str, asyncio.Event] = {}
         self._breathing: asyncio.Task[None] | None = None
@@ -85,11 +87,11 @@ class Ranker:
             await end([self._breathing])
         await end([*self._following.values()])
 
-    async def find(self, model: str) -> Serving:
+    async def find(self, model: str) -> ServedModel:
         """What is served of a model; NoSuchModel, or StoreError if that cannot be known."""
         return self.serving.get(model) or await self.look(model)
 
-    async def look(self, model: str) -> Serving:
+    async def look(self, model: str) -> ServedModel:
         """The same as the store has it now; it is followed from here on."""
         try:
             found, now = await self._store.load_weights(model), self.serving.get(model)
@@ -103,7 +105,7 @@ class Ranker:
             self._following[model] = asyncio.create_task(self._follow(model), name=model)
         return serving
 
-    async def reach(self, model: str, seq: int, seconds: float) -> Serving | None:
+    async def reach(self, model: str, seq: int, seconds: float) -> ServedModel | None:
         """The model once it has learnt record `seq`, None if that takes longer."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -116,9 +118,9 @@ class Ranker:
         """Serve a model no more: it was deleted."""
         self.serving.pop(model, None)
 
-    async def _take(self, model: str, found: Weights) -> Serving:
+    async def _take(self, model: str, found: StoredWeights) -> ServedModel:
         """Serve these weights from now on, unless they are those served already."""
-        before, serving = self.serving.get(model), Serving.of(model, found)
+        before, serving = self.serving.get(model), ServedModel.of(model, found)
         self.damaged.discard(model)
         if before and before.place == serving.place:
             return before
@@ -134,14 +136,14 @@ class Ranker:
         self._news.pop(model, asyncio.Event()).set()
         return serving
 
-    async def _went_back(self, before: Serving, now: Serving) -> bool:
+    async def _went_back(self, before: ServedModel, now: ServedModel) -> bool:
         """Whether the store has lost what we served (I12).
 
         It may have gone back and then on, past it: then another term of a learner did that.
         """
         if now.epoch == before.epoch and now.version > before.version and now.term == before.term:
             return False
-        return await went_back(self._store, before.name, before.place, now.place)
+        return await rolled_back(self._store, before.name, before.place, now.place)
 
     async def _follow(self, model: str) -> None:
         """Take every version that is committed, until the model is deleted."""

@@ -16,7 +16,7 @@ PATIENCE = 60.0  # seconds for one request, however often it is repeated
 LEAST, MOST = 0.05, 5.0  # seconds between two tries
 
 
-class Way(NamedTuple):
+class Endpoint(NamedTuple):
     """Where a service is, and the header with its key, which is `SOLAR_KEY`."""
 
     connection: HTTPConnection
@@ -24,7 +24,7 @@ class Way(NamedTuple):
     headers: dict[str, str]
 
     @classmethod
-    def to(cls, url: str, patience: float) -> "Way":
+    def to(cls, url: str, patience: float) -> "Endpoint":
         """A connection that is opened at the first request; SolarError if that is no URL."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -36,16 +36,16 @@ class Way(NamedTuple):
         return cls(connection, parts.path.rstrip("/"), headers)
 
 
-class Line:
+class HttpClient:
     """A connection of one thread; `waited` says why it came again, each time."""
 
     def __init__(self, url: str, stopped: Event | None = None) -> None:
-        self._connection, self._path, headers = Way.to(url, PATIENCE)
+        self._connection, self._path, headers = Endpoint.to(url, PATIENCE)
         self._headers = {"content-type": "application/json", **headers}
         self._stopped = stopped or Event()
         self.waited: list[str] = []
 
-    def __enter__(self) -> "Line":
+    def __enter__(self) -> "HttpClient":
         return self
 
     def __exit__(self, *_: object) -> None:

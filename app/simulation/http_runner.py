@@ -23,7 +23,7 @@ from app.ranking import measures
 from app.ranking import users as crowd
 from app.ranking.online import JudgedQuery
 from app.ranking.traffic import DEPTH, Site, table
-from app.simulation.http_client import Line
+from app.simulation.http_client import HttpClient
 from app.simulation.results import Trace, checkpoints
 from app.simulation.runner import Judged, Scenario, checked, visitors
 
@@ -73,7 +73,7 @@ class Live:
             "algorithm": scenario.algorithm.removesuffix("-diagonal"),
             **{name: value for name, value in self.settings.items() if value is not None},
         }  # fmt: skip
-        with Line(self.url) as line:
+        with HttpClient(self.url) as line:
             status, said = line.ask("PUT", f"/models/{model}", json.dumps(wanted).encode())
         if status == 409:
             raise SolarError(f"model {model}: expected a new one, or one with these settings")
@@ -137,13 +137,13 @@ class Stage:
 
     def work(self, trace: Trace) -> None:
         """One connection: visit after visit, until all are done or somebody failed."""
-        with Line(self.url, self.stopped) as line:
+        with HttpClient(self.url, self.stopped) as line:
             while (at := next(self._next)) < len(trace.shown) and not self.stopped.is_set():
                 self._visit(line, at, trace)
             with self._lock:
                 self.waited += line.waited
 
-    def _visit(self, line: Line, at: int, trace: Trace) -> None:
+    def _visit(self, line: HttpClient, at: int, trace: Trace) -> None:
         rng = np.random.default_rng([self.seed, 2, at])
         q = int(rng.integers(len(self.queries)))
         answer = self._timed(line, "/rank", self._bodies[q], (200,))
@@ -159,7 +159,7 @@ class Stage:
             self.done += 1
             self.forgotten += not answer["logged"]
 
-    def _post(self, line: Line, at: int, answer: dict[str, Any], clicked: list[str]) -> None:
+    def _post(self, line: HttpClient, at: int, answer: dict[str, Any], clicked: list[str]) -> None:
         event = {
             "event_id": f"{self.model}-{at}-{answer['request_id']}",
             "type": "clicks",
@@ -168,7 +168,7 @@ class Stage:
         }
         self._timed(line, "/feedback", json.dumps(event).encode(), (200, 202))
 
-    def _timed(self, line: Line, path: str, body: bytes, expect: tuple[int, ...]) -> Any:
+    def _timed(self, line: HttpClient, path: str, body: bytes, expect: tuple[int, ...]) -> Any:
         began = time.perf_counter()
         status, said = line.ask("POST", path, body)
         self.took[path].append(time.perf_counter() - began)
@@ -177,7 +177,7 @@ class Stage:
     def weights(self, drained: bool = False) -> Any:
         """What the model has learnt so far; once it has learnt all, if it should be `drained`."""
         until = time.monotonic() + DRAIN
-        with Line(self.url) as line:
+        with HttpClient(self.url) as line:
             while True:
                 self.about = _expected(*line.ask("GET", f"/models/{self.model}"), (200,))
                 if not drained or self.about["version"] >= self.about["seq"]:

@@ -12,8 +12,8 @@ import numpy as np
 from tqdm import tqdm
 
 from app.domain.candidates import min_max, with_order
-from app.domain.model_config import genesis, new_model
-from app.domain.records import Algorithm
+from app.domain.model import initial_state
+from app.domain.model_config import Algorithm, new_model_config
 from app.domain.reducer import restored
 from app.errors import SolarError
 from app.evaluation.letor import JudgedData
@@ -171,11 +171,11 @@ def learner(scenario: Scenario, n: int) -> LinearLearner:
     names = tuple(f"f{at}" for at in range(1, n + 1))
     diagonal = scenario.algorithm.endswith("-diagonal")
     algorithm: Algorithm = "solar-i" if scenario.algorithm == "solar-i" else "solar-ii"
-    settings = new_model(
+    config = new_model_config(
         names, algorithm=algorithm, covariance="diagonal" if diagonal else "full", C=scenario.C,
         gamma=scenario.gamma, clicks=scenario.clicks, prior=scenario.prior,
     )  # fmt: skip
-    return restored(genesis(settings).model)
+    return restored(initial_state(config).model)
 
 
 def play(

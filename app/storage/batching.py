@@ -9,7 +9,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Grouped(Generic[K, T, R]):
+class MicroBatcher(Generic[K, T, R]):
     """Gathers items by key; `call` answers for all of a group, a value or an error for each."""
 
     def __init__(self, call: Callable[[K, list[T]], Awaitable[list[R | Exception]]]) -> None:

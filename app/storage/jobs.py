@@ -15,9 +15,9 @@ import msgspec
 from app.errors import NoSuchModel
 from app.storage.errors import translated
 from app.storage.keys import Keys
-from app.storage.script_calls import Calls
+from app.storage.script_calls import ScriptRunner
 
-State = Literal["running", "finishing", "done", "failed", "cancelled"]
+JobState = Literal["running", "finishing", "done", "failed", "cancelled"]
 Reported = Literal["kept", "lost", "cancel"]
 Cancelled = Literal["cancelled", "unknown", "ended"]
 #: A job is known for so long after its last report, in seconds.
@@ -43,7 +43,7 @@ class Job:
     """A job as the store has it."""
 
     epoch: int
-    state: State
+    state: JobState
     about: dict[str, Any]
     progress: dict[str, Any]
     result: dict[str, Any]
@@ -53,7 +53,7 @@ class Job:
 class Jobs:
     """The jobs of all models."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: ScriptRunner) -> None:
         self._calls = calls
 
     async def begin(self, lease: Lease, epoch: int, about: Mapping[str, Any]) -> bool:
@@ -98,7 +98,7 @@ class Jobs:
         if not flat:
             return None
         found = dict(zip(flat[::2], flat[1::2], strict=True))
-        state: State = found[b"state"].decode()
+        state: JobState = found[b"state"].decode()
         error = found.get(b"error", b"").decode()
         if state in ("running", "finishing") and found[b"trains"] != trains:
             state, error = "failed", DIED

@@ -5,11 +5,11 @@ that is behind, or at the same seq with another chain, tells by itself; one that
 reached over other records if the log does not lead there.
 """
 
-from app.domain.model_config import link
-from app.storage.store import Position, Store
+from app.domain.model import next_chain
+from app.storage.store import LogPosition, Store
 
 
-async def went_back(store: Store, model: str, before: Position, now: Position) -> bool:
+async def rolled_back(store: Store, model: str, before: LogPosition, now: LogPosition) -> bool:
     """Whether a model has lost what it had `before`; what cannot be known counts as no."""
     if (now[0], now[1]) <= (before[0], before[1]):
         return now != before
@@ -18,7 +18,7 @@ async def went_back(store: Store, model: str, before: Position, now: Position) -
     return (await store.position(model))[0] == now[0]  # else the log is that of another life
 
 
-async def _leads(store: Store, model: str, before: Position, now: Position) -> bool:
+async def _leads(store: Store, model: str, before: LogPosition, now: LogPosition) -> bool:
     """Whether the log leads from one place to another; also if it does not reach so far back."""
     (_, seq, chain), (_, until, wanted) = before, now
     while seq < until:
@@ -26,5 +26,5 @@ async def _leads(store: Store, model: str, before: Position, now: Position) -> b
         if not entries or entries[0].seq != seq + 1:
             return True
         for entry in entries:
-            seq, chain = entry.seq, link(chain, entry.record)
+            seq, chain = entry.seq, next_chain(chain, entry.record)
     return chain == wanted

@@ -26,7 +26,7 @@ PATIENCE = 1.0
 MARKED = 100
 
 
-class Calls:
+class ScriptRunner:
     """What is sent to the server that has a key, in one go."""
 
     def __init__(self, client: Any, replicas: int = 0) -> None:

@@ -15,15 +15,17 @@ import numpy as np
 from redis import exceptions as foreign
 
 from app.domain import codec
-from app.domain.records import SUMS, Model, Settings, Standing, State
-from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel, WentBack
+from app.domain.facts import ModelStatus
+from app.domain.model import SUMS, Model, ModelState
+from app.domain.model_config import ModelConfig
+from app.errors import Backlog, BadBlob, Changed, Fenced, ModelExists, NoSuchModel, RolledBack
 from app.ranking.covariance import diagonal, triangle_size
 from app.storage import health
 from app.storage.connection import connect
 from app.storage.errors import translated
 from app.storage.jobs import Jobs
 from app.storage.keys import LEARNERS, MODELS, Keys, check_name
-from app.storage.script_calls import Calls
+from app.storage.script_calls import ScriptRunner
 
 APPENDED, REPEATED, OTHER_BODY, FORGOTTEN = range(4)
 #: Dedupe keys live at least this long.
@@ -31,7 +33,7 @@ LEAST_DEDUPE = 3_600.0
 
 
 #: Epoch, seq and chain of a state.
-Position: TypeAlias = tuple[int, int, bytes]
+LogPosition: TypeAlias = tuple[int, int, bytes]
 
 
 class Event(NamedTuple):
@@ -51,14 +53,14 @@ class Event(NamedTuple):
     shown: str = ""
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     """What became of an event (APPENDED … FORGOTTEN), and its seq."""
 
     outcome: int
     seq: int
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A record in the log, and when it was appended (ms since 1970, by the poster's clock)."""
 
     seq: int
@@ -73,14 +75,14 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredState:
     """A state as the store has it, with the model's epoch."""
 
     epoch: int
-    state: State
+    state: ModelState
 
 
-class Aside(NamedTuple):
+class CommitInfo(NamedTuple):
     """What a commit says beside the state, for those who look on.
 
     `time` is when its last record was appended (ms since 1970), `trace` that of Σ. `term` is the
@@ -92,19 +94,19 @@ class Aside(NamedTuple):
     term: str = ""
 
 
-class Weights(NamedTuple):
+class StoredWeights(NamedTuple):
     """What a replica needs to rank and to tell how it goes: no covariance."""
 
     epoch: int
     seq: int
     chain: bytes
-    settings: Settings
+    config: ModelConfig
     weights: Any
     sums: Any
-    aside: Aside
+    aside: CommitInfo
 
 
-class Impression(NamedTuple):
+class StoredImpression(NamedTuple):
     """What was shown for a request (opaque here), and what has come of it so far."""
 
     shown: bytes
@@ -116,7 +118,7 @@ class Store:
 
     def __init__(self, client: Any, durability: str = "") -> None:
         self._client, self._durability = client, durability
-        self._calls = Calls(client, replicas=int(durability == "replicated"))
+        self._calls = ScriptRunner(client, replicas=int(durability == "replicated"))
         self.jobs = Jobs(self._calls)
 
     @classmethod
@@ -130,7 +132,7 @@ class Store:
 
     # ---- models ----
 
-    async def create(self, model: str, state: State) -> int:
+    async def create(self, model: str, state: ModelState) -> int:
         """A new model in state 0; returns its epoch."""
         keys = Keys(check_name(model))
         with translated():
@@ -177,7 +179,7 @@ class Store:
         dedupe: float = LEAST_DEDUPE,
         tail: int | None = None,
         wait: bool = False,
-    ) -> list[Appended]:
+    ) -> list[AppendResult]:
         """Enter all events of a post into the log, each once: one script, one call.
 
         All or none: Changed if one of them builds on what is no longer so. With `tail` only if the
@@ -203,7 +205,7 @@ class Store:
             raise Fenced(f"model {model}: the log no longer ends at {tail}")
         if code == 4:
             raise Changed(f"model {model}: a request has got other feedback meanwhile")
-        return [Appended(*answer) for answer in answers]
+        return [AppendResult(*answer) for answer in answers]
 
     async def known(self, model: str, epoch: int, events: Sequence[str]) -> set[str]:
         """Which of these events are in the log already, as far as that is remembered."""
@@ -212,7 +214,7 @@ class Store:
             found = await self._client.mget([keys.event(epoch, event) for event in events])
         return {event for event, seen in zip(events, found, strict=True) if seen}
 
-    async def read(self, model: str, after: int, count: int, wait: float = 0.0) -> list[Entry]:
+    async def read(self, model: str, after: int, count: int, wait: float = 0.0) -> list[LogEntry]:
         """The next records after seq `after`; waits up to so many seconds for the first."""
         keys, start = Keys(model), f"{after}-0"
         with translated():
@@ -238,7 +240,7 @@ class Store:
             raise NoSuchModel(f"model {model}: there is none of this name")
         return int(tail)
 
-    async def standings(self, models: Sequence[str]) -> dict[str, Standing]:
+    async def standings(self, models: Sequence[str]) -> dict[str, ModelStatus]:
         """How many models stand, as far as they exist: one round trip."""
         with translated():
             pipeline = self._client.pipeline(transaction=False)
@@ -248,32 +250,32 @@ class Store:
             found = iter(await pipeline.execute() if models else [])
         each = zip(models, found, found, found, found, strict=True)
         return {
-            name: Standing(int(tail), int(lease or 0), int(fence or 0), trains is not None)
+            name: ModelStatus(int(tail), int(lease or 0), int(fence or 0), trains is not None)
             for name, tail, lease, fence, trains in each
             if tail is not None
         }
 
     # ---- state ----
 
-    async def load(self, model: str) -> Stored:
+    async def load(self, model: str) -> StoredState:
         """The committed state, whole; BadBlob if it is damaged."""
         return await self._load(model, Keys(model).state)
 
-    async def version(self, model: str, seq: int) -> Stored:
+    async def version(self, model: str, seq: int) -> StoredState:
         """The state after record `seq`, if it was kept."""
         return await self._load(model, Keys(model).snapshot(seq))
 
-    async def _load(self, model: str, key: str) -> Stored:
+    async def _load(self, model: str, key: str) -> StoredState:
         with translated():
             fields = await self._client.hgetall(key)
         if not fields:
             raise NoSuchModel(f"model {model}: there is none of this name, or not at this version")
         try:
-            return Stored(int(fields[b"epoch"]), _load_state(fields))
+            return StoredState(int(fields[b"epoch"]), _load_state(fields))
         except (KeyError, TypeError, ValueError) as error:
             raise BadBlob(f"expected a whole state, got one without {error}") from error
 
-    async def position(self, model: str) -> Position:
+    async def position(self, model: str) -> LogPosition:
         """Where the committed state is: the base of the next commit."""
         with translated():
             epoch, seq, chain = await self._client.hmget(
@@ -291,7 +293,7 @@ class Store:
             return _claim(codec.load(w or b"", "w").fields)
         return int(seq), chain
 
-    async def load_weights(self, model: str) -> Weights:
+    async def load_weights(self, model: str) -> StoredWeights:
         """What a replica needs to rank, without the covariance."""
         with translated():
             fields = await self._client.hmget(
@@ -300,14 +302,14 @@ class Store:
         if fields[0] is None:
             raise NoSuchModel(f"model {model}: there is none of this name")
         epoch, seq, chain, meta, w, sums = fields
-        settings = codec.load_settings(codec.load(meta or b"", "meta").fields)
+        config = codec.load_config(codec.load(meta or b"", "meta").fields)
         weights = _weights(w or b"", int(seq), chain)
         _, said, arrays = codec.load(sums or b"", "sums")
-        aside = Aside(
+        aside = CommitInfo(
             int(said.get("time", 0)), float(said.get("trace", 0.0)), str(said.get("term", ""))
         )
         sums = _whole(arrays["values"])
-        return Weights(int(epoch), int(seq), chain, settings, weights, sums, aside)
+        return StoredWeights(int(epoch), int(seq), chain, config, weights, sums, aside)
 
     async def versions(self, model: str) -> list[int]:
         """The seqs of the kept versions, oldest first."""
@@ -317,9 +319,9 @@ class Store:
     async def commit(
         self,
         model: str,
-        base: Position,
+        base: LogPosition,
         fence: int,
-        state: State,
+        state: ModelState,
         *,
         version: bool = False,
         drop: Sequence[int] = (),
@@ -327,7 +329,7 @@ class Store:
         again: bool = False,
         time: int = 0,
         term: str = "",
-        learnt: Sequence[Entry] = (),
+        learnt: Sequence[LogEntry] = (),
     ) -> None:
         """Put `state` in the place of `base`, or Fenced.
 
@@ -347,7 +349,9 @@ class Store:
         with translated():
             code = await self._calls.script("commit", names, values)
         if code == 4:
-            raise WentBack(f"model {model}: records up to {state.seq} are not in the log any more")
+            raise RolledBack(
+                f"model {model}: records up to {state.seq} are not in the log any more"
+            )
         if code in (2, 3):
             why = "the state is another" if code == 2 else "another learner has taken over"
             raise Fenced(f"model {model}: the commit of {state.seq} was refused: {why}")
@@ -410,7 +414,7 @@ class Store:
 
     async def recall(
         self, model: str, epoch: int, requests: Sequence[str]
-    ) -> list[Impression | None]:
+    ) -> list[StoredImpression | None]:
         """What was shown for each request, None where that is unknown or forgotten."""
         keys = Keys(model)
         with translated():
@@ -418,7 +422,9 @@ class Store:
             for request in requests:
                 pipeline.hmget(keys.impression(epoch, request), ["i", "a"])
             found = await pipeline.execute()
-        return [Impression(shown, so_far or b"") if shown else None for shown, so_far in found]
+        return [
+            StoredImpression(shown, so_far or b"") if shown else None for shown, so_far in found
+        ]
 
     # ---- the server ----
 
@@ -448,9 +454,9 @@ class Store:
             await health.version(one)
 
 
-def _entry(identity: bytes, fields: dict[bytes, bytes]) -> Entry:
+def _entry(identity: bytes, fields: dict[bytes, bytes]) -> LogEntry:
     seq = int(identity.split(b"-")[0])
-    return Entry(seq, fields[b"r"], int(fields.get(b"t", 0)), b"w" in fields)
+    return LogEntry(seq, fields[b"r"], int(fields.get(b"t", 0)), b"w" in fields)
 
 
 def _ms(seconds: float) -> int:
@@ -461,31 +467,31 @@ def _sha1(record: bytes) -> str:
     return sha1(record, usedforsecurity=False).hexdigest()
 
 
-def _dump_state(state: State, time: int = 0, term: str = "") -> list[bytes]:
+def _dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
     model = state.model
-    aside = Aside(time, _trace(model), term)._asdict()
+    aside = CommitInfo(time, _trace(model), term)._asdict()
     if not term:  # as it was before there were any
         del aside["term"]
     return [
         codec.dump("w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": model.weights}),
         codec.dump("spread", {}, {"values": model.spread}),
         codec.dump("sums", aside, {"values": state.sums}),
-        codec.dump("meta", codec.dump_settings(model.settings), {}),
+        codec.dump("meta", codec.dump_config(model.config), {}),
     ]
 
 
 def _trace(model: Model) -> float:
-    n = model.settings.n
+    n = model.config.n
     at = diagonal(n) if model.spread.size == triangle_size(n) else slice(None)
     return float(model.spread[at].sum())
 
 
-def _load_state(fields: dict[bytes, bytes]) -> State:
-    settings = codec.load_settings(codec.load(fields[b"meta"], "meta").fields)
+def _load_state(fields: dict[bytes, bytes]) -> ModelState:
+    config = codec.load_config(codec.load(fields[b"meta"], "meta").fields)
     seq, chain = int(fields[b"seq"]), fields[b"chain"]
     weights, spread = _weights(fields[b"w"], seq, chain), _array(fields[b"spread"], "spread")
     sums = _whole(_array(fields[b"sums"], "sums"))
-    return State(seq, chain, Model(settings, weights, spread), sums)
+    return ModelState(seq, chain, Model(config, weights, spread), sums)
 
 
 def _whole(sums: Any) -> Any:

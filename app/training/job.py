@@ -18,17 +18,18 @@ from typing import Any
 
 import msgspec
 
-from app.config import Environment
+from app.config import Settings
 from app.domain import codec
-from app.domain.records import Replace, Settings
+from app.domain.model_config import ModelConfig
+from app.domain.records import Replace
 from app.errors import BadData, Fenced, NoSuchModel, SolarError, StoreError
 from app.ingest.appender import now
 from app.storage.cancellation import end
 from app.storage.embedded.server import tied
 from app.storage.jobs import KEPT as KNOWN
 from app.storage.jobs import Lease
-from app.storage.store import Appended, Entry, Event, Store
-from app.training.options import ORDER, REPLACEMENT, Order, Training
+from app.storage.store import AppendResult, Event, LogEntry, Store
+from app.training.options import ORDER, REPLACEMENT, Training, TrainingTask
 
 log = logging.getLogger("solar.jobs")
 
@@ -43,12 +44,12 @@ CHANGED = "the model got other settings meanwhile; start the job again"
 THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-class Lost(Exception):
+class JobLost(Exception):
     """Somebody else trains this job now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class JobSpec:
     """A job to be done, and where its data is."""
 
     job: str
@@ -68,14 +69,14 @@ class Run:
     def __init__(
         self,
         store: Store,
-        environment: Environment,
-        work: Work,
+        settings: Settings,
+        work: JobSpec,
         lease: Lease,
         epoch: int,
-        settings: Settings,
+        config: ModelConfig,
     ) -> None:
-        self._store, self._environment, self.work = store, environment, work
-        self._lease, self._epoch, self._settings = lease, epoch, settings
+        self._store, self._settings, self.work = store, settings, work
+        self._lease, self._epoch, self._config = lease, epoch, config
         self.read: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._progress: dict[str, Any] = {}
         self._result: dict[str, Any] = {}
@@ -103,7 +104,7 @@ class Run:
             state, self._error = "failed", BROKEN
         except asyncio.CancelledError:
             self._error = STOPPED
-            with suppress(SolarError, Lost, TimeoutError):
+            with suppress(SolarError, JobLost, TimeoutError):
                 async with asyncio.timeout(BEAT):
                     await self._say(ends=True, state="failed", error=self._error)
             raise
@@ -115,9 +116,9 @@ class Run:
 
     async def _outcome(self) -> str:
         """Train; whether that was done, cancelled, or failed."""
-        order = Order(
-            self._settings, self.work.training, self._environment.feature_bound, self.work.blob,
-            self._environment.training_memory,
+        order = TrainingTask(
+            self._config, self.work.training, self._settings.feature_bound, self.work.blob,
+            self._settings.training_memory,
         )  # fmt: skip
         path = self.work.directory / ORDER
         await asyncio.to_thread(path.write_bytes, msgspec.json.encode(order))
@@ -191,35 +192,35 @@ class Run:
                 self._result = {**self._result, "seq": appended.seq}
                 return "done"
 
-    async def _append(self, record: bytes) -> Appended | None:
+    async def _append(self, record: bytes) -> AppendResult | None:
         """Append a record; None if the model has other settings by then, learnt or not."""
         model = self.work.model
         found = await self._store.load_weights(model)
         if found.epoch != self._epoch:
             raise NoSuchModel(f"model {model}: it was made anew")
-        if found.settings != self._settings:
+        if found.config != self._config:
             return None
         at = found.seq
         while True:
             while entries := await self._store.read(model, at, TOGETHER):
-                if any(map(self._changes_settings, entries)):
+                if any(map(self._changes_config, entries)):
                     return None
                 at = entries[-1].seq
             try:
                 (appended,) = await self._store.append(
                     model, self._epoch, [Event(f"job-{self.work.job}", b"", record)],
-                    limit=self._environment.backlog, time=now(), wait=True, dedupe=KNOWN, tail=at,
+                    limit=self._settings.backlog, time=now(), wait=True, dedupe=KNOWN, tail=at,
                 )  # fmt: skip
             except Fenced:  # feedback came in between, or something else: look again
                 await self._keep()
             else:
                 return appended
 
-    def _changes_settings(self, entry: Entry) -> bool:
+    def _changes_config(self, entry: LogEntry) -> bool:
         if not entry.replaces:
             return codec.kind_is(entry.record, "retune")
         replaced = codec.load_record(entry.record)
-        return isinstance(replaced, Replace) and replaced.model.settings != self._settings
+        return isinstance(replaced, Replace) and replaced.model.config != self._config
 
     async def _keep(self) -> None:
         with suppress(StoreError):
@@ -236,7 +237,7 @@ class Run:
     async def _say(self, **fields: Any) -> str:
         said = await self._store.jobs.report(self._lease, **fields)
         if said == "lost":
-            raise Lost
+            raise JobLost
         with suppress(OSError):
             os.utime(self.work.directory)
         return said

@@ -10,12 +10,12 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from app.config import Environment
-from app.domain.records import Trained
+from app.config import Settings
+from app.domain.facts import Trained
 from app.storage.cancellation import end
 from app.storage.jobs import Lease
 from app.storage.store import Store
-from app.training.job import Lost, Run, Work
+from app.training.job import JobLost, JobSpec, Run
 
 log = logging.getLogger("solar.jobs")
 
@@ -27,18 +27,18 @@ _OURS = re.compile(r"[A-Za-z0-9_-]{1,64}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{
 Tell = Callable[[Trained], None]
 
 
-class Workshop:
+class JobRunner:
     """All jobs that this process watches."""
 
-    def __init__(self, store: Store, environment: Environment, tell: Tell) -> None:
-        self._store, self._environment, self._tell = store, environment, tell
-        self._root = environment.uploads
+    def __init__(self, store: Store, settings: Settings, tell: Tell) -> None:
+        self._store, self._settings, self._tell = store, settings, tell
+        self._root = settings.uploads
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._beginning = 0
 
     def has_room(self) -> bool:
         """Whether one more may train."""
-        return len(self._runs) + self._beginning < self._environment.jobs
+        return len(self._runs) + self._beginning < self._settings.jobs
 
     def trains(self, job: str) -> bool:
         """Whether a job is being done here."""
@@ -61,7 +61,7 @@ class Workshop:
         directory.mkdir(mode=0o700)
         return directory
 
-    async def begin(self, work: Work) -> "asyncio.Future[dict[str, Any]] | None":
+    async def begin(self, work: JobSpec) -> "asyncio.Future[dict[str, Any]] | None":
         """Begin a job; a future of what was read, or None if another trains the model.
 
         The future fails with BadData if the data is not what it should be.
@@ -69,10 +69,10 @@ class Workshop:
         self._beginning += 1  # its room is taken from here on
         try:
             found = await self._store.load_weights(work.model)
-            lease = Lease(work.model, work.job, self._environment.lease)
+            lease = Lease(work.model, work.job, self._settings.lease)
             if not await self._store.jobs.begin(lease, found.epoch, work.about()):
                 return None
-            run = Run(self._store, self._environment, work, lease, found.epoch, found.settings)
+            run = Run(self._store, self._settings, work, lease, found.epoch, found.config)
             task = asyncio.create_task(self._watch(run, lease.trains), name=work.job)
             self._runs[lease.trains] = task
             return run.read
@@ -83,7 +83,7 @@ class Workshop:
         try:
             outcome = await run.run()
             self._tell(Trained(run.work.model, outcome))
-        except Lost:
+        except JobLost:
             log.warning("job %s: another process trains it now", run.work.job)
         finally:
             self._runs.pop(trains, None)

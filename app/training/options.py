@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from app.domain.records import Settings
+from app.domain.model_config import ModelConfig
 from app.ranking.limits import LEAST, MOST
 
 #: In the directory of a job: what is to be done, the data, and what will take the model's place.
@@ -37,10 +37,10 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TrainingTask:
     """What a process is to do with an upload of LETOR text, or of a blob of ours."""
 
-    settings: Settings
+    config: ModelConfig
     training: Training
     bound: float
     blob: bool

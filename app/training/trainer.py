@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain import candidates
-from app.domain.records import Floats, Model, Settings, freeze
+from app.domain.model import Model, freeze
+from app.domain.model_config import ModelConfig
 from app.errors import BadData
 from app.evaluation.letor import JudgedData
+from app.ranking.arrays import Floats
 from app.ranking.batch import path
 from app.ranking.batch.judgements import Judgements, csr, is_sparse
 from app.ranking.batch.newton import Minimum
@@ -70,15 +72,15 @@ class BatchModel:
 # ---- data ----
 
 
-def judgements(data: JudgedData, settings: Settings, bound: float) -> Judgements:
+def judgements(data: JudgedData, config: ModelConfig, bound: float) -> Judgements:
     """Judged data as the model would have seen it; BadData if it could not have."""
-    n = len(settings.given)
+    n = len(config.given)
     if data.n != n:
         raise BadData(
             f"features: expected {n} as the model has, got {data.n} as the highest number "
             f"(a last feature that is 0 everywhere is written {n}:0 once)"
         )
-    if settings.normalization == "query-minmax":
+    if config.normalization == "query-minmax":
         return Judgements.of([_scaled(query) for query in data.queries])
     found = Judgements.of(data.queries)
     values = found.X.data if is_sparse(found.X) else found.X
@@ -190,7 +192,7 @@ class Watched:
 # ---- the model ----
 
 
-def online(found: BatchModel, settings: Settings) -> Model:
+def online(found: BatchModel, config: ModelConfig) -> Model:
     """An online model that goes on from here: w as it is, and for SOLAR-II what Σ would be.
 
     Of the order as submitted, which judged data does not have, it knows nothing: `_order` weighs 0.
@@ -199,22 +201,22 @@ def online(found: BatchModel, settings: Settings) -> Model:
     if not (np.isfinite(w).all() and np.abs(w).max() <= LARGEST_WEIGHT):
         raise BadData("features: expected some that float64 can weigh; scale them")
     spread = np.zeros(0)
-    if settings.algorithm == "solar-ii":
-        after = covariance_after if settings.covariance == "full" else variances_after
+    if config.algorithm == "solar-ii":
+        after = covariance_after if config.covariance == "full" else variances_after
         try:
-            spread = after(judged, w, settings.gamma)
+            spread = after(judged, w, config.gamma)
         except ValueError as error:
             raise BadData(str(error)) from error
-    if settings.prior:
-        w, spread = _with_order(w, spread, settings)
+    if config.prior:
+        w, spread = _with_order(w, spread, config)
     freeze(w, spread)
-    return Model(settings, w, spread)
+    return Model(config, w, spread)
 
 
-def _with_order(w: Floats, spread: Floats, settings: Settings) -> tuple[Floats, Floats]:
+def _with_order(w: Floats, spread: Floats, config: ModelConfig) -> tuple[Floats, Floats]:
     """One more feature: of weight 0, independent of the others."""
-    row = {"solar-i": 0, "solar-ii": 1 + (len(w) if settings.covariance == "full" else 0)}
-    last = np.zeros(row[settings.algorithm])
+    row = {"solar-i": 0, "solar-ii": 1 + (len(w) if config.covariance == "full" else 0)}
+    last = np.zeros(row[config.algorithm])
     last[-1:] = 1.0
     return np.append(w, 0.0), np.append(spread, last)
 

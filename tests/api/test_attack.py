@@ -13,9 +13,9 @@ import pytest
 from app.domain import codec
 from app.domain.exploration import uniforms
 from app.domain.records import Feedback
-from app.domain.reducer import Fold
+from app.domain.reducer import Reducer
 from app.storage.embedded import server
-from app.storage.store import Entry, Store
+from app.storage.store import LogEntry, Store
 from tests.api.services import Running, serving
 from tests.servers import until, with_store
 
@@ -50,11 +50,11 @@ def visit(http: httpx.Client, at: int) -> tuple[str, int]:
     return source, http.post("/feedback", json=event).status_code
 
 
-async def whole_log(store: Store) -> list[Entry]:
+async def whole_log(store: Store) -> list[LogEntry]:
     return await store.read(MODEL, 0, 10 * ROUNDS)
 
 
-def source_of(entry: Entry) -> str:
+def source_of(entry: LogEntry) -> str:
     record = codec.load_record(entry.record)
     return record.source if isinstance(record, Feedback) else ""
 
@@ -84,7 +84,7 @@ def test_a_source_against_the_model_is_capped_by_its_share_and_can_be_replayed_a
         assert f"left out {accepted} records of source attacker" in ran.stdout
         until(lambda: http.get(f"/models/{MODEL}").json()["version"] == tail + 1)
         found = list(http.get(f"/models/{MODEL}").json()["weights"].values())
-    fold = Fold(with_store(url, lambda store: store.version(MODEL, 0)).state)
+    fold = Reducer(with_store(url, lambda store: store.version(MODEL, 0)).state)
     for entry in log:
         if source_of(entry) != "attacker":
             assert fold.apply(entry.record)

@@ -19,8 +19,10 @@ import numpy as np
 import pytest
 
 from app.domain import codec
-from app.domain.records import Feedback, Model, Replace, Settings, State
-from app.domain.reducer import Fold
+from app.domain.model import Model, ModelState
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback, Replace
+from app.domain.reducer import Reducer
 from app.storage.store import Store
 from app.training.options import Training
 from tests.api.services import PLAIN, ROOT, Running, serving
@@ -164,8 +166,8 @@ def test_progress_says_how_much_was_read_and_how_far_it_is(scene: Scene) -> None
         assert {"parameter", "objective", "distance", "ndcg@10"} <= set(progress)
 
 
-def settings_of(name: str) -> Settings:
-    return Settings(NAMES, **KINDS[name].settings)
+def settings_of(name: str) -> ModelConfig:
+    return ModelConfig(NAMES, **KINDS[name].settings)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -179,7 +181,7 @@ def test_the_record_is_the_model_that_the_trainer_finds_here(scene: Scene, name:
 
 def check_same(found: Model, wanted: Model) -> None:
     """BLAS may add in another order there."""
-    assert found.settings == wanted.settings
+    assert found.config == wanted.config
     np.testing.assert_allclose(found.weights, wanted.weights, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(found.spread, wanted.spread, rtol=1e-6, atol=1e-9)
     assert np.abs(wanted.weights).max() > 0.0
@@ -192,11 +194,11 @@ def test_feedback_before_and_after_stands_in_order_and_the_replay_agrees(
     log = records(store_of(scene.running), name)
     assert [type(one) for one in log] == [Feedback, Replace, Feedback]
 
-    async def act(store: Store) -> tuple[State, State]:
+    async def act(store: Store) -> tuple[ModelState, ModelState]:
         return (await store.load(name)).state, (await store.version(name, 1)).state
 
     now, before = with_store(store_of(scene.running), act)
-    fold = Fold(before)
+    fold = Reducer(before)
     for record in log[1:]:
         fold.apply(codec.dump_record(record))
     assert fold.state().model.weights.tobytes() == now.model.weights.tobytes()
@@ -233,10 +235,10 @@ def test_a_rollback_leads_to_before_the_warm_start(scene: Scene) -> None:
     kept = [one["version"] for one in http.get(f"/models/{name}/versions").json()["versions"]]
     assert kept == [0, 1]
 
-    async def first(store: Store) -> State:
+    async def first(store: Store) -> ModelState:
         return (await store.version(name, 1)).state
 
-    async def last(store: Store) -> State:
+    async def last(store: Store) -> ModelState:
         return (await store.load(name)).state
 
     wanted = with_store(store_of(scene.running), first)
@@ -285,7 +287,7 @@ def test_while_a_model_is_trained_feedback_flows_and_all_replicas_can_tell(
     kinds = [type(one) for one in records(store)]
     assert kinds == [Feedback] * 4 + [Replace, Feedback]
     check_same(warm_starts(store)[0].model, expected(
-        QUERIES, Settings(NAMES, gamma=50.0), Training(C=0.01)))  # fmt: skip
+        QUERIES, ModelConfig(NAMES, gamma=50.0), Training(C=0.01)))  # fmt: skip
 
 
 def check_busy(http: httpx.Client) -> None:
@@ -308,7 +310,7 @@ def test_a_second_warm_start_takes_the_place_of_the_first(
         assert done(http, job)["result"]["seq"] == seed
         found = warm_starts(store_of(running), "other")
         assert len(found) == seed
-        settings = Settings(NAMES, gamma=50.0)
+        settings = ModelConfig(NAMES, gamma=50.0)
         check_same(found[-1].model, expected(queries, settings, Training(C=0.01)))
 
 

@@ -14,11 +14,11 @@ import pytest
 import redis
 
 from app.api.auth import new_key
-from app.domain.records import Settings
+from app.domain.model_config import ModelConfig
 from app.errors import BadData
 from app.storage.keys import Keys
 from app.training import process
-from app.training.options import Order, Training
+from app.training.options import Training, TrainingTask
 from app.training.trainer import checked
 from tests.api.services import PLAIN, Running, serving
 from tests.api.test_bad_input import MARKER, NUMBERS, Reply, Wire, unreadable
@@ -378,7 +378,9 @@ WHOLES: dict[str, tuple[bytes, str]] = {
 def refusal_of(folder: Path, body: bytes) -> str:
     """What the process that trains would say of an upload; as it does, in its directory."""
     (folder / "upload").write_bytes(body)
-    order = Order(Settings(("f1", "f2", "f3")), Training(), 1e4, blob=False, memory=1 << 40)
+    order = TrainingTask(
+        ModelConfig(("f1", "f2", "f3")), Training(), 1e4, blob=False, memory=1 << 40
+    )
     with pytest.raises(BadData) as caught:
         checked(process.read(order), order.training)
     return process.without_input(caught.value)

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.domain.impressions import Shown
+from app.domain.impressions import Impression
 from app.evaluation.synthetic import World
 from app.learning import replay
 from app.storage.embedded import server
-from app.storage.store import Store, Stored
+from app.storage.store import Store, StoredState
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.oracles import (
     NaiveFold,
@@ -175,7 +175,7 @@ def conversation(
     return Conversation(http, model, Plain(learner, kind == "query-minmax", strategy), waits)
 
 
-def stored(service: Running, model: str) -> Stored:
+def stored(service: Running, model: str) -> StoredState:
     url = server.find(service.data)
     assert url is not None
     return with_store(url, lambda store: store.load(model))
@@ -411,7 +411,7 @@ def test_objects_names_columns_and_msgpack_give_one_ranking_and_one_impression(
     requests = [answer["request_id"] for answer in answers.values()]
     impressions = remembered(service, talk.model, requests)
     assert all(one == impressions[0] for one in impressions)
-    shown = Shown.load(impressions[0])
+    shown = Impression.load(impressions[0])
     assert shown.ids == tuple(f"d{at}" for at in order)
     assert shown.submitted.tolist() == order
     seen = talk.plain.seen(rows).astype(np.float32)

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from app.domain import codec
-from app.domain.records import Feedback, Record, Replace, Retune, State
+from app.domain.model import ModelState
+from app.domain.records import Feedback, Record, Replace, Retune
 from app.storage.embedded import server
-from app.storage.store import Store, Stored
+from app.storage.store import Store, StoredState
 from tests.api.services import PLAIN, Running, serving
 from tests.servers import PATIENCE, until, with_store
 
@@ -106,7 +107,7 @@ def ask(http: httpx.Client, model: str, **asked: Any) -> httpx.Response:
     return http.post("/rank", json={"model": model, **columns, **asked})
 
 
-def stored(service: Running, model: str) -> Stored:
+def stored(service: Running, model: str) -> StoredState:
     return with_store(url(service), lambda store: store.load(model))
 
 
@@ -306,7 +307,7 @@ def test_other_hyper_parameters_are_a_record_and_count_from_there_on(
     check_step(before, stored(service, model).state, gamma=500.0)
 
 
-def check_step(before: State, after: State, gamma: float) -> None:
+def check_step(before: ModelState, after: ModelState, gamma: float) -> None:
     """One step of SOLAR-II on the pair of `learn`, by the formula."""
     x = np.array([0.5, -0.75])
     w = before.model.weights

@@ -13,7 +13,7 @@ from app.__main__ import main
 from app.errors import SolarError
 from app.evaluation.synthetic import World
 from app.simulation import http_client
-from app.simulation.http_client import Line
+from app.simulation.http_client import HttpClient
 from tests.api.services import serving
 
 
@@ -84,14 +84,14 @@ def busy() -> Iterator[str]:
 
 
 def test_a_line_waits_where_it_is_asked_to_and_says_so(busy: str) -> None:
-    with Line(busy) as line:
+    with HttpClient(busy) as line:
         assert line.ask("GET", "/")[0] == 200
         assert line.waited == ["503", "503"]
 
 
 def test_a_service_that_is_not_there_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "PATIENCE", 0.1)
-    with Line("http://127.0.0.1:9") as line, pytest.raises(SolarError, match="a connection"):
+    with HttpClient("http://127.0.0.1:9") as line, pytest.raises(SolarError, match="a connection"):
         line.ask("GET", "/")
     with pytest.raises(SolarError, match="--url: expected http://HOST:PORT"):
-        Line("localhost:8000")
+        HttpClient("localhost:8000")

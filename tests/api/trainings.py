@@ -12,7 +12,9 @@ import numpy as np
 import redis
 
 from app.domain import codec
-from app.domain.records import Model, Replace, Settings
+from app.domain.model import Model
+from app.domain.model_config import ModelConfig
+from app.domain.records import Replace
 from app.evaluation.letor import JudgedData
 from app.evaluation.synthetic import World
 from app.ranking.online import JudgedQuery
@@ -73,7 +75,7 @@ def as_json(queries: Sequence[JudgedQuery], names: Sequence[str] = ()) -> list[d
     ]  # fmt: skip
 
 
-def expected(queries: list[JudgedQuery], settings: Settings, training: Training) -> Model:
+def expected(queries: list[JudgedQuery], settings: ModelConfig, training: Training) -> Model:
     """What a training here gives."""
     judged = judgements(JudgedData(settings.n, queries), settings, BOUND)
     return online(train(judged, training), settings)

@@ -14,10 +14,10 @@ import numpy as np
 from redis.exceptions import RedisError
 
 from app.domain import codec
-from app.domain.model_config import link
-from app.domain.records import Feedback, Replace, State
-from app.domain.reducer import Fold, sound
-from app.ingest.appender import Posted
+from app.domain.model import ModelState, next_chain
+from app.domain.records import Feedback, Replace
+from app.domain.reducer import Reducer, sound
+from app.ingest.appender import PendingEvent
 from app.learning import replay
 from app.storage.connection import connect
 from app.storage.keys import Keys
@@ -95,7 +95,7 @@ class Watch:
 class Found:
     """What is in the store, as it is there."""
 
-    start: State
+    start: ModelState
     tail: int
     records: dict[int, bytes]
     fields: dict[bytes, bytes]
@@ -180,7 +180,7 @@ def missing(ledger: Ledger, feedback: dict[int, Feedback], start: int) -> list[s
     ]
 
 
-def same(record: Feedback, posted: Posted) -> bool:
+def same(record: Feedback, posted: PendingEvent) -> bool:
     sent = posted.feedback
     arrays = ("documents", "submitted", "labels", "clicks", "preferred", "other", "weights")
     return (record.event, record.kind, record.query) == (sent.event, sent.kind, sent.query) and all(
@@ -230,11 +230,11 @@ def _sums(fields: dict[bytes, bytes]) -> list[float]:
 
 def check_state(found: Found) -> dict[int, bytes]:
     """I3, I4, I16, I17: the state is what folding the log gives, byte for byte; all chains."""
-    fold, chain = Fold(found.start), found.start.chain
+    fold, chain = Reducer(found.start), found.start.chain
     chains = {found.start.seq: chain}
     for seq, record in found.records.items():
         fold.apply(record)
-        chains[seq] = chain = link(chain, record)
+        chains[seq] = chain = next_chain(chain, record)
         _check_replaced(fold, record)
     state, fields = fold.state(), found.fields
     assert (int(fields[b"seq"]), fields[b"chain"]) == (found.tail, chain)
@@ -248,7 +248,7 @@ def check_state(found: Found) -> dict[int, bytes]:
     return chains
 
 
-def _check_replaced(fold: Fold, record: bytes) -> None:
+def _check_replaced(fold: Reducer, record: bytes) -> None:
     """I17: after a replacement the model is the one it carries."""
     loaded = codec.load_record(record)
     if isinstance(loaded, Replace):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.learners import Staff
+from tests.faults.learners import LearnerPool
 from tests.faults.server import Server
 
 
@@ -17,8 +17,8 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def staff(tmp_path: Path) -> Iterator[Staff]:
-    made = Staff(tmp_path)
+def pool(tmp_path: Path) -> Iterator[LearnerPool]:
+    made = LearnerPool(tmp_path)
     yield made
     made.dismiss()
     assert made.stumbles() == []

@@ -10,10 +10,10 @@ from time import monotonic
 import httpx
 import numpy as np
 
-from app.domain.records import Returned, Served
+from app.domain.facts import LogRolledBack, Served
 from app.errors import StoreError
-from app.ingest.appender import Posted, post
-from app.serving.weight_cache import Ranker
+from app.ingest.appender import PendingEvent, post
+from app.serving.weight_cache import WeightCache
 from app.storage.store import Store
 from tests.api.services import Running, serving
 from tests.faults.checker import (
@@ -73,7 +73,7 @@ class Crowd:
         finally:
             await store.close()
 
-    async def _insist(self, store: Store, events: list[Posted]) -> None:
+    async def _insist(self, store: Store, events: list[PendingEvent]) -> None:
         """Nothing but a StoreError may come: it is what becomes a 503."""
         self.ledger.doubts |= {one.feedback.event: one for one in events}
         while not self._done:
@@ -156,19 +156,19 @@ class Onlooker:
     """A replica that serves: how often it saw the store go back, and what it serves."""
 
     def __init__(self, store: Store) -> None:
-        self.facts: list[Served | Returned] = []
-        self.ranker, self.ranked = Ranker(store, self.facts.append, poll=0.05), Pulse()
+        self.facts: list[Served | LogRolledBack] = []
+        self.weight_cache, self.ranked = WeightCache(store, self.facts.append, poll=0.05), Pulse()
 
     @property
     def backwards(self) -> int:
         """How often the store went back."""
-        return sum(isinstance(one, Returned) or one.backwards for one in self.facts)
+        return sum(isinstance(one, LogRolledBack) or one.backwards for one in self.facts)
 
     def serves_more_than(self, seq: int) -> Callable[[], Awaitable[bool]]:
         """Whether a record after this one is in what it serves."""
 
         async def condition() -> bool:
-            return self.ranker.serving[MODEL].version > seq
+            return self.weight_cache.serving[MODEL].version > seq
 
         return condition
 
@@ -176,7 +176,7 @@ class Onlooker:
         """Rank some documents again and again, as /rank does."""
         documents = np.ones((10, N))
         while True:
-            found = await self.ranker.find(MODEL)
+            found = await self.weight_cache.find(MODEL)
             assert np.isfinite(documents @ found.weights).all()
             self.ranked.beat()
             await asyncio.sleep(0.01)
@@ -196,7 +196,7 @@ async def onlooker(url: str) -> AsyncIterator[Onlooker]:
     """One for a while; it must have ranked to the end."""
     store = Store.open(url)
     seen = Onlooker(store)
-    await seen.ranker.start()
+    await seen.weight_cache.start()
     ranking = asyncio.create_task(seen.rank())
     try:
         yield seen
@@ -204,7 +204,7 @@ async def onlooker(url: str) -> AsyncIterator[Onlooker]:
     finally:
         ranking.cancel()
         await asyncio.gather(ranking, return_exceptions=True)
-        await seen.ranker.close()
+        await seen.weight_cache.close()
         await store.close()
 
 

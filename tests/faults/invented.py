@@ -2,20 +2,24 @@
 
 import numpy as np
 
-from app.domain.impressions import Shown
-from app.domain.model_config import genesis
-from app.domain.records import Feedback, Floats, Settings
-from app.ingest.appender import Posted
+from app.domain.impressions import Impression
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback
+from app.ingest.appender import PendingEvent
+from app.ranking.arrays import Floats
 from app.storage.store import Store
 
 N, SHOWN = 8, 10
-SETTINGS = Settings(tuple(f"f{at}" for at in range(N)))
+SETTINGS = ModelConfig(tuple(f"f{at}" for at in range(N)))
 MODEL = "m"
 
 
-async def new_model(store: Store, model: str = MODEL, settings: Settings = SETTINGS) -> int:
+async def new_model_config(
+    store: Store, model: str = MODEL, settings: ModelConfig = SETTINGS
+) -> int:
     """A model that has learnt nothing; its epoch."""
-    return await store.create(model, genesis(settings, seed=model.encode()))
+    return await store.create(model, initial_state(settings, seed=model.encode()))
 
 
 class Invented:
@@ -24,23 +28,23 @@ class Invented:
     def __init__(self, seed: int, name: str = "e", n: int = N) -> None:
         self.rng = np.random.default_rng([seed, *name.encode()])
         self._name, self._n, self._count, self._shown = name, n, 0, 0
-        self.lists: dict[str, Shown] = {}
+        self.lists: dict[str, Impression] = {}
 
-    def event(self) -> Posted:
+    def event(self) -> PendingEvent:
         """One event: labels or triplets on its own documents, or clicks on a list shown."""
         kind = self.rng.integers(3 if self.lists else 2)
         if kind == 2:
             return self.click(str(self.rng.choice(list(self.lists))))
         return self.labels() if kind == 0 else self.triplets()
 
-    def labels(self, count: int = 6) -> Posted:
+    def labels(self, count: int = 6) -> PendingEvent:
         labels = self.rng.integers(0, 3, count).astype(np.float64)
-        return Posted(Feedback(self._next(), "labels", self._documents(count), labels=labels))
+        return PendingEvent(Feedback(self._next(), "labels", self._documents(count), labels=labels))
 
-    def triplets(self, count: int = 6) -> Posted:
+    def triplets(self, count: int = 6) -> PendingEvent:
         preferred, other = self.rng.integers(0, count, (2, 4))
         weights: Floats = self.rng.uniform(0.5, 1.5, 4)
-        return Posted(
+        return PendingEvent(
             Feedback(
                 self._next(),
                 "triplets",
@@ -51,7 +55,7 @@ class Invented:
             )
         )
 
-    def click(self, request: str, place: int | None = None) -> Posted:
+    def click(self, request: str, place: int | None = None) -> PendingEvent:
         """A click on a list: anywhere, or where it is told."""
         shown = self.lists[request]
         at = int(self.rng.integers(SHOWN)) if place is None else place
@@ -63,14 +67,14 @@ class Invented:
             clicks=np.array([at]),
             query=request,
         )
-        return Posted(feedback, on_request=True)
+        return PendingEvent(feedback, on_request=True)
 
     async def show(self, store: Store, epoch: int, count: int, model: str = MODEL) -> list[str]:
         """Lists that are shown and remembered."""
         ids, made = tuple(f"d{at}" for at in range(SHOWN)), {}
         for _ in range(count):
             name, self._shown = f"{self._name}.list{self._shown}", self._shown + 1
-            made[name] = Shown(ids, self._documents(SHOWN), self.rng.permutation(SHOWN))
+            made[name] = Impression(ids, self._documents(SHOWN), self.rng.permutation(SHOWN))
         shown = {name: one.dump() for name, one in made.items()}
         await store.remember(model, epoch, shown, ttl=3600)
         self.lists.update(made)

@@ -12,11 +12,11 @@ LEASE = 1.0
 # A learner that keeps a version every few records, so that the log is trimmed. argv: url
 EAGER = f"""
 import asyncio, sys
-from app import commands
-from app.learning.learner import Pace
+from app.cli import store_commands
+from app.learning.learner import LearnerOptions
 from app.storage.store import Store
-pace = Pace(lease={LEASE}, batch=16, version=20, versions=3)
-asyncio.run(commands.learn(Store.open(sys.argv[1]), pace))
+options = LearnerOptions(lease={LEASE}, batch=16, version=20, versions=3)
+asyncio.run(store_commands.learn(Store.open(sys.argv[1]), options))
 """
 
 
@@ -58,7 +58,7 @@ class LearnerProcess:
         return self._process.poll()
 
 
-class Staff:
+class LearnerPool:
     """All learners of a test; none of them outlives it, and none may have stumbled."""
 
     def __init__(self, directory: Path) -> None:

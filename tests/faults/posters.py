@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.errors import Backlog, Unavailable
-from app.ingest.appender import Posted, post
-from app.storage.store import APPENDED, REPEATED, Appended, Store
+from app.ingest.appender import PendingEvent, post
+from app.storage.store import APPENDED, REPEATED, AppendResult, Store
 from tests.faults.invented import MODEL, Invented
 
 NO_LIMIT = 1 << 40
@@ -18,11 +18,11 @@ LISTS = 5  # that are clicked on at a time
 class Ledger:
     """What was told about each event; `doubts` may or may not be in the log."""
 
-    told: dict[str, tuple[int, Posted]] = field(default_factory=dict)
-    doubts: dict[str, Posted] = field(default_factory=dict)
+    told: dict[str, tuple[int, PendingEvent]] = field(default_factory=dict)
+    doubts: dict[str, PendingEvent] = field(default_factory=dict)
     repeats: int = 0
 
-    def note(self, events: Sequence[Posted], answers: Sequence[Appended]) -> None:
+    def note(self, events: Sequence[PendingEvent], answers: Sequence[AppendResult]) -> None:
         """Enter the answers to a post; the same event is always told the same seq (I6)."""
         for posted, answer in zip(events, answers, strict=True):
             event = posted.feedback.event
@@ -36,7 +36,7 @@ class Ledger:
 async def insist(
     store: Store,
     epoch: int,
-    events: Sequence[Posted],
+    events: Sequence[PendingEvent],
     ledger: Ledger,
     *,
     limit: int = NO_LIMIT,
@@ -78,7 +78,7 @@ class Posters:
             await store.close()
 
     async def _post(self, store: Store, invented: Invented) -> None:
-        sent: list[Posted] = []
+        sent: list[PendingEvent] = []
         while not self._done:
             events = [invented.event() for _ in range(invented.rng.integers(1, 6))]
             if sent and invented.rng.random() < 0.2:

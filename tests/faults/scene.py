@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from app.domain.records import Settings
+from app.domain.model_config import ModelConfig
 from app.storage.keys import Keys
 from app.storage.store import Store
 from tests.faults.checker import Watch
-from tests.faults.invented import MODEL, SETTINGS, new_model
+from tests.faults.invented import MODEL, SETTINGS, new_model_config
 from tests.faults.posters import Ledger
 from tests.faults.server import Server
 
@@ -71,10 +71,12 @@ class Scene:
 
 
 @asynccontextmanager
-async def a_model(server: Server, seed: int, settings: Settings = SETTINGS) -> AsyncIterator[Scene]:
+async def a_model(
+    server: Server, seed: int, settings: ModelConfig = SETTINGS
+) -> AsyncIterator[Scene]:
     """A model that has learnt nothing."""
     scene = Scene(server, seed)
-    scene.epoch = await new_model(scene.store, settings=settings)
+    scene.epoch = await new_model_config(scene.store, settings=settings)
     try:
         async with scene.watch:
             yield scene

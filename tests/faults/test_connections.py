@@ -11,8 +11,8 @@ from app.ingest.appender import post
 from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check
-from tests.faults.invented import MODEL, Invented, new_model
-from tests.faults.learners import Staff
+from tests.faults.invented import MODEL, Invented, new_model_config
+from tests.faults.learners import LearnerPool
 from tests.faults.posters import Ledger, Posters, at_work, insist
 from tests.faults.proxy import Cut, Late, OnAnswer, OnRequest, Proxy, call
 from tests.faults.scene import Scene, a_model, opened, play
@@ -55,14 +55,16 @@ def delays_and_cuts(rng: np.random.Generator, chance: float) -> OnRequest:
     return asked
 
 
-def test_posts_whose_answers_are_lost_are_in_the_log_once(server: Server, staff: Staff) -> None:
+def test_posts_whose_answers_are_lost_are_in_the_log_once(
+    server: Server, pool: LearnerPool
+) -> None:
     async def scene() -> None:
         async with a_model(server, 21) as model, Proxy(server.socket) as proxy:
             proxy.on_answer = now_and_then(model.rng, "append", 0.3)
             proxy.on_request = delays_and_cuts(model.rng, 0.1)
             async with await at_work(proxy.url, model.epoch, model.ledger, 21, 4, 0.003):
                 await until(enough(proxy, rounds(120)), "many cuts")
-            staff.hire(server.url)
+            pool.hire(server.url)
             await check(
                 server.url, model.ledger, "answers of appends lost", watch=model.watch,
                 cuts=proxy.cuts,
@@ -78,14 +80,14 @@ def enough(proxy: Proxy, cuts: int) -> Callable[[], Awaitable[bool]]:
     return condition
 
 
-def test_commits_whose_answers_are_lost_count_once(server: Server, staff: Staff) -> None:
+def test_commits_whose_answers_are_lost_count_once(server: Server, pool: LearnerPool) -> None:
     async def scene() -> None:
         async with a_model(server, 22) as model, Proxy(server.socket) as proxy:
             proxy.on_answer = now_and_then(model.rng, "commit", 0.5)
             proxy.on_request = delays_and_cuts(model.rng, 0.05)
             async with await at_work(server.url, model.epoch, model.ledger, 22):
                 for _ in range(2):
-                    staff.hire(proxy.url)
+                    pool.hire(proxy.url)
                 await until(enough(proxy, rounds(25)), "many cuts")
             title = "answers of commits lost"
             await check(server.url, model.ledger, title, watch=model.watch, cuts=proxy.cuts)
@@ -93,14 +95,14 @@ def test_commits_whose_answers_are_lost_count_once(server: Server, staff: Staff)
     play(scene())
 
 
-def test_a_commit_that_is_sent_again_is_the_same_commit(server: Server, staff: Staff) -> None:
+def test_a_commit_that_is_sent_again_is_the_same_commit(server: Server, pool: LearnerPool) -> None:
     """And no reason for its learner to believe that another has taken over."""
 
     async def scene() -> None:
         async with a_model(server, 28) as model, Proxy(server.socket) as proxy:
             proxy.on_answer = the_first("commit")
             await insist(model.store, model.epoch, [Invented(28).labels()], model.ledger)
-            staff.hire(proxy.url)
+            pool.hire(proxy.url)
             await check(server.url, model.ledger, "a commit sent again", watch=model.watch)
             await until(enough(proxy, 1), "the answer is lost")
             await insist(model.store, model.epoch, [Invented(28, "more").labels()], model.ledger)
@@ -123,11 +125,11 @@ def once(script: str) -> OnRequest:
     return asked
 
 
-def test_a_commit_that_arrives_late_changes_nothing(server: Server, staff: Staff) -> None:
+def test_a_commit_that_arrives_late_changes_nothing(server: Server, pool: LearnerPool) -> None:
     async def scene() -> None:
         async with a_model(server, 23) as model, Proxy(server.socket) as proxy:
             async with await at_work(server.url, model.epoch, model.ledger, 23):
-                staff.hire(proxy.url)
+                pool.hire(proxy.url)
                 for _ in range(rounds(5)):
                     await one_late_commit(model, proxy)
             await check(server.url, model.ledger, "late commits", watch=model.watch)
@@ -150,7 +152,7 @@ def kept(proxy: Proxy) -> Callable[[], Awaitable[bool]]:
     return condition
 
 
-def test_a_post_that_arrives_late_changes_nothing(server: Server, staff: Staff) -> None:
+def test_a_post_that_arrives_late_changes_nothing(server: Server, pool: LearnerPool) -> None:
     async def scene() -> None:
         async with (
             a_model(server, 24) as model,
@@ -167,14 +169,14 @@ def test_a_post_that_arrives_late_changes_nothing(server: Server, staff: Staff) 
                 before = await model.store.tail(MODEL)
                 await proxy.deliver_late()
                 assert await model.store.tail(MODEL) == before
-            staff.hire(server.url)
+            pool.hire(server.url)
             await check(server.url, model.ledger, "late posts", watch=model.watch)
 
     play(scene())
 
 
 def test_posters_that_go_away_leave_whole_answers_to_the_others(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     """A cancelled post must not leave its answer in a connection that another post then uses."""
 
@@ -200,33 +202,33 @@ def test_posters_that_go_away_leave_whole_answers_to_the_others(
                     await go_away(model, store, invented)
                     posted = [invented.event()]
                     await insist(store, model.epoch, posted, model.ledger)
-            staff.hire(server.url)
+            pool.hire(server.url)
             await check(server.url, model.ledger, "cancelled posts", watch=model.watch)
 
     play(scene())
 
 
 def test_a_model_whose_creation_was_answered_into_the_void_is_learnt(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def scene() -> None:
         async with Proxy(server.socket) as proxy, opened(proxy.url) as store:
             ledger = Ledger()
             proxy.on_answer = the_first("create")
             with contextlib.suppress(ModelExists):  # what the second send may say
-                await new_model(store)
+                await new_model_config(store)
             assert proxy.cuts == 1
             assert await store.models() == [MODEL]
             epoch, *_ = await store.position(MODEL)
             await insist(store, epoch, [Invented(26).event()], ledger)
-            staff.hire(server.url)
+            pool.hire(server.url)
             await check(server.url, ledger, "creation cut", cuts=proxy.cuts)
 
     play(scene())
 
 
 def test_a_refusal_for_backlog_is_never_told_of_an_event_that_was_stored(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     """The first send fills the backlog and its answer is lost; the second must not be refused."""
 
@@ -242,7 +244,7 @@ def test_a_refusal_for_backlog_is_never_told_of_an_event_that_was_stored(
             posted = [invented.event()]
             answers = await post(store, MODEL, model.epoch, posted, limit=2, time=0)
             model.ledger.note(posted, answers)
-            staff.hire(server.url)
+            pool.hire(server.url)
             found = await check(server.url, model.ledger, "backlog cut", cuts=proxy.cuts)
             assert len(found.records) == 2
 

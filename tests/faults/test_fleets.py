@@ -17,8 +17,8 @@ from app.storage.store import Store
 from tests import fleets
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, Onlooker, a_service, account, fed, noticed, onlooker
-from tests.faults.invented import MODEL, Invented, new_model
-from tests.faults.learners import Staff
+from tests.faults.invented import MODEL, Invented, new_model_config
+from tests.faults.learners import LearnerPool
 from tests.faults.posters import NO_LIMIT
 from tests.faults.scene import opened, play
 from tests.faults.waiting import until
@@ -68,7 +68,7 @@ async def ahead(seen: Onlooker, replica: Node, by: int = 10) -> None:
 
     async def so() -> bool:
         has = int(replica.has(Keys(MODEL).seq) or 0)
-        return seen.ranker.serving[MODEL].version >= has + by
+        return seen.weight_cache.serving[MODEL].version >= has + by
 
     await until(so, "more is served than the replica has")
 
@@ -81,7 +81,7 @@ def crowds_of(url: str, epoch: int) -> list[Crowd]:
 async def lossy_failovers(fleet: SentinelFleet | ClusterFleet, fault: str) -> None:
     """Kill the master, again and again, when it has acknowledged more than its replica has."""
     async with opened(fleet.url) as store:
-        epoch = await new_model(store)
+        epoch = await new_model_config(store)
         safe, *quick = crowds = crowds_of(fleet.url, epoch)
         for node in fleet.nodes:
             slow(node)
@@ -136,7 +136,7 @@ def test_an_old_master_that_is_still_reached_is_left_for_the_new_one(
 
     async def scene() -> None:
         async with opened(sentinels.url) as store:
-            epoch = await new_model(store)
+            epoch = await new_model_config(store)
             old, new = sentinels.master(), sentinels.replica()
             old.pause()
             await asyncio.to_thread(wait_until, lambda: sentinels.promoted(new))
@@ -167,7 +167,7 @@ def test_an_old_master_that_is_still_reached_is_left_for_the_new_one(
 
 
 def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(
-    cluster: ClusterFleet, staff: Staff
+    cluster: ClusterFleet, pool: LearnerPool
 ) -> None:
     async def one_move() -> None:
         target = cluster.other_master(cluster.owner(MODEL))
@@ -178,8 +178,8 @@ def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(
 
     async def scene() -> None:
         async with opened(cluster.url) as store:
-            epoch = await new_model(store)
-            staff.hire(cluster.url)
+            epoch = await new_model_config(store)
+            pool.hire(cluster.url)
             crowds = [Crowd(cluster.url, level, epoch) for level in ("replicated", "fsync")]
             async with onlooker(cluster.url) as seen, crowds[0], crowds[1]:
                 for _ in range(rounds(1)):

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 import pytest
 
-from app.domain.records import Settings
+from app.domain.model_config import ModelConfig
 from tests.faults import rounds
 from tests.faults.checker import check
 from tests.faults.invented import MODEL, Invented
-from tests.faults.learners import LEASE, LearnerProcess, Staff
+from tests.faults.learners import LEASE, LearnerPool, LearnerProcess
 from tests.faults.posters import at_work, insist
 from tests.faults.proxy import Proxy, call
 from tests.faults.scene import Scene, a_model, play
@@ -19,30 +19,30 @@ from tests.faults.waiting import until
 
 
 def test_learners_killed_at_random_moments_lose_and_double_nothing(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 1) as model:
             async with await at_work(server.url, model.epoch, model.ledger, 1):
-                learners = [staff.hire(server.url) for _ in range(2)]
+                learners = [pool.hire(server.url) for _ in range(2)]
                 await until(model.beyond(0), "the first commit")
                 for _ in range(rounds(5)):
                     await model.moment(0.05, 1.0)
-                    staff.kill(learners.pop(0))
-                    learners.append(staff.hire(server.url))
+                    pool.kill(learners.pop(0))
+                    learners.append(pool.hire(server.url))
             await check(
-                server.url, model.ledger, "killed at random", watch=model.watch, kills=staff.kills
+                server.url, model.ledger, "killed at random", watch=model.watch, kills=pool.kills
             )
 
     play(scene())
 
 
-def kill_at_commit(staff: Staff, proxy: Proxy, learner: LearnerProcess, point: str) -> None:
+def kill_at_commit(pool: LearnerPool, proxy: Proxy, learner: LearnerProcess, point: str) -> None:
     """Kill the learner right before its next commit reaches the server, or right after."""
 
     async def before(request: bytes) -> None:
         if call("commit") in request and learner.lives():
-            staff.kill(learner)
+            pool.kill(learner)
 
     async def after(request: bytes, answer: bytes) -> None:
         if answer.startswith(b":"):
@@ -56,13 +56,13 @@ def kill_at_commit(staff: Staff, proxy: Proxy, learner: LearnerProcess, point: s
 
 @pytest.mark.parametrize("point", ["before", "after"])
 def test_a_learner_killed_right_at_its_commit_loses_and_doubles_nothing(
-    server: Server, staff: Staff, point: str
+    server: Server, pool: LearnerPool, point: str
 ) -> None:
     async def one_life(model: Scene) -> None:
         async with Proxy(server.socket) as proxy:
             committed = await model.committed()
-            learner = staff.hire(proxy.url)
-            kill_at_commit(staff, proxy, learner, point)
+            learner = pool.hire(proxy.url)
+            kill_at_commit(pool, proxy, learner, point)
             await until(dead(learner), "the learner comes to its commit")
         assert (await model.committed() > committed) == (point == "after")
 
@@ -71,9 +71,9 @@ def test_a_learner_killed_right_at_its_commit_loses_and_doubles_nothing(
             async with await at_work(server.url, model.epoch, model.ledger, 2):
                 for _ in range(rounds(2)):
                     await one_life(model)
-            staff.hire(server.url)
+            pool.hire(server.url)
             title = f"killed right {point} the commit"
-            await check(server.url, model.ledger, title, watch=model.watch, kills=staff.kills)
+            await check(server.url, model.ledger, title, watch=model.watch, kills=pool.kills)
 
     play(scene())
 
@@ -86,18 +86,18 @@ def dead(learner: LearnerProcess) -> Callable[[], Awaitable[bool]]:
 
 
 def test_progress_is_made_though_no_learner_leads_for_longer_than_a_second(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     """And though all records that wait take longer than that."""
     n = 100
-    settings = Settings(tuple(f"f{at}" for at in range(n)))
+    settings = ModelConfig(tuple(f"f{at}" for at in range(n)))
 
     async def one_life(model: Scene) -> None:
         fence = await model.fence()
-        learner = staff.hire(server.url)
+        learner = pool.hire(server.url)
         await until(model.taken(fence), "the learner takes the lease")
         await model.moment(0.5, 1.0)
-        staff.kill(learner)
+        pool.kill(learner)
 
     async def scene() -> None:
         async with a_model(server, 3, settings) as model:
@@ -107,14 +107,16 @@ def test_progress_is_made_though_no_learner_leads_for_longer_than_a_second(
             for _ in range(rounds(2)):
                 await one_life(model)
             assert await model.committed() > 0
-            staff.hire(server.url)
+            pool.hire(server.url)
             title = "progress though killed"
-            await check(server.url, model.ledger, title, watch=model.watch, kills=staff.kills)
+            await check(server.url, model.ledger, title, watch=model.watch, kills=pool.kills)
 
     play(scene())
 
 
-def test_a_paused_learner_does_not_commit_over_its_successor(server: Server, staff: Staff) -> None:
+def test_a_paused_learner_does_not_commit_over_its_successor(
+    server: Server, pool: LearnerPool
+) -> None:
     async def one_pause(model: Scene) -> None:
         """Paused with a commit on its way, which arrives after the successor's first."""
         async with Proxy(server.socket) as proxy:
@@ -130,36 +132,36 @@ def test_a_paused_learner_does_not_commit_over_its_successor(server: Server, sta
                     refused.set()
 
             proxy.on_request, proxy.on_answer = hold, answered
-            learner = staff.hire(proxy.url)
+            learner = pool.hire(proxy.url)
             await held.wait()
-            staff.pause(learner)
+            pool.pause(learner)
             committed = await model.committed()
-            successor = staff.hire(server.url)
+            successor = pool.hire(server.url)
             await until(model.beyond(committed + 1), "the successor goes further")
             go_on.set()
             await asyncio.wait_for(refused.wait(), 10)
             learner.go_on()
-            staff.kill(successor)
+            pool.kill(successor)
             now = await model.committed()
             await until(model.beyond(now), "the learner that was paused takes over again")
-            staff.kill(learner)
+            pool.kill(learner)
 
     async def scene() -> None:
         async with a_model(server, 4) as model:
             async with await at_work(server.url, model.epoch, model.ledger, 4):
                 for _ in range(rounds(1)):
                     await one_pause(model)
-            staff.hire(server.url)
+            pool.hire(server.url)
             await check(
                 server.url, model.ledger, "paused with a commit on its way", watch=model.watch,
-                pauses=staff.pauses, kills=staff.kills,
+                pauses=pool.pauses, kills=pool.kills,
             )  # fmt: skip
 
     play(scene())
 
 
 def test_a_learner_that_lost_its_lease_cannot_commit_even_before_its_successor_has(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     """The state is still what its commit starts from: only the fence says no (I10)."""
 
@@ -181,21 +183,21 @@ def test_a_learner_that_lost_its_lease_cannot_commit_even_before_its_successor_h
                     answers.append(said)
 
             proxy.on_request, proxy.on_answer = hold, answered
-            learner = staff.hire(proxy.url)
+            learner = pool.hire(proxy.url)
             await held.wait()
-            staff.pause(learner)
+            pool.pause(learner)
             await until(model.nobody_leads, "the lease expires")
             assert await model.store.lease(MODEL, 0, LEASE)
             go_on.set()
             learner.go_on()
-            await check(server.url, model.ledger, "lost its lease", pauses=staff.pauses)
+            await check(server.url, model.ledger, "lost its lease", pauses=pool.pauses)
             assert answers == [b":3", b":0"]
 
     play(scene())
 
 
 def test_a_lone_learner_that_was_paused_takes_its_lease_anew_and_not_twice(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     """A fence that nobody has keeps everybody out for as long as a lease."""
 
@@ -203,14 +205,14 @@ def test_a_lone_learner_that_was_paused_takes_its_lease_anew_and_not_twice(
         async with a_model(server, 8) as model:
             invented = Invented(8)
             await insist(model.store, model.epoch, [invented.event()], model.ledger)
-            learner = staff.hire(server.url)
+            learner = pool.hire(server.url)
             await until(model.beyond(0), "the first commit")
-            staff.pause(learner)
+            pool.pause(learner)
             await until(model.nobody_leads, "the lease expires")
             learner.go_on()
             await until(model.taken(1), "the lease is taken anew")
             await insist(model.store, model.epoch, [invented.event()], model.ledger)
-            await check(server.url, model.ledger, "a lone pause", pauses=staff.pauses)
+            await check(server.url, model.ledger, "a lone pause", pauses=pool.pauses)
             assert await model.fence() == 2
 
     play(scene())
@@ -218,13 +220,13 @@ def test_a_lone_learner_that_was_paused_takes_its_lease_anew_and_not_twice(
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_several_learners_that_are_paused_at_random_do_not_disturb_each_other(
-    server: Server, staff: Staff, count: int
+    server: Server, pool: LearnerPool, count: int
 ) -> None:
     async def one_pause(model: Scene, learners: list[LearnerProcess]) -> None:
         """Pause whoever leads, until another has gone further; then both are at work."""
         for chosen in model.rng.permutation(np.array(learners, dtype=object)):
             fence = await model.fence()
-            staff.pause(chosen)
+            pool.pause(chosen)
             await model.moment(1.3 * LEASE, 1.8 * LEASE)
             leads = await model.fence() > fence
             if leads:
@@ -239,25 +241,25 @@ def test_several_learners_that_are_paused_at_random_do_not_disturb_each_other(
     async def scene() -> None:
         async with a_model(server, 5) as model:
             async with await at_work(server.url, model.epoch, model.ledger, 5):
-                learners = [staff.hire(server.url) for _ in range(count)]
+                learners = [pool.hire(server.url) for _ in range(count)]
                 await until(model.beyond(0), "the first commit")
                 for _ in range(rounds(2)):
                     await one_pause(model, learners)
             title = f"{count} learners at once"
-            await check(server.url, model.ledger, title, watch=model.watch, pauses=staff.pauses)
+            await check(server.url, model.ledger, title, watch=model.watch, pauses=pool.pauses)
 
     play(scene())
 
 
 def test_a_learner_told_to_stop_commits_what_it_folded_and_releases_the_lease(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 6) as model, Proxy(server.socket) as proxy:
             invented = Invented(6)
             proxy.on_answer = slow_commits
             await insist(model.store, model.epoch, [invented.labels()], model.ledger)
-            learner = staff.hire(proxy.url)
+            learner = pool.hire(proxy.url)
             folded = await folded_but_not_committed(model, proxy, invented)
             learner.terminate()
             await insist(model.store, model.epoch, [invented.labels()], model.ledger)
@@ -265,7 +267,7 @@ def test_a_learner_told_to_stop_commits_what_it_folded_and_releases_the_lease(
             assert learner.code() == 0
             assert await model.committed() >= folded
             assert await model.lease() is None
-            staff.hire(server.url)
+            pool.hire(server.url)
             await check(server.url, model.ledger, "told to stop", watch=model.watch)
 
     play(scene())
@@ -294,20 +296,20 @@ async def folded_but_not_committed(model: Scene, proxy: Proxy, invented: Invente
 
 
 def test_the_log_is_trimmed_under_kills_and_what_is_kept_is_whole(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 7) as model:
             async with await at_work(server.url, model.epoch, model.ledger, 7):
-                learners = [staff.hire(server.url, eager=True) for _ in range(2)]
+                learners = [pool.hire(server.url, eager=True) for _ in range(2)]
                 for _ in range(rounds(2)):
                     await until(model.beyond(await model.committed() + 100), "progress")
                     await model.moment(0.0, 0.5)
-                    staff.kill(learners.pop(0))
-                    learners.append(staff.hire(server.url, eager=True))
+                    pool.kill(learners.pop(0))
+                    learners.append(pool.hire(server.url, eager=True))
             title = "trimmed under kills"
             found = await check(
-                server.url, model.ledger, title, watch=model.watch, kills=staff.kills
+                server.url, model.ledger, title, watch=model.watch, kills=pool.kills
             )
             assert 0 < found.start.seq <= found.tail
 

@@ -14,22 +14,23 @@ import pytest
 
 from app.cli import store_commands
 from app.domain import codec
-from app.domain.impressions import Shown, SoFar, on_request
-from app.domain.model_config import genesis
-from app.domain.records import Feedback, Settings
-from app.domain.reducer import Fold
+from app.domain.impressions import Impression, PriorFeedback, on_request
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback
+from app.domain.reducer import Reducer
 from app.errors import Full, Unavailable
-from app.ingest.appender import Posted, fingerprint, post
-from app.learning.learner import Pace, learn_all
+from app.ingest.appender import PendingEvent, fingerprint, post
+from app.learning.learner import LearnerOptions, learn_all
 from app.learning.replay import verify
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import APPENDED, FORGOTTEN, REPEATED, Event, Store
-from tests.faults.invented import MODEL, SHOWN, Invented, new_model
+from tests.faults.invented import MODEL, SHOWN, Invented, new_model_config
 from tests.faults.scene import play
 from tests.faults.server import Server
 from tests.servers import eventually, opened
 
-QUICK = Pace(lease=1.0, idle=0.05, discover=0.05)
+QUICK = LearnerOptions(lease=1.0, idle=0.05, discover=0.05)
 NO_LIMIT = 1 << 40
 
 
@@ -42,12 +43,14 @@ def small(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_store_that_is_full_makes_room_by_itself(small: Server) -> None:
-    settings = Settings(tuple(f"f{k}" for k in range(136)), covariance="diagonal")
+    settings = ModelConfig(tuple(f"f{k}" for k in range(136)), covariance="diagonal")
     documents = np.random.default_rng(0).standard_normal((100, 136)).astype(np.float32)
 
-    def event(at: int) -> Posted:
+    def event(at: int) -> PendingEvent:
         pair = (np.array([0]), np.array([1]))
-        return Posted(Feedback(f"e{at}", "triplets", documents, preferred=pair[0], other=pair[1]))
+        return PendingEvent(
+            Feedback(f"e{at}", "triplets", documents, preferred=pair[0], other=pair[1])
+        )
 
     async def insist(store: Store, epoch: int, at: int) -> None:
         while True:
@@ -61,7 +64,7 @@ def test_a_store_that_is_full_makes_room_by_itself(small: Server) -> None:
 
     async def scene() -> None:
         async with opened(small.url) as store:
-            epoch, stop = await new_model(store, settings=settings), asyncio.Event()
+            epoch, stop = await new_model_config(store, settings=settings), asyncio.Event()
             learning = asyncio.create_task(learn_all(store, stop, QUICK))
             async with asyncio.timeout(60):
                 for at in range(0, 1500, 10):  # 80 MB
@@ -77,7 +80,7 @@ def test_a_store_that_is_full_makes_room_by_itself(small: Server) -> None:
 def test_an_idle_learner_notices_that_the_store_went_back(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
-            epoch, invented, stop = await new_model(store), Invented(1), asyncio.Event()
+            epoch, invented, stop = await new_model_config(store), Invented(1), asyncio.Event()
             learning = asyncio.create_task(learn_all(store, stop, QUICK))
 
             async def learn(count: int, until_seq: int) -> None:
@@ -106,12 +109,12 @@ def test_an_idle_learner_notices_that_the_store_went_back(server: Server) -> Non
 def test_thousands_of_clicks_on_one_list_do_not_stall_its_model(strategy: str) -> None:
     rng = np.random.default_rng(0)
     documents, submitted = rng.random((100, 4)).astype(np.float32), np.arange(100)
-    so_far = SoFar.load(b"")
+    so_far = PriorFeedback.load(b"")
     for at in range(2000):
         clicks = np.array([rng.integers(50)])
         event = Feedback(f"e{at}", "clicks", documents, submitted, clicks=clicks, query="r")
         record, so_far = on_request(event, so_far)
-    fold = Fold(genesis(Settings(tuple("abcd"), clicks=strategy)))
+    fold = Reducer(initial_state(ModelConfig(tuple("abcd"), clicks=strategy)))
     fold.apply(codec.dump_record(Feedback("w", "labels", documents, labels=np.arange(100.0) % 3)))
     started = time.process_time()
     assert fold.apply(codec.dump_record(record))
@@ -121,7 +124,7 @@ def test_thousands_of_clicks_on_one_list_do_not_stall_its_model(strategy: str) -
 def test_hundreds_of_posts_at_once_are_all_answered(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
-            epoch, invented = await new_model(store), Invented(2)
+            epoch, invented = await new_model_config(store), Invented(2)
             posts = [
                 post(store, MODEL, epoch, [invented.labels()], limit=NO_LIMIT, time=0)
                 for _ in range(300)
@@ -137,17 +140,17 @@ def test_a_click_on_a_list_that_was_shown_anew_is_not_learnt_on_the_new_one(
 ) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
-            epoch, invented = await new_model(store), Invented(3)
+            epoch, invented = await new_model_config(store), Invented(3)
             (request,) = await invented.show(store, epoch, 1)
             old = invented.lists[request]
-            click = Posted(
+            click = PendingEvent(
                 Feedback(
                     "e", "clicks", old.documents, old.submitted,
                     clicks=np.array([SHOWN - 1]), query=request,
                 ),
                 on_request=True, shown=fingerprint(old.dump()),
             )  # fmt: skip
-            shorter = Shown(old.ids[:3], old.documents[:3], np.arange(3))
+            shorter = Impression(old.ids[:3], old.documents[:3], np.arange(3))
             await store.remember(MODEL, epoch, {request: shorter.dump()}, ttl=60)
             with pytest.raises(Unavailable, match="shown anew"):
                 await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
@@ -159,11 +162,11 @@ def test_a_click_on_a_list_that_was_shown_anew_is_not_learnt_on_the_new_one(
 def test_an_event_on_a_forgotten_request_hinders_no_other_one(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
-            epoch, invented = await new_model(store), Invented(4)
+            epoch, invented = await new_model_config(store), Invented(4)
             gone, there = await invented.show(store, epoch, 2)
             await store._client.delete(f"solar:{{{MODEL}}}:imp:{epoch}:{gone}")
             lost, click = invented.click(gone), invented.click(there)
-            same_id = Posted(
+            same_id = PendingEvent(
                 Feedback(
                     lost.feedback.event, "clicks", invented.lists[there].documents,
                     invented.lists[there].submitted, clicks=np.array([2]), query=there,
@@ -184,18 +187,18 @@ def test_an_event_on_a_forgotten_request_hinders_no_other_one(server: Server) ->
 def test_a_replay_is_put_in_place_beside_those_who_post(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store, opened(server.url) as other:
-            epoch, invented, stop = await new_model(store), Invented(5), asyncio.Event()
+            epoch, invented, stop = await new_model_config(store), Invented(5), asyncio.Event()
             learning = asyncio.create_task(learn_all(store, stop, QUICK))
             first = [invented.labels() for _ in range(200)]
             await post(store, MODEL, epoch, first, limit=NO_LIMIT, time=0)
 
-            async def poster() -> None:
+            async def appender() -> None:
                 while not stop.is_set():
                     event = [invented.labels()]
                     await post(other, MODEL, epoch, event, limit=NO_LIMIT, time=0)
                     await asyncio.sleep(0.002)
 
-            posting, said = asyncio.create_task(poster()), list[str]()
+            posting, said = asyncio.create_task(appender()), list[str]()
             await store_commands.replay(store, MODEL, "nobody", apply=True, show=said.append)
             assert "puts the result in place" in said[-1]
             stop.set()
@@ -218,7 +221,7 @@ def test_a_model_is_never_created_without_being_known_by_name(server: Server) ->
                 return await asyncio.Event().wait()
 
             store._calls.kept_script = cut_short  # type: ignore[method-assign]
-            creating = asyncio.create_task(new_model(store))
+            creating = asyncio.create_task(new_model_config(store))
             await asked.wait()
             creating.cancel()
             await asyncio.gather(creating, return_exceptions=True)
@@ -240,7 +243,7 @@ def test_a_learner_whose_embedded_server_is_gone_says_so_and_ends(tmp_path: Path
 async def _learns(url: str) -> None:
     """One record through a learner that is somewhere else."""
     async with opened(url) as store:
-        epoch = await new_model(store)
+        epoch = await new_model_config(store)
         record = codec.dump_record(Invented(6).labels().feedback)
         await store.append(MODEL, epoch, [Event("e", b"", record)], limit=NO_LIMIT, time=0)
         await eventually(lambda: store.position(MODEL), lambda found: found[1] == 1)
@@ -249,7 +252,7 @@ async def _learns(url: str) -> None:
 def test_a_server_that_is_busy_or_restarted_says_try_again(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
-            epoch = await new_model(store)
+            epoch = await new_model_config(store)
             await store._client.config_set("min-replicas-to-write", 1)
             with pytest.raises(Unavailable):
                 await post(store, MODEL, epoch, [Invented(7).labels()], limit=NO_LIMIT, time=0)

@@ -16,8 +16,8 @@ from app.storage.keys import Keys
 from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check
-from tests.faults.invented import MODEL, Invented, new_model
-from tests.faults.learners import Staff
+from tests.faults.invented import MODEL, Invented, new_model_config
+from tests.faults.learners import LearnerPool
 from tests.faults.posters import NO_LIMIT, Ledger, at_work, insist
 from tests.faults.proxy import Proxy, call
 from tests.faults.replacing import replace_now
@@ -29,22 +29,22 @@ REPLACEMENTS = 6
 
 
 def test_a_model_replaced_under_load_goes_on_from_what_it_was_given(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 41) as model:
             async with await at_work(server.url, model.epoch, model.ledger, 41):
-                learners = [staff.hire(server.url) for _ in range(2)]
+                learners = [pool.hire(server.url) for _ in range(2)]
                 await until(model.beyond(0), "the first commit")
                 for at in range(rounds(REPLACEMENTS)):
                     await replace_now(model.store, model.epoch, f"r{at}")
                     await model.moment(0.0, 0.3)
                     if at % 3 == 2:
-                        staff.kill(learners.pop(0))
-                        learners.append(staff.hire(server.url))
+                        pool.kill(learners.pop(0))
+                        learners.append(pool.hire(server.url))
             title = "replaced under load"
             found = await check(
-                server.url, model.ledger, title, watch=model.watch, kills=staff.kills,
+                server.url, model.ledger, title, watch=model.watch, kills=pool.kills,
                 replaced=rounds(REPLACEMENTS),
             )  # fmt: skip
             replaced = [seq for seq, record in found.records.items() if is_replacement(record)]
@@ -59,7 +59,7 @@ def is_replacement(record: bytes) -> bool:
     return isinstance(codec.load_record(record), Replace)
 
 
-def test_two_replacements_in_a_row_leave_a_version_each(server: Server, staff: Staff) -> None:
+def test_two_replacements_in_a_row_leave_a_version_each(server: Server, pool: LearnerPool) -> None:
     async def scene() -> None:
         async with a_model(server, 42) as model:
             invented = Invented(42)
@@ -68,7 +68,7 @@ def test_two_replacements_in_a_row_leave_a_version_each(server: Server, staff: S
                 await insist(model.store, model.epoch, [invented.labels()], model.ledger)
                 replaced.append(await replace_now(model.store, model.epoch, f"a{at}"))
                 replaced.append(await replace_now(model.store, model.epoch, f"b{at}"))
-            staff.hire(server.url)
+            pool.hire(server.url)
             await check(server.url, model.ledger, "replaced in a row", watch=model.watch)
             assert {seq - 1 for seq in replaced} <= set(await model.store.versions(MODEL))
 
@@ -84,10 +84,10 @@ async def post_until_it_is_gone(store: Store, epoch: int, ledger: Ledger, name: 
 
 
 def test_a_model_deleted_and_created_again_knows_nothing_of_its_former_life(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def one_life(store: Store) -> None:
-        epoch, ledger = await new_model(store), Ledger()
+        epoch, ledger = await new_model_config(store), Ledger()
         names = [f"p{at}-" for at in range(3)]
         posters = [
             asyncio.create_task(post_until_it_is_gone(store, epoch, ledger, name)) for name in names
@@ -95,7 +95,7 @@ def test_a_model_deleted_and_created_again_knows_nothing_of_its_former_life(
         await until(has_learnt(store), "something is learnt in this life")
         assert await store.delete(MODEL)
         await asyncio.gather(*posters)
-        assert await new_model(store) == epoch + 1
+        assert await new_model_config(store) == epoch + 1
         stale = [Invented(43, "stale").labels()]
         with pytest.raises(NoSuchModel):
             await post(store, MODEL, epoch, stale, limit=NO_LIMIT, time=0)
@@ -105,11 +105,11 @@ def test_a_model_deleted_and_created_again_knows_nothing_of_its_former_life(
     async def scene() -> None:
         async with opened(server.url) as store:
             ledger = Ledger()
-            staff.hire(server.url)
-            staff.hire(server.url)
+            pool.hire(server.url)
+            pool.hire(server.url)
             for _ in range(rounds(2)):
                 await one_life(store)
-            epoch, invented = await new_model(store), Invented(43, "p0-")
+            epoch, invented = await new_model_config(store), Invented(43, "p0-")
             for _ in range(10):
                 await insist(store, epoch, [invented.event() for _ in range(3)], ledger)
             found = await check(server.url, ledger, "deleted and created", lives=epoch)
@@ -140,7 +140,7 @@ async def nothing_stays_behind(store: Store, url: str) -> None:
 
 
 def test_a_version_kept_while_its_model_is_deleted_is_deleted_too(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     """The commit of a version comes between the list of versions and their deletion."""
 
@@ -155,13 +155,13 @@ def test_a_version_kept_while_its_model_is_deleted_is_deleted_too(
             async def keep_another(request: bytes) -> None:
                 if call("delete") in request and await model.committed() == 0:
                     await replace_now(model.store, model.epoch, "r")
-                    staff.hire(server.url)
+                    pool.hire(server.url)
                     await until(model.beyond(1), "the replacement is learnt")
 
             proxy.on_request = keep_another
             await other.delete(MODEL)
             assert await other.models() == []
-            epoch = await new_model(model.store)
+            epoch = await new_model_config(model.store)
             assert epoch == model.epoch + 1
             await nothing_stays_behind(model.store, server.url)
 

@@ -16,8 +16,8 @@ from app.storage.store import Store
 from tests import fleets
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, account, fed, onlooker
-from tests.faults.invented import MODEL, new_model
-from tests.faults.learners import LEASE, Staff
+from tests.faults.invented import MODEL, new_model_config
+from tests.faults.learners import LEASE, LearnerPool
 from tests.faults.scene import opened, play
 from tests.faults.waiting import until
 from tests.fleets import Node, SentinelFleet
@@ -60,7 +60,7 @@ def parted() -> Iterator[Parted]:
 
 
 def test_posters_that_are_cut_off_are_refused_and_what_they_were_told_is_there_once(
-    parted: Parted, staff: Staff
+    parted: Parted, pool: LearnerPool
 ) -> None:
     async def one_cut(crowd: Crowd, ways: tuple[Direction, ...]) -> None:
         await fed(crowd)
@@ -72,8 +72,8 @@ def test_posters_that_are_cut_off_are_refused_and_what_they_were_told_is_there_o
 
     async def scene() -> None:
         async with opened(parted.other_url) as store:
-            epoch = await new_model(store)
-            staff.hire(parted.other_url)
+            epoch = await new_model_config(store)
+            pool.hire(parted.other_url)
             crowd = Crowd(parted.url, "fsync", epoch)
             async with onlooker(parted.url) as seen, crowd:
                 for _ in range(rounds(1)):
@@ -87,7 +87,7 @@ def test_posters_that_are_cut_off_are_refused_and_what_they_were_told_is_there_o
 
 
 def test_a_learner_that_is_cut_off_is_replaced_and_does_no_harm_when_it_comes_back(
-    parted: Parted, staff: Staff
+    parted: Parted, pool: LearnerPool
 ) -> None:
     """Two take turns: one is cut off for two leases, the other takes over; then that one is."""
 
@@ -102,10 +102,10 @@ def test_a_learner_that_is_cut_off_is_replaced_and_does_no_harm_when_it_comes_ba
 
     async def scene() -> None:
         async with opened(parted.node.url) as store:
-            crowd = Crowd(parted.node.url, "fsync", await new_model(store))
+            crowd = Crowd(parted.node.url, "fsync", await new_model_config(store))
             async with onlooker(parted.node.url) as seen, crowd:
                 for url in (parted.url, parted.other_url):
-                    staff.hire(url)
+                    pool.hire(url)
                 await until(present(store, 2), "both are there")
                 await until(learnt_beyond(store, 0), "one of them learns")
                 taken = 0
@@ -148,7 +148,7 @@ def refused(crowd: Crowd, times: int) -> Condition:
 
 
 def test_a_master_that_only_its_clients_still_reach_acknowledges_nothing_that_is_lost(
-    staff: Staff,
+    pool: LearnerPool,
 ) -> None:
     """At `replicated`. Below it what it takes until they see the new one is lost, and counted."""
 
@@ -167,8 +167,8 @@ def test_a_master_that_only_its_clients_still_reach_acknowledges_nothing_that_is
 
     async def scene(fleet: SentinelFleet) -> None:
         async with opened(fleet.url) as store:
-            epoch = await new_model(store)
-            staff.hire(fleet.url)
+            epoch = await new_model_config(store)
+            pool.hire(fleet.url)
             crowds = [Crowd(fleet.url, level, epoch, 2) for level in ("replicated", "fsync")]
             async with onlooker(fleet.url) as seen, crowds[0], crowds[1]:
                 for at in range(rounds(1)):

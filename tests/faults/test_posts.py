@@ -6,17 +6,17 @@ import contextlib
 import numpy as np
 
 from app.domain import codec
-from app.domain.model_config import genesis
+from app.domain.model import initial_state
 from app.domain.records import Feedback
-from app.domain.reducer import Fold
+from app.domain.reducer import Reducer
 from app.errors import Backlog
-from app.ingest.appender import Posted, post
+from app.ingest.appender import PendingEvent, post
 from app.storage.keys import Keys
 from app.storage.store import APPENDED, OTHER_BODY, REPEATED
 from tests.faults import rounds
 from tests.faults.checker import check, look
 from tests.faults.invented import MODEL, SETTINGS, SHOWN, Invented
-from tests.faults.learners import Staff
+from tests.faults.learners import LearnerPool
 from tests.faults.posters import NO_LIMIT, Ledger, insist
 from tests.faults.proxy import Proxy, call
 from tests.faults.scene import Scene, a_model, opened, play
@@ -25,10 +25,10 @@ from tests.faults.server import Server
 CROWD = 20
 
 
-async def at_once(url: str, model: Scene, posts: list[list[Posted]]) -> None:
+async def at_once(url: str, model: Scene, posts: list[list[PendingEvent]]) -> None:
     """Each post by somebody else, all at the same time."""
 
-    async def by_one(events: list[Posted]) -> None:
+    async def by_one(events: list[PendingEvent]) -> None:
         async with opened(url) as store:
             await insist(store, model.epoch, events, model.ledger)
 
@@ -36,7 +36,7 @@ async def at_once(url: str, model: Scene, posts: list[list[Posted]]) -> None:
 
 
 def test_an_event_posted_by_many_at_once_has_one_record_and_one_seq(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 31) as model:
@@ -45,7 +45,7 @@ def test_an_event_posted_by_many_at_once_has_one_record_and_one_seq(
             for _ in range(rounds(10)):
                 events = [invented.event() for _ in range(3)]
                 await at_once(server.url, model, [events] * CROWD)
-            staff.hire(server.url)
+            pool.hire(server.url)
             found = await check(server.url, model.ledger, "same event at once", watch=model.watch)
             assert len(found.records) == len(model.ledger.told)
             assert model.ledger.repeats == (CROWD - 1) * len(found.records)
@@ -53,14 +53,14 @@ def test_an_event_posted_by_many_at_once_has_one_record_and_one_seq(
     play(scene())
 
 
-def test_an_event_twice_in_one_post_has_one_record(server: Server, staff: Staff) -> None:
+def test_an_event_twice_in_one_post_has_one_record(server: Server, pool: LearnerPool) -> None:
     async def scene() -> None:
         async with a_model(server, 32) as model:
             invented = Invented(32)
             await invented.show(model.store, model.epoch, 1)
             for event in [invented.click("e.list0"), invented.labels(), invented.click("e.list0")]:
                 await insist(model.store, model.epoch, [event, event], model.ledger)
-            staff.hire(server.url)
+            pool.hire(server.url)
             found = await check(server.url, model.ledger, "twice in one post", watch=model.watch)
             assert len(found.records) == 3
 
@@ -68,17 +68,17 @@ def test_an_event_twice_in_one_post_has_one_record(server: Server, staff: Staff)
 
 
 def test_of_two_bodies_with_the_same_id_one_is_stored_and_the_other_refused(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 33) as model:
             one, other = Invented(33), Invented(34)
             for _ in range(rounds(10)):
                 await both_at_once(model, one.labels(), other.labels())
-            staff.hire(server.url)
+            pool.hire(server.url)
             await check(server.url, model.ledger, "same id, other body", watch=model.watch)
 
-    async def both_at_once(model: Scene, *bodies: Posted) -> None:
+    async def both_at_once(model: Scene, *bodies: PendingEvent) -> None:
         posts = [
             post(model.store, MODEL, model.epoch, [body], limit=NO_LIMIT, time=0)
             for body in (*bodies, *bodies)
@@ -94,11 +94,11 @@ def test_of_two_bodies_with_the_same_id_one_is_stored_and_the_other_refused(
 
 
 def test_a_refused_post_leaves_nothing_and_the_backlog_has_its_limit(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     limit = 20
 
-    async def one_post(model: Scene, events: list[Posted]) -> bool:
+    async def one_post(model: Scene, events: list[PendingEvent]) -> bool:
         try:
             answers = await post(model.store, MODEL, model.epoch, events, limit=limit, time=0)
         except Backlog:
@@ -117,7 +117,7 @@ def test_a_refused_post_leaves_nothing_and_the_backlog_has_its_limit(
             names = [event.feedback.event for events in refused for event in events]
             keys = [Keys(MODEL).event(model.epoch, name) for name in names]
             assert await model.store._client.exists(*keys) == 0
-            staff.hire(server.url)
+            pool.hire(server.url)
             for events in refused:
                 await insist(model.store, model.epoch, events, model.ledger, limit=limit)
             await check(server.url, model.ledger, "backlog", watch=model.watch)
@@ -168,12 +168,12 @@ def test_a_post_that_is_refused_halfway_is_not_halfway_in_the_log(server: Server
 
 
 def test_clicks_of_many_on_one_list_are_learnt_once_each_and_the_query_counts_once(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 38) as model:
             invented = Invented(38)
-            learner = staff.hire(server.url)
+            learner = pool.hire(server.url)
             for request in await invented.show(model.store, model.epoch, rounds(4)):
                 places = [*range(SHOWN), *range(SHOWN)]
                 posts = [[invented.click(request, place)] for place in places]
@@ -189,7 +189,7 @@ def test_clicks_of_many_on_one_list_are_learnt_once_each_and_the_query_counts_on
 
 def same_measures_as_in_one_go(records: list[Feedback]) -> None:
     """The sums are those of all clicks of a request in one record."""
-    one_by_one, in_one_go = Fold(genesis(SETTINGS)), Fold(genesis(SETTINGS))
+    one_by_one, in_one_go = Reducer(initial_state(SETTINGS)), Reducer(initial_state(SETTINGS))
     clicks: dict[str, list[int]] = {}
     for record in records:
         one_by_one.apply(codec.dump_record(record))

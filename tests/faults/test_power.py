@@ -8,8 +8,8 @@ import pytest
 from app.storage.keys import Keys
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, Onlooker, account, fed, noticed, onlooker
-from tests.faults.invented import MODEL, new_model
-from tests.faults.learners import Staff
+from tests.faults.invented import MODEL, new_model_config
+from tests.faults.learners import LearnerPool
 from tests.faults.power import COMPILER, Mains, shim
 from tests.faults.scene import opened, play
 from tests.faults.waiting import until
@@ -20,7 +20,7 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler to n
 @needs_compiler
 @pytest.mark.parametrize(("level", "fsync"), [("fsync", "always"), ("local", "everysec")])
 def test_a_power_cut_loses_nothing_that_is_synced_and_what_it_loses_is_counted(
-    level: str, fsync: str, staff: Staff, tmp_path: Path
+    level: str, fsync: str, pool: LearnerPool, tmp_path: Path
 ) -> None:
     node = Mains(tmp_path / "node", shim(tmp_path), appendfsync=fsync)
 
@@ -28,12 +28,12 @@ def test_a_power_cut_loses_nothing_that_is_synced_and_what_it_loses_is_counted(
         """Cut it when much of what was just posted is served; what is gone is missed."""
         await fed(crowd)
         await until(seen.serves_more_than(tail() + 50), "50 more records are served")
-        served, before = seen.ranker.serving[MODEL].version, seen.backwards
+        served, before = seen.weight_cache.serving[MODEL].version, seen.backwards
         gone = await asyncio.to_thread(node.cut_power)
         await asyncio.to_thread(node.start)
-        if went_back := served > tail():
+        if rolled_back := served > tail():
             await noticed(seen, before + 1)
-        assert not (went_back and fsync == "always")
+        assert not (rolled_back and fsync == "always")
         return gone
 
     def tail() -> int:
@@ -41,8 +41,8 @@ def test_a_power_cut_loses_nothing_that_is_synced_and_what_it_loses_is_counted(
 
     async def scene() -> None:
         async with opened(node.url) as store:
-            crowd = Crowd(node.url, level, await new_model(store), pause=0.01)
-            staff.hire(node.url)
+            crowd = Crowd(node.url, level, await new_model_config(store), pause=0.01)
+            pool.hire(node.url)
             async with onlooker(node.url) as seen, crowd:
                 gone = sum([await one_cut(crowd, seen) for _ in range(rounds(2))])
             title = f"power cut, `appendfsync {fsync}`"

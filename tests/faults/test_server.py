@@ -17,7 +17,7 @@ from app.storage.store import Event, Store
 from tests.faults import rounds
 from tests.faults.checker import check, learnt, look
 from tests.faults.invented import MODEL, Invented
-from tests.faults.learners import Staff
+from tests.faults.learners import LearnerPool
 from tests.faults.posters import NO_LIMIT, at_work, insist
 from tests.faults.replacing import replace_now
 from tests.faults.scene import Scene, a_model, play
@@ -28,7 +28,7 @@ KEYS = Keys(MODEL)
 
 
 def test_a_server_killed_while_all_are_busy_has_every_acknowledged_event(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def one_kill(model: Scene) -> None:
         await until(model.beyond(await model.committed()), "progress")
@@ -40,7 +40,7 @@ def test_a_server_killed_while_all_are_busy_has_every_acknowledged_event(
         async with a_model(server, 11) as model:
             async with await at_work(server.url, model.epoch, model.ledger, 11, pause=0.003):
                 for _ in range(2):
-                    staff.hire(server.url)
+                    pool.hire(server.url)
                 for _ in range(rounds(4)):
                     await one_kill(model)
             title = "server killed"
@@ -49,12 +49,14 @@ def test_a_server_killed_while_all_are_busy_has_every_acknowledged_event(
     play(scene())
 
 
-def test_server_and_learner_killed_together_recover_alone(server: Server, staff: Staff) -> None:
+def test_server_and_learner_killed_together_recover_alone(
+    server: Server, pool: LearnerPool
+) -> None:
     async def one_kill(model: Scene) -> None:
-        learner = staff.hire(server.url)
+        learner = pool.hire(server.url)
         await until(model.beyond(await model.committed()), "progress")
         await model.moment(0.0, 0.1)
-        staff.kill(learner)
+        pool.kill(learner)
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
 
@@ -63,10 +65,10 @@ def test_server_and_learner_killed_together_recover_alone(server: Server, staff:
             async with await at_work(server.url, model.epoch, model.ledger, 12):
                 for _ in range(rounds(1)):
                     await one_kill(model)
-            staff.hire(server.url)
+            pool.hire(server.url)
             await check(
                 server.url, model.ledger, "server and learner killed", watch=model.watch,
-                restarts=server.kills, kills=staff.kills,
+                restarts=server.kills, kills=pool.kills,
             )  # fmt: skip
 
     play(scene())
@@ -96,17 +98,17 @@ async def damage(client: Any, key: str, field: str) -> None:
 
 @pytest.mark.parametrize("field", ["spread", "meta"])
 def test_a_damaged_state_is_refused_and_mended_without_waiting_for_feedback(
-    server: Server, staff: Staff, field: str
+    server: Server, pool: LearnerPool, field: str
 ) -> None:
     async def scene() -> None:
         async with some_history(server, 13) as (model, client, invented):
-            learner = staff.hire(server.url)
+            learner = pool.hire(server.url)
             await learnt(server.url)
-            staff.kill(learner)
+            pool.kill(learner)
             await damage(client, KEYS.state, field)
             with pytest.raises(BadBlob, match="damaged"):
                 await model.store.load(MODEL)
-            staff.hire(server.url)
+            pool.hire(server.url)
             await until(whole(model.store), "the state is mended")
             await insist(model.store, model.epoch, [invented.event()], model.ledger)
             await check(server.url, model.ledger, f"damaged {field}", watch=model.watch)
@@ -127,17 +129,19 @@ def whole(store: Store) -> Callable[[], Awaitable[bool]]:
     return condition
 
 
-def test_a_damaged_version_is_passed_over_for_an_older_one(server: Server, staff: Staff) -> None:
+def test_a_damaged_version_is_passed_over_for_an_older_one(
+    server: Server, pool: LearnerPool
+) -> None:
     async def scene() -> None:
         async with some_history(server, 14) as (model, client, _):
-            learner = staff.hire(server.url)
+            learner = pool.hire(server.url)
             await learnt(server.url)
-            staff.kill(learner)
+            pool.kill(learner)
             versions = await model.store.versions(MODEL)
             assert len(versions) == 2
             await damage(client, KEYS.snapshot(versions[-1]), "spread")
             await damage(client, KEYS.state, "w")
-            staff.hire(server.url)
+            pool.hire(server.url)
             await until(whole(model.store), "the state is mended")
             await check(server.url, model.ledger, "damaged version", watch=model.watch)
 
@@ -146,22 +150,22 @@ def test_a_damaged_version_is_passed_over_for_an_older_one(server: Server, staff
 
 @pytest.mark.parametrize("field", ["seq", "chain"])
 def test_a_state_that_is_not_where_its_log_says_is_noticed(
-    server: Server, staff: Staff, field: str
+    server: Server, pool: LearnerPool, field: str
 ) -> None:
     """I3: seq and chain are part of what is checked, not only of what is compared."""
 
     async def scene() -> None:
         async with some_history(server, 15) as (model, client, invented):
-            learner = staff.hire(server.url)
+            learner = pool.hire(server.url)
             await learnt(server.url)
-            staff.kill(learner)
+            pool.kill(learner)
             if field == "seq":
                 await client.hset(KEYS.state, "seq", await model.committed() - 7)
             else:
                 await damage(client, KEYS.state, "chain")
             with pytest.raises(BadBlob):
                 await model.store.load(MODEL)
-            staff.hire(server.url)
+            pool.hire(server.url)
             await insist(model.store, model.epoch, [invented.event()], model.ledger)
             await check(server.url, model.ledger, f"damaged {field}")
 
@@ -169,7 +173,7 @@ def test_a_state_that_is_not_where_its_log_says_is_noticed(
 
 
 def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 16) as model:
@@ -182,7 +186,7 @@ def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
             events = [Event(f"x{at}", b"", blob) for at, blob in enumerate(poison)]
             await model.store.append(MODEL, model.epoch, events, limit=NO_LIMIT, time=0)
             await insist(model.store, model.epoch, [invented.labels()], model.ledger)
-            staff.hire(server.url)
+            pool.hire(server.url)
             await learnt(server.url)
             assert await replay.verify(model.store, MODEL) == []
             measures = (await model.store.load(MODEL)).state.measures()
@@ -192,7 +196,7 @@ def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
 
 
 def test_a_full_server_refuses_posts_but_what_it_has_is_learnt(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 17) as model:
@@ -205,7 +209,7 @@ def test_a_full_server_refuses_posts_but_what_it_has_is_learnt(
                 await post(model.store, MODEL, model.epoch, [refused], limit=NO_LIMIT, time=0)
             seen = KEYS.event(model.epoch, refused.feedback.event)
             assert not await model.store._client.exists(seen)
-            staff.hire(server.url)
+            pool.hire(server.url)
             await learnt(server.url, seconds=10)
             await check(server.url, model.ledger, "a full server")
             assert await model.store.delete(MODEL), "what is full must be possible to empty"
@@ -213,12 +217,14 @@ def test_a_full_server_refuses_posts_but_what_it_has_is_learnt(
     play(scene())
 
 
-def test_what_the_log_has_is_never_read_as_something_else(server: Server, staff: Staff) -> None:
+def test_what_the_log_has_is_never_read_as_something_else(
+    server: Server, pool: LearnerPool
+) -> None:
     """A record damaged in the log breaks the chain, and `verify` says so."""
 
     async def scene() -> None:
         async with some_history(server, 18) as (model, client, _):
-            staff.hire(server.url)
+            pool.hire(server.url)
             await learnt(server.url)
             found = await look(server.url)
             await rewrite(client, found.records, 20)

@@ -6,12 +6,12 @@ from time import monotonic
 
 import numpy as np
 
-from app.domain.records import Standing
-from app.learning.learner import Pace, learn_all
+from app.domain.facts import ModelStatus
+from app.learning.learner import LearnerOptions, learn_all
 from app.storage.keys import MODELS
 from app.storage.store import Store
-from tests.faults.invented import new_model
-from tests.faults.learners import LEASE, Staff
+from tests.faults.invented import new_model_config
+from tests.faults.learners import LEASE, LearnerPool
 from tests.faults.scene import opened, play
 from tests.faults.server import Server
 from tests.faults.waiting import until
@@ -21,7 +21,7 @@ NAMES = [f"m{at}" for at in range(10)]
 
 async def models(store: Store) -> None:
     for name in NAMES:
-        await new_model(store, name)
+        await new_model_config(store, name)
 
 
 async def terms(store: Store) -> list[int]:
@@ -48,7 +48,7 @@ class Watched:
 
     async def run(self) -> None:
         while True:
-            found: dict[str, Standing] = await self._store.standings(NAMES)
+            found: dict[str, ModelStatus] = await self._store.standings(NAMES)
             for name in NAMES:
                 if found[name].leader:
                     self._since[name] = monotonic()
@@ -57,21 +57,21 @@ class Watched:
 
 
 def test_one_that_comes_later_gets_its_share_and_gives_it_back_when_it_goes(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     """No model is without a learner for longer than a lease and a second."""
 
     async def scene() -> None:
         async with opened(server.url) as store:
             await models(store)
-            staff.hire(server.url)
+            pool.hire(server.url)
             await settled(store, [0, 10])
             watched = Watched(store)
             watching = asyncio.create_task(watched.run())
-            second = staff.hire(server.url)
+            second = pool.hire(server.url)
             await settled(store, [0, 5, 5])
             assert watched.longest < 1.0
-            staff.kill(second)
+            pool.kill(second)
             took = -monotonic()
             await settled(store, [0, 5, 0, 5])
             took += monotonic()
@@ -83,14 +83,14 @@ def test_one_that_comes_later_gets_its_share_and_gives_it_back_when_it_goes(
 
 
 def test_a_learner_that_ends_in_order_leaves_its_models_at_once(
-    server: Server, staff: Staff
+    server: Server, pool: LearnerPool
 ) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
             await models(store)
-            first = staff.hire(server.url)
+            first = pool.hire(server.url)
             await settled(store, [0, 10])
-            staff.hire(server.url)
+            pool.hire(server.url)
             await settled(store, [0, 5, 5])
             first.terminate()
             await settled(store, [0, 0, 10])
@@ -106,7 +106,7 @@ def test_a_model_whose_name_was_lost_is_named_again_by_its_learner(server: Serve
         async with opened(server.url) as store:
             await models(store)
             stop = asyncio.Event()
-            learning = asyncio.create_task(learn_all(store, stop, Pace(lease=LEASE)))
+            learning = asyncio.create_task(learn_all(store, stop, LearnerOptions(lease=LEASE)))
             await settled(store, [0, 10])
             await store._client.srem(MODELS, *NAMES[:5])
 
@@ -126,7 +126,7 @@ def test_learners_that_may_not_be_counted_learn_all_the_same(server: Server) -> 
             await models(store)
             await store._client.set("solar:learners", "no set")
             stop = asyncio.Event()
-            learning = asyncio.create_task(learn_all(store, stop, Pace(lease=LEASE)))
+            learning = asyncio.create_task(learn_all(store, stop, LearnerOptions(lease=LEASE)))
             await settled(store, [0, 10])
             stop.set()
             await learning

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from app.domain import codec
-from app.domain.model_config import link
-from app.domain.records import SUMS, Feedback, Model, Replace, ResetMeasures, State
-from app.domain.reducer import Fold, sound
-from app.ingest.appender import Posted
+from app.domain.model import SUMS, Model, ModelState, next_chain
+from app.domain.records import Feedback, Replace, ResetMeasures
+from app.domain.reducer import Reducer, sound
+from app.ingest.appender import PendingEvent
 from app.learning import replay
-from app.serving.weight_cache import Serving
+from app.serving.weight_cache import ServedModel
 from app.storage.keys import Keys
-from app.storage.store import OTHER_BODY, Appended, Position, Store
+from app.storage.store import OTHER_BODY, AppendResult, LogPosition, Store
 from tests.faults.checker import same
 from tests.simulation.server import Server, Step
 
@@ -49,28 +49,28 @@ class Told(NamedTuple):
 class Life:
     """A model from its creation to its deletion, as its log says it must be."""
 
-    state: State  # folded up to the last commit
+    state: ModelState  # folded up to the last commit
     records: list[bytes] = field(default_factory=list)
     chains: list[bytes] = field(default_factory=list)
     events: dict[str, int] = field(default_factory=dict)
     ended: bool = False
 
 
-def decoded(fields: dict[bytes, bytes]) -> State:
+def decoded(fields: dict[bytes, bytes]) -> ModelState:
     """A state as the store has it, without the store's own code."""
     w, spread, sums = (
         codec.load(fields[name], name.decode()).arrays["values"]
         for name in (b"w", b"spread", b"sums")
     )
-    settings = codec.load_settings(codec.load(fields[b"meta"], "meta").fields)
-    return State(int(fields[b"seq"]), fields[b"chain"], Model(settings, w, spread), sums)
+    settings = codec.load_config(codec.load(fields[b"meta"], "meta").fields)
+    return ModelState(int(fields[b"seq"]), fields[b"chain"], Model(settings, w, spread), sums)
 
 
-def bits(state: State) -> tuple[Any, ...]:
+def bits(state: ModelState) -> tuple[Any, ...]:
     """What two states that are the same have in common: all of it."""
     model = state.model
     arrays = (model.weights, model.spread, state.sums)
-    return (state.seq, state.chain, model.settings, *(array.tobytes() for array in arrays))
+    return (state.seq, state.chain, model.config, *(array.tobytes() for array in arrays))
 
 
 class Checker:
@@ -80,9 +80,9 @@ class Checker:
         self._server, self._limit = server, limit
         self.lives: dict[tuple[str, int], Life] = {}
         self._fences: dict[str, int] = {}
-        self._folded: dict[bytes, State] = {}
+        self._folded: dict[bytes, ModelState] = {}
         self._weights: set[tuple[int, int, bytes]] = set()  # that were committed once
-        self.told: dict[Told, Posted] = {}
+        self.told: dict[Told, PendingEvent] = {}
         self.lost: set[Told] = set()
         self.sent: set[str] = set()
         self.losses = 0  # how often the server has lost some history
@@ -148,7 +148,7 @@ class Checker:
                 hold(event not in life.events, f"I6: {event} has two records")
                 life.events[event] = seq
                 life.records.append(record)
-                life.chains.append(link(life.chains[-1], record))
+                life.chains.append(next_chain(life.chains[-1], record))
                 self._before[life.chains[-1]] = life.chains[-2]
         waiting = len(life.records) - life.state.seq
         hold(waiting <= self._limit, f"I18: {waiting} records wait")
@@ -166,11 +166,11 @@ class Checker:
         self._weights.add((int(epoch), new, life.state.model.weights.tobytes()))
         self._since.setdefault(new_chain, self.losses)
 
-    def _fold(self, life: Life, until: int) -> State:
+    def _fold(self, life: Life, until: int) -> ModelState:
         """Each way through a log is folded once."""
         chain = life.chains[until]
         if chain not in self._folded:
-            fold = Fold(life.state)
+            fold = Reducer(life.state)
             for record in life.records[life.state.seq : until]:
                 fold.apply(record)
                 _check_replaced(fold, record)
@@ -219,7 +219,7 @@ class Checker:
 
     # ---- what went back ----
 
-    def is_lost(self, before: Position, now: Position) -> bool:
+    def is_lost(self, before: LogPosition, now: LogPosition) -> bool:
         """Whether a place is not on the way to another; in another life it is not looked for."""
         if before[0] != now[0]:
             return before[0] > now[0]
@@ -228,14 +228,14 @@ class Checker:
             chain = self._before.get(chain) if chain else None
         return chain != before[2]
 
-    def can_tell(self, model: str, before: Position, now: Position) -> bool:
+    def can_tell(self, model: str, before: LogPosition, now: LogPosition) -> bool:
         """Whether the log there is now leads to one place, and reaches back to another."""
         life = self.lives.get((model, now[0]))
         if life is None or life.ended or now[2] not in life.chains:
             return False
         return self._trimmed(model) <= before[1]
 
-    def went_back(self, before: Position, now: Position) -> None:
+    def rolled_back(self, before: LogPosition, now: LogPosition) -> None:
         """Somebody says so (I12): then some history was lost since it was there."""
         lost = self.losses > self._since[before[2]]
         hold(lost, f"I12: {before[:2]}, then {now[:2]}: nothing was lost")
@@ -243,7 +243,7 @@ class Checker:
     # ---- what people are told ----
 
     def tell(
-        self, model: str, epoch: int, posts: Sequence[Posted], answers: Sequence[Appended]
+        self, model: str, epoch: int, posts: Sequence[PendingEvent], answers: Sequence[AppendResult]
     ) -> None:
         """Somebody was answered: I1, I6, I7."""
         for posted, (outcome, seq) in zip(posts, answers, strict=True):
@@ -255,7 +255,7 @@ class Checker:
                 self._check_told_alike(told)
                 self.told[told] = posted
 
-    def _check_there(self, told: Told, posted: Posted, another: bool) -> None:
+    def _check_there(self, told: Told, posted: PendingEvent, another: bool) -> None:
         life = self.lives.get((told.model, told.epoch))
         if told in self.lost and self._server.level != "replicated":
             return
@@ -269,7 +269,7 @@ class Checker:
         others = [one for one in self.told if one[:3] == told[:3] and one.seq != told.seq]
         hold(all(one in self.lost for one in others), f"I6: {told}, but before {others}")
 
-    def serves(self, serving: Serving) -> None:
+    def serves(self, serving: ServedModel) -> None:
         """I13: what a ranker serves was committed, once and whole."""
         place = (serving.epoch, serving.version, serving.weights.tobytes())
         hold(place in self._weights, f"I13: version {serving.version} was never committed")
@@ -320,7 +320,7 @@ def _queries(records: Iterable[Any]) -> int:
     return queries
 
 
-def _check_replaced(fold: Fold, record: bytes) -> None:
+def _check_replaced(fold: Reducer, record: bytes) -> None:
     loaded = codec.load_record(record)
     if isinstance(loaded, Replace):
         now, carried = fold.state().model, loaded.model

@@ -165,7 +165,7 @@ class Client:
 
     def _travel(self, calls: Sequence[Call], fate: Fate) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
-        way = Way(self._server, calls, fate, loop.create_future(), self._server.life)
+        way = Endpoint(self._server, calls, fate, loop.create_future(), self._server.life)
         if fate.lost:
             loop.call_later(fate.notice, way.give, None, _FAILED)
             if fate.late is not None and all(call.name in MAY_BE_LATE for call in calls):
@@ -176,7 +176,7 @@ class Client:
 
 
 @dataclass
-class Way:
+class Endpoint:
     """There and back, of what is sent in one go over a connection of one life of the server."""
 
     server: Server

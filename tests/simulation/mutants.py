@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from app.domain import reducer
-from app.domain.impressions import SoFar, on_request
-from app.domain.records import Feedback, Served
+from app.domain.facts import Served
+from app.domain.impressions import PriorFeedback, on_request
+from app.domain.records import Feedback
 from app.ingest import appender
-from app.serving import weight_cache
+from app.serving import weight_cache as weight_cache_module
 from app.storage import rollback, script_calls
 from tests.simulation import scripts, server
 from tests.simulation.keyspace import Keyspace, text
@@ -56,25 +57,25 @@ def _append_any_body(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> 
     return [code, *([1 if one == 2 else one, seq] for one, seq in answers)]
 
 
-def _builds_on_nothing(event: Feedback, _: SoFar) -> tuple[Feedback, SoFar]:
+def _builds_on_nothing(event: Feedback, _: PriorFeedback) -> tuple[Feedback, PriorFeedback]:
     """A record does not carry what came of its request before."""
-    return on_request(event, SoFar.load(b""))
+    return on_request(event, PriorFeedback.load(b""))
 
 
-def _no_wait(_: script_calls.Calls, __: str) -> list[Any]:
+def _no_wait(_: script_calls.ScriptRunner, __: str) -> list[Any]:
     """WAIT is skipped."""
     return []
 
 
-_until_kept = script_calls.Calls._until_kept
+_until_kept = script_calls.ScriptRunner._until_kept
 
 
-def _no_mark(self: script_calls.Calls, key: str) -> list[Any]:
+def _no_mark(self: script_calls.ScriptRunner, key: str) -> list[Any]:
     """WAIT on a connection that may have written nothing."""
     return _until_kept(self, key)[1:]
 
 
-def _unheeded(_: script_calls.Calls, answers: list[Any]) -> Any:
+def _unheeded(_: script_calls.ScriptRunner, answers: list[Any]) -> Any:
     """What WAIT answers is nobody's."""
     return answers[0]
 
@@ -88,17 +89,17 @@ def _posts_on(*_: Any) -> None:
     """A poster sees no log go back."""
 
 
-async def _goes_back_quietly(self: weight_cache.Ranker, model: str, found: Any) -> Any:
+async def _goes_back_quietly(self: weight_cache_module.WeightCache, model: str, found: Any) -> Any:
     """What goes back is served, but nobody is told."""
-    serving = self.serving[model] = weight_cache.Serving.of(model, found)
+    serving = self.serving[model] = weight_cache_module.ServedModel.of(model, found)
     self._tell(Served(model, 0, False))
     return serving
 
 
-_measured = reducer.Fold._measured
+_measured = reducer.Reducer._measured
 
 
-def _counts_twice(self: reducer.Fold, event: Any, submission: Any) -> Any:
+def _counts_twice(self: reducer.Reducer, event: Any, submission: Any) -> Any:
     """Each round of clicks counts its query once more."""
     gained = _measured(self, event, submission)
     gained[0] = 1.0
@@ -141,27 +142,27 @@ MUTANTS = {
     "clicks before forgotten": Mutant(_in(appender, "on_request", _builds_on_nothing), ("I5",)),
     "append without limit": Mutant(_script("append", _append_without_limit), ("I18",)),
     "no WAIT": Mutant(
-        _in(script_calls.Calls, "_until_kept", _no_wait), ("I1",), "_fail_over", "replicated"
+        _in(script_calls.ScriptRunner, "_until_kept", _no_wait), ("I1",), "_fail_over", "replicated"
     ),
     "WAIT without a mark": Mutant(
-        _in(script_calls.Calls, "_until_kept", _no_mark), ("I1",), "_cut_off", "replicated"
+        _in(script_calls.ScriptRunner, "_until_kept", _no_mark), ("I1",), "_cut_off", "replicated"
     ),
     "WAIT unheeded": Mutant(
-        _in(script_calls.Calls, "_first", _unheeded), ("I1",), "_cut_off", "replicated"
+        _in(script_calls.ScriptRunner, "_first", _unheeded), ("I1",), "_cut_off", "replicated"
     ),
     "a mark that needs room": Mutant(
         _in(server, "NEED_ROOM", server.NEED_ROOM | {"mark"}), ("I8",), "_fill", "replicated"
     ),
     "going back uncounted": Mutant(
-        _in(weight_cache.Ranker, "_take", _goes_back_quietly), ("I12",), "_fail_over"
+        _in(weight_cache_module.WeightCache, "_take", _goes_back_quietly), ("I12",), "_fail_over"
     ),
     "back and on again uncounted": Mutant(
         _in(rollback, "_leads", _always_leads), ("I12",), "_fail_over_unseen", "fsync"
     ),
     "a poster that posts on": Mutant(
-        _in(appender.Poster, "_note", _posts_on), ("I12",), "_fail_over"
+        _in(appender.Appender, "_note", _posts_on), ("I12",), "_fail_over"
     ),
-    "a query counted twice": Mutant(_in(reducer.Fold, "_measured", _counts_twice), ("I5",)),
+    "a query counted twice": Mutant(_in(reducer.Reducer, "_measured", _counts_twice), ("I5",)),
     "dedupe keys not replicated": Mutant(
         _in(server.Copy, "follow", _half_the_dedupe_is_lost), ("I6",), "_fail_over"
     ),

@@ -10,8 +10,8 @@ import pytest
 from redis.exceptions import NoScriptError
 
 from app.errors import Unavailable
-from app.storage.store import REPEATED, Appended, Event, Store
-from tests.faults.invented import MODEL, new_model
+from app.storage.store import REPEATED, AppendResult, Event, Store
+from tests.faults.invented import MODEL, new_model_config
 from tests.simulation.client import Client
 from tests.simulation.clockwork import Clockwork, run
 from tests.simulation.scripts import BY_DIGEST
@@ -111,9 +111,9 @@ def test_what_the_replica_has_not_got_is_not_acknowledged_not_even_when_it_is_re
         server = Server(loop.time, "replicated")
         face: Any = Client(server)
         store = Store(face, "replicated")
-        epoch, events = await new_model(store), [Event("e", b"body", b"record")]
+        epoch, events = await new_model_config(store), [Event("e", b"body", b"record")]
 
-        async def append() -> list[Appended]:
+        async def append() -> list[AppendResult]:
             return await store.append(MODEL, epoch, events, limit=10, time=0)
 
         server.stall(True)
@@ -131,7 +131,7 @@ def test_a_server_that_comes_back_knows_no_script_until_it_is_told() -> None:
     async def act(loop: Clockwork) -> None:
         server = Server(loop.time)
         client: Any = Client(server)
-        await new_model(Store(client))
+        await new_model_config(Store(client))
         [digest] = [digest for digest, name in BY_DIGEST.items() if name == "release"]
         server.stop()
         server.start()

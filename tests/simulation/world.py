@@ -15,17 +15,19 @@ from typing import Any
 from unittest.mock import patch
 
 from app.domain import codec
-from app.domain.model_config import genesis
-from app.domain.records import Replace, ResetMeasures, Retune, Returned, Served, Settings
+from app.domain.facts import LogRolledBack, Served
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
+from app.domain.records import Replace, ResetMeasures, Retune
 from app.errors import Full, ModelExists, NoSuchModel, SolarError, StoreError
-from app.ingest.appender import Post, Posted, Poster
+from app.ingest.appender import Appender, PendingEvent, Post
 from app.learning import learner
-from app.learning.learner import Fact, Pace, learn_all
-from app.serving import weight_cache
-from app.serving.weight_cache import Ranker, Serving
+from app.learning.learner import Fact, LearnerOptions, learn_all
+from app.serving import weight_cache as weight_cache_module
+from app.serving.weight_cache import ServedModel, WeightCache
 from app.storage import rollback
 from app.storage.cancellation import end
-from app.storage.store import APPENDED, Appended, Event, Position, Store
+from app.storage.store import APPENDED, AppendResult, Event, LogPosition, Store
 from tests.faults.invented import Invented
 from tests.simulation import clockwork
 from tests.simulation.checker import Checker, Told, Violation, check_by_its_own_words, hold
@@ -38,9 +40,9 @@ LIMITS = (12, 60)  # records that may wait
 BAD = 6.0  # seconds of bad weather
 PATIENCE = 60.0  # seconds until everything is learnt once it is over
 KINDS = (
-    Settings(("a", "b", "c")),
-    Settings(("a", "b", "c"), "solar-i"),
-    Settings(("a", "b", "c"), "solar-ii", "diagonal"),
+    ModelConfig(("a", "b", "c")),
+    ModelConfig(("a", "b", "c"), "solar-i"),
+    ModelConfig(("a", "b", "c"), "solar-ii", "diagonal"),
 )
 
 
@@ -95,7 +97,7 @@ class World:
         self.rankers: list[Follower] = []
         self.lists: dict[int, Any] = {}
         self._stop = asyncio.Event()
-        self.pace = Pace(
+        self.pace = LearnerOptions(
             lease=1.0, batch=rng.choice((8, 32)), commit=rng.choice((0.03, 0.3, 1.0)),
             idle=0.5, version=10, versions=3, discover=0.5, clock=loop.time,
         )  # fmt: skip
@@ -144,13 +146,13 @@ class World:
     async def create(self, store: Store) -> None:
         settings = self.rng.choice(KINDS)
         with suppress(ModelExists):
-            await store.create(MODEL, genesis(settings, seed=self.rng.randbytes(8)))
+            await store.create(MODEL, initial_state(settings, seed=self.rng.randbytes(8)))
 
     def hire(self) -> Process:
         losses = self.checker.losses
 
         def tell(fact: Fact) -> None:
-            if isinstance(fact, Returned):
+            if isinstance(fact, LogRolledBack):
                 self.say("a learner: it went back")
                 hold(self.checker.losses > losses, "I12: it went back, but nothing was lost")
 
@@ -217,17 +219,17 @@ class Follower:
         self._world = world
         self.client = Client(world.server, world.weather)
         self._store = world.store(self.client)
-        self.ranker = Ranker(self._store, self._served, poll=0.5)
-        self._before: Position | None = None
-        self.ranker.serving = Serves(self)
-        self._starting = asyncio.ensure_future(self.ranker.start())
+        self.weight_cache = WeightCache(self._store, self._served, poll=0.5)
+        self._before: LogPosition | None = None
+        self.weight_cache.serving = Serves(self)
+        self._starting = asyncio.ensure_future(self.weight_cache.start())
 
     def forget(self) -> None:
         """The model was gone: whatever comes is another."""
         self._before = None
 
     def _served(self, fact: Served) -> None:
-        serving = self.ranker.serving[MODEL]
+        serving = self.weight_cache.serving[MODEL]
         self._world.say(f"serves {serving.version}{' (back)' if fact.backwards else ''}")
         self._world.checker.serves(serving)
         before, self._before = self._before, serving.place
@@ -238,7 +240,7 @@ class Follower:
 
     def serves_what_is_committed(self) -> bool:
         """I13, once nothing moves any more."""
-        serving, checker = self.ranker.serving.get(MODEL), self._world.checker
+        serving, checker = self.weight_cache.serving.get(MODEL), self._world.checker
         if serving is None:
             return not checker.living()
         life = checker.lives.get((MODEL, serving.epoch))
@@ -250,26 +252,28 @@ class Follower:
 
 
 class History:
-    """What `went_back` says, held to what the checker knows (I12)."""
+    """What `rolled_back` says, held to what the checker knows (I12)."""
 
     def __init__(self, checker: Checker) -> None:
         self._checker = checker
-        self._said: dict[tuple[Store, Position, Position], bool] = {}
+        self._said: dict[tuple[Store, LogPosition, LogPosition], bool] = {}
 
-    async def went_back(self, store: Store, model: str, before: Position, now: Position) -> bool:
+    async def rolled_back(
+        self, store: Store, model: str, before: LogPosition, now: LogPosition
+    ) -> bool:
         """Exact, if the log stays the same, leads to the one and reaches back to the other."""
         checker, losses = self._checker, self._checker.losses
         could_tell = checker.can_tell(model, before, now)
-        said = await rollback.went_back(store, model, before, now)
+        said = await rollback.rolled_back(store, model, before, now)
         if could_tell and checker.losses == losses and checker.can_tell(model, before, now):
             lost = checker.is_lost(before, now)
             hold(said == lost, f"I12: {before[:2]}, then {now[:2]}: lost {lost}, said {said}")
         if said:
-            checker.went_back(before, now)
+            checker.rolled_back(before, now)
         self._said[store, before, now] = said
         return said
 
-    def check(self, store: Store, before: Position, now: Position, told: bool) -> None:
+    def check(self, store: Store, before: LogPosition, now: LogPosition, told: bool) -> None:
         """What is told is what was found out; without a look at the log, it is so."""
         right = self._said.pop((store, before, now), None)
         if right is None:
@@ -277,7 +281,7 @@ class History:
         hold(told == right, f"I12: {before[:2]}, then {now[:2]}: told {told}")
 
 
-class Serves(dict[str, Serving]):
+class Serves(dict[str, ServedModel]):
     """What a ranker serves, with an eye on what it serves no more."""
 
     def __init__(self, follower: Follower) -> None:
@@ -295,10 +299,10 @@ class Hand:
         self._world, self._rng = world, world.rng
         self._invented = Invented(world.seed, name, N)
         self._store = world.store()
-        self._returned: list[Returned] = []
-        self._poster = Poster(self._store, world.limit, 60.0, self._returned.append, world.now)
+        self._returned: list[LogRolledBack] = []
+        self._appender = Appender(self._store, world.limit, 60.0, self._returned.append, world.now)
         self._told: dict[int, Told] = {}  # the last that entered the log, by epoch
-        self._sent: list[tuple[int, list[Posted]]] = []
+        self._sent: list[tuple[int, list[PendingEvent]]] = []
         self._epoch = 0
 
     async def work(self) -> None:
@@ -321,7 +325,7 @@ class Hand:
             self._epoch = epoch
             self._invented.lists.clear()
 
-    def _choose(self) -> list[Posted]:
+    def _choose(self) -> list[PendingEvent]:
         """New events, an old post once more, or an old id with another body."""
         old = [events for epoch, events in self._sent if epoch == self._epoch]
         chance = self._rng.random()
@@ -333,7 +337,7 @@ class Hand:
             return [replace(body, feedback=named)]
         return [self._invented.event() for _ in range(self._rng.choice((1, 1, 2, 4)))]
 
-    async def _post(self, epoch: int, events: list[Posted]) -> None:
+    async def _post(self, epoch: int, events: list[PendingEvent]) -> None:
         """Until there is an answer, or until patience ends."""
         self._world.checker.sent.update(event.feedback.event for event in events)
         self._sent.append((epoch, events))
@@ -350,11 +354,11 @@ class Hand:
             else:
                 return
 
-    async def _try(self, epoch: int, events: list[Posted]) -> None:
+    async def _try(self, epoch: int, events: list[PendingEvent]) -> None:
         requests = sorted({one.feedback.query for one in events if one.on_request})
-        recalled = await self._poster.recall((MODEL, epoch), requests) if requests else {}
+        recalled = await self._appender.recall((MODEL, epoch), requests) if requests else {}
         wait = self._rng.random() < 0.2
-        answers = await self._poster.post((MODEL, epoch), Post(events, recalled, wait))
+        answers = await self._appender.post((MODEL, epoch), Post(events, recalled, wait))
         self._world.say(
             f"told {[(e.feedback.event, *a) for e, a in zip(events, answers, strict=True)]}"
         )
@@ -364,7 +368,7 @@ class Hand:
             await self._read_back(max(one.seq for one in answers))
 
     def _check_returned(
-        self, epoch: int, events: list[Posted], answers: Sequence[Appended]
+        self, epoch: int, events: list[PendingEvent], answers: Sequence[AppendResult]
     ) -> None:
         """I12: a poster says that the log went back if what it was told is lost, and only then."""
         new = [
@@ -382,9 +386,9 @@ class Hand:
 
     async def _read_back(self, seq: int) -> None:
         """I19: who asks for at least what it wrote is not served from before."""
-        ranker = self._rng.choice(self._world.rankers).ranker
+        weight_cache = self._rng.choice(self._world.rankers).weight_cache
         with suppress(SolarError):
-            serving = await ranker.reach(MODEL, seq, 1.0)
+            serving = await weight_cache.reach(MODEL, seq, 1.0)
             hold(serving is None or serving.version >= seq, f"I19: {seq} was asked for")
 
 
@@ -540,8 +544,8 @@ def play(seed: int, only: str = "", level: Level | None = None) -> Outcome:
         world = World(seed, loop, only, level)
         worlds.append(world)
         with (
-            patch.object(weight_cache, "went_back", world.history.went_back),
-            patch.object(learner, "went_back", world.history.went_back),
+            patch.object(weight_cache_module, "rolled_back", world.history.rolled_back),
+            patch.object(learner, "rolled_back", world.history.rolled_back),
         ):
             return await world.run()
 

@@ -15,14 +15,15 @@ from app.api.calls import Answer, Call, refusal
 from app.api.dependencies import DEFAULT, Service
 from app.api.errors import Problem, problem, undecodable
 from app.api.schemas import AnyEvent, Clicks, Labels, Triplets
-from app.domain.impressions import Shown
-from app.domain.records import Documents, Feedback, Positions
+from app.domain.impressions import Impression
+from app.domain.model import Documents, Positions
+from app.domain.records import Feedback
 from app.errors import NoSuchModel
-from app.ingest.appender import Post, Posted, fingerprint
+from app.ingest.appender import PendingEvent, Post, fingerprint
 from app.ranking.clicks import STRATEGIES
 from app.ranking.limits import LEAST, MOST
-from app.serving.weight_cache import Serving
-from app.storage.store import APPENDED, FORGOTTEN, OTHER_BODY, Appended, Impression
+from app.serving.weight_cache import ServedModel
+from app.storage.store import APPENDED, FORGOTTEN, OTHER_BODY, AppendResult, StoredImpression
 
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,4})", re.IGNORECASE)
 #: `Prefer: wait` waits at most so many seconds.
@@ -58,8 +59,8 @@ class Item:
 
     event: AnyEvent | None
     refused: Problem | None = None
-    posted: Posted | None = None
-    became: Appended | None = None
+    posted: PendingEvent | None = None
+    became: AppendResult | None = None
 
 
 async def feedback(service: Service, call: Call) -> Answer:
@@ -68,7 +69,7 @@ async def feedback(service: Service, call: Call) -> Answer:
     items, single = _read(call, service.settings.events)
     model = _model(items)
     if model is not None:
-        if not service.ranker.reachable:
+        if not service.weight_cache.reachable:
             raise Problem(503, "the store cannot be reached")
         try:
             async with asyncio.timeout(STORE_SECONDS):
@@ -86,7 +87,7 @@ async def _store_once_or_twice(service: Service, model: str, items: list[Item], 
     try:
         await _store(service, model, items, source, waits=waits)
     except NoSuchModel:  # deleted, perhaps created again, since we looked
-        await service.ranker.look(model)
+        await service.weight_cache.look(model)
         await _store(service, model, items, source, waits=waits)
 
 
@@ -150,15 +151,15 @@ async def _store(
             serving = await service.made(serving)
     posted = [item.posted for item in going if item.posted is not None]
     post = Post(posted, recalled, waits)
-    became = await service.poster.post((model, serving.epoch), post) if posted else []
+    became = await service.appender.post((model, serving.epoch), post) if posted else []
     for item, appended in zip(going, became, strict=True):
         item.became = appended
         item.refused = builder.refusal(item)
 
 
 async def _recall(
-    service: Service, serving: Serving, items: Sequence[Item]
-) -> dict[str, Impression]:
+    service: Service, serving: ServedModel, items: Sequence[Item]
+) -> dict[str, StoredImpression]:
     requests = sorted(
         {
             item.event.request_id
@@ -168,7 +169,7 @@ async def _recall(
     )
     if not requests:
         return {}
-    return await service.poster.recall((serving.name, serving.epoch), requests)
+    return await service.appender.recall((serving.name, serving.epoch), requests)
 
 
 def _check_shares(service: Service, items: Sequence[Item]) -> None:
@@ -189,13 +190,13 @@ class _Builder:
     def __init__(
         self,
         service: Service,
-        serving: Serving,
-        recalled: dict[str, Impression],
+        serving: ServedModel,
+        recalled: dict[str, StoredImpression],
         default_source: str,
     ) -> None:
         self._limits, self._ttl = service.settings, service.settings.impression_seconds
         self._serving, self._recalled, self._source = serving, recalled, default_source
-        self._shown = {request: Shown.load(one.shown) for request, one in recalled.items()}
+        self._shown = {request: Impression.load(one.shown) for request, one in recalled.items()}
 
     def build(self, item: Item) -> None:
         """Turn an event into what is posted, or say why not."""
@@ -204,7 +205,7 @@ class _Builder:
         except (ValueError, Problem) as error:
             item.refused = problem(error)
 
-    def _posted(self, item: Item) -> Posted:
+    def _posted(self, item: Item) -> PendingEvent:
         event = item.event
         assert event is not None  # noqa: S101  # mypy
         source = self._source if event.source is UNSET else event.source
@@ -220,25 +221,30 @@ class _Builder:
         if documents is UNSET:
             raise ValueError("expected a request_id, or documents")
         slate = decoding.of_documents(documents, self._serving, self._limits)
-        own = Shown(tuple(slate.ids), slate.documents, np.zeros(0, np.int64))
-        return Posted(self._feedback(event, own, None, event.query_id, source), body=body)
+        own = Impression(tuple(slate.ids), slate.documents, np.zeros(0, np.int64))
+        return PendingEvent(self._feedback(event, own, None, event.query_id, source), body=body)
 
-    def _on_request(self, event: AnyEvent, request: str, source: str, body: bytes) -> Posted:
+    def _on_request(self, event: AnyEvent, request: str, source: str, body: bytes) -> PendingEvent:
         shown = self._shown.get(request)
         if shown is None:  # the append knows whether this is a repeated one
             nothing = Feedback(
                 event.event_id, "clicks", _NO_DOCUMENTS, query=request, source=source
             )
-            return Posted(nothing, on_request=True, body=body)
+            return PendingEvent(nothing, on_request=True, body=body)
         if len(self._recalled[request].accumulated) > MOST_SO_FAR:
             raise ValueError("request_id: expected one with less feedback so far")
         built = self._feedback(event, shown, shown.submitted, request, source)
         built = replace(built, odds=shown.odds, swaps=shown.swaps)
         seen = fingerprint(self._recalled[request].shown)
-        return Posted(built, on_request=True, body=body, shown=seen)
+        return PendingEvent(built, on_request=True, body=body, shown=seen)
 
     def _feedback(
-        self, event: AnyEvent, shown: Shown, submitted: Positions | None, query: str, source: str
+        self,
+        event: AnyEvent,
+        shown: Impression,
+        submitted: Positions | None,
+        query: str,
+        source: str,
     ) -> Feedback:
         documents, name = shown.documents, event.event_id
         if isinstance(event, Clicks):
@@ -257,7 +263,12 @@ class _Builder:
         return self._triplets(event, shown, submitted, query, source)
 
     def _triplets(
-        self, event: Triplets, shown: Shown, submitted: Positions | None, query: str, source: str
+        self,
+        event: Triplets,
+        shown: Impression,
+        submitted: Positions | None,
+        query: str,
+        source: str,
     ) -> Feedback:
         self._check_pairs(len(event.triplets))
         preferred = shown.positions([one.preferred for one in event.triplets])
@@ -277,7 +288,7 @@ class _Builder:
             raise ValueError(f"clicked: expected at most {shown}, each once")
         if len(clicks) * shown <= self._limits.pairs:
             return
-        reading, places = self._serving.settings.clicks, np.unique(clicks)
+        reading, places = self._serving.config.clicks, np.unique(clicks)
         if reading == "click-skip-above":  # counted, not made: 240,000 pairs take 0.1 s
             self._check_pairs(int((places - np.arange(len(places))).sum()))
         elif reading == "debiased":
@@ -332,7 +343,7 @@ async def _answer(
         return refusal(told, msgspec.to_builtins(received))
     status = 202
     if seconds and model is not None:
-        serving = await service.ranker.reach(model, seq, seconds)
+        serving = await service.weight_cache.reach(model, seq, seconds)
         if serving is not None:
             status, received.version = 200, serving.version
     headers = {"preference-applied": "wait"} if status == 200 else {}
@@ -342,10 +353,10 @@ async def _answer(
 def _count(service: Service, received: Received, items: Sequence[Item]) -> None:
     """Tell what became of the events; those of a source over its share are counted apart."""
     over = sum(item.refused is not None and item.refused.status == 429 for item in items)
-    service.telemetry.events("accepted", received.accepted)
-    service.telemetry.events("duplicates", received.duplicates)
-    service.telemetry.events("rejected", received.rejected - over)
-    service.telemetry.events("over-share", over)
+    service.metrics.events("accepted", received.accepted)
+    service.metrics.events("duplicates", received.duplicates)
+    service.metrics.events("rejected", received.rejected - over)
+    service.metrics.events("over-share", over)
 
 
 def _shortened(errors: list[Refused]) -> list[Refused]:

@@ -7,27 +7,27 @@ from contextlib import suppress
 from app.api import schemas
 from app.api.calls import Answer
 from app.api.errors import Problem
-from app.domain.records import Standing
+from app.domain.facts import ModelStatus
 from app.errors import SolarError
-from app.observability.metrics import MEDIA_TYPE, Server, Telemetry
-from app.serving.weight_cache import Ranker
+from app.observability.metrics import MEDIA_TYPE, Metrics, Server
+from app.serving.weight_cache import WeightCache
 from app.storage.store import Store
 
 #: How long the store may take to say how the models stand.
 STORE_SECONDS = 1.0
 
 
-class Ops:
+class HealthEndpoints:
     """What is said of a process."""
 
     def __init__(
         self,
         store: Store,
-        ranker: Ranker,
-        telemetry: Telemetry,
+        weight_cache: WeightCache,
+        metrics: Metrics,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._store, self._ranker, self._telemetry = store, ranker, telemetry
+        self._store, self._weight_cache, self._metrics = store, weight_cache, metrics
         self._ready = ready
 
     async def healthz(self) -> Answer:
@@ -36,22 +36,22 @@ class Ops:
 
     async def readyz(self) -> Answer:
         """It can do its work: it has seen the store once, and no model is damaged."""
-        if not self._ranker.started:
+        if not self._weight_cache.started:
             raise Problem(503, "the store has not been reached yet")
         if not self._ready():
             raise Problem(503, "the kernels are still being compiled")
-        if self._ranker.damaged:
-            raise Problem(503, f"{len(self._ranker.damaged)} models are damaged")
-        said = {"status": "ready", "degraded": not self._ranker.reachable}
+        if self._weight_cache.damaged:
+            raise Problem(503, f"{len(self._weight_cache.damaged)} models are damaged")
+        said = {"status": "ready", "degraded": not self._weight_cache.reachable}
         return Answer(200, schemas.encode(said))
 
     async def metrics(self) -> Answer:
         """For Prometheus; with the store gone, what was last known."""
-        models, standings = list(self._ranker.serving.values()), dict[str, Standing]()
-        if self._ranker.reachable:
+        models, standings = list(self._weight_cache.serving.values()), dict[str, ModelStatus]()
+        if self._weight_cache.reachable:
             with suppress(SolarError, TimeoutError):
                 async with asyncio.timeout(STORE_SECONDS):
                     standings = await self._store.standings([model.name for model in models])
-        server = Server(self._ranker.reachable, self._ranker.memory_share)
-        page = self._telemetry.page(models, standings, server)
+        server = Server(self._weight_cache.reachable, self._weight_cache.memory_share)
+        page = self._metrics.page(models, standings, server)
         return Answer(200, page, MEDIA_TYPE)

@@ -15,10 +15,10 @@ from app.api.dependencies import Service
 from app.api.errors import Problem, undecodable
 from app.api.routers.models import model_name
 from app.domain import candidates, codec
-from app.domain.records import Settings
+from app.domain.model_config import ModelConfig
 from app.errors import BadData, SolarError
 from app.storage.jobs import Job
-from app.training.job import Work
+from app.training.job import JobSpec
 from app.training.options import UPLOAD, Training, check
 
 TEXTS = (TEXT, "application/gzip", "application/x-gzip", "application/octet-stream")
@@ -32,16 +32,16 @@ ELSEWHERE = "expected a job whose data is still here; post the data again"
 async def warm_start(service: Service, call: Call) -> Answer:
     """Judged data comes in; 202 with a job once it was read, 422 if it is not what it should be."""
     name = model_name(call)
-    settings = (await service.store.load_weights(name)).settings
+    config = (await service.store.load_weights(name)).config
     _expect_room(service)
     job = decoding.new_request_id(name)
-    directory = await service.workshop.prepare(job)
+    directory = await service.job_runner.prepare(job)
     try:
-        training, blob = await _taken(service, call, settings, directory / UPLOAD)
-        work = Work(job, name, training, blob, directory)
+        training, blob = await _taken(service, call, config, directory / UPLOAD)
+        work = JobSpec(job, name, training, blob, directory)
         return await _begun(service, work)
     except BaseException:
-        if service.workshop.trains(job) or await _is_known(service, name, job):
+        if service.job_runner.trains(job) or await _is_known(service, name, job):
             raise
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -56,12 +56,12 @@ async def _is_known(service: Service, model: str, job: str) -> bool:
 
 
 def _expect_room(service: Service) -> None:
-    if not service.workshop.has_room():
+    if not service.job_runner.has_room():
         raise Problem(503, "other jobs are being done here", {"retry-after": "10"})
 
 
 async def _taken(
-    service: Service, call: Call, settings: Settings, path: Path
+    service: Service, call: Call, config: ModelConfig, path: Path
 ) -> tuple[Training, bool]:
     """The data goes to a file; how to train, and whether the file is a blob."""
     limits = service.settings
@@ -69,7 +69,7 @@ async def _taken(
         if call.query:
             raise Problem(422, "query: expected none, as the options of JSON stand in the body")
         body = await read_body(call.receive, call.headers, limits.body_bytes, limits.body_seconds)
-        training, blob = await asyncio.to_thread(_from_json, body, settings)
+        training, blob = await asyncio.to_thread(_from_json, body, config)
         await asyncio.to_thread(path.write_bytes, blob)
         return training, True
     if call.media_type not in TEXTS:
@@ -102,7 +102,7 @@ def _training(options: schemas.TrainingOptions) -> Training:
     return check(Training(**{name: getattr(options, name) for name in fields}))
 
 
-def _from_json(body: bytes, settings: Settings) -> tuple[Training, bytes]:
+def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
     """Judged queries as a blob of rows, by the model's features."""
     try:
         found = schemas.decode_warm_start(body)
@@ -110,14 +110,14 @@ def _from_json(body: bytes, settings: Settings) -> tuple[Training, bytes]:
         raise undecodable(error) from None
     training = _training(found)
     sizes = [len(query.documents) for query in found.queries]
-    if sum(sizes) * len(settings.given) > MOST_NUMBERS:
+    if sum(sizes) * len(config.given) > MOST_NUMBERS:
         raise Problem(413, f"queries: expected at most {MOST_NUMBERS} numbers; post text instead")
-    index = {name: at for at, name in enumerate(settings.given)}
-    rows = np.zeros((sum(sizes), len(settings.given)), np.float32)
+    index = {name: at for at, name in enumerate(config.given)}
+    rows = np.zeros((sum(sizes), len(config.given)), np.float32)
     starts = np.cumsum([0, *sizes])
     for at, query in enumerate(found.queries):
         try:
-            features = decoding.rows([one.features for one in query.documents], settings, index)
+            features = decoding.rows([one.features for one in query.documents], config, index)
             rows[starts[at] : starts[at + 1]] = candidates.as_documents(
                 features, "none", decoding.LARGEST
             )
@@ -128,10 +128,10 @@ def _from_json(body: bytes, settings: Settings) -> tuple[Training, bytes]:
     return training, codec.dump("judged", {}, arrays)
 
 
-async def _begun(service: Service, work: Work) -> Answer:
+async def _begun(service: Service, work: JobSpec) -> Answer:
     """Begin, and wait a moment for the data to be read: what is wrong with it is said at once."""
     _expect_room(service)
-    reading = await service.workshop.begin(work)
+    reading = await service.job_runner.begin(work)
     if reading is None:
         raise Problem(409, BUSY)
     try:
@@ -192,11 +192,11 @@ async def start(service: Service, call: Call) -> Answer:
     epoch, *_ = await service.store.position(model)
     if epoch != found.epoch:
         raise Problem(409, OTHER_LIFE)
-    directory = service.workshop.directory(job)
+    directory = service.job_runner.directory(job)
     if not await asyncio.to_thread((directory / UPLOAD).exists):
         raise Problem(409, ELSEWHERE)
     training = msgspec.convert(found.about["training"], Training)
-    return await _begun(service, Work(job, model, training, found.about["blob"], directory))
+    return await _begun(service, JobSpec(job, model, training, found.about["blob"], directory))
 
 
 async def _found(service: Service, model: str, job: str) -> Job:

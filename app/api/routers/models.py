@@ -12,8 +12,9 @@ from app.api.calls import Answer, Call
 from app.api.dependencies import Service, numbered
 from app.api.errors import Problem, undecodable
 from app.domain import codec
-from app.domain.model_config import check, new_model
-from app.domain.records import Record, Replace, Retune, State
+from app.domain.model import ModelState
+from app.domain.model_config import check_config, new_model_config
+from app.domain.records import Record, Replace, Retune
 from app.errors import ModelExists, NoSuchModel
 from app.ingest.appender import now
 from app.ranking import covariance
@@ -44,7 +45,7 @@ async def create(service: Service, call: Call) -> Answer:
     name = check_name(call.path["name"])
     features = numbered(body.features) if isinstance(body.features, int) else tuple(body.features)
     decoding.check_texts("features", features, service.settings)
-    settings = new_model(
+    settings = new_model_config(
         features, algorithm=body.algorithm, covariance=body.covariance, C=body.C, gamma=body.gamma,
         clicks=body.clicks, normalization=body.normalization, prior=body.prior,
         explore=body.explore,
@@ -52,7 +53,7 @@ async def create(service: Service, call: Call) -> Answer:
     try:
         await service.create(name, settings)
     except ModelExists:
-        if (await service.store.load_weights(name)).settings != settings:
+        if (await service.store.load_weights(name)).config != settings:
             raise
         return await _read(service, name, 200)
     return await _read(service, name, 201)
@@ -69,9 +70,9 @@ async def _read(service: Service, name: str, status: int) -> Answer:
     return Answer(status, schemas.encode(described(name, stored.state, seq)))
 
 
-def described(name: str, state: State, seq: int) -> dict[str, Any]:
+def described(name: str, state: ModelState, seq: int) -> dict[str, Any]:
     """A model in words and numbers: its settings, its weights, how well it ranks."""
-    settings, sums = state.model.settings, state.measures()
+    settings, sums = state.model.config, state.measures()
     said: dict[str, Any] = {
         "name": name,
         "algorithm": settings.algorithm,
@@ -108,8 +109,8 @@ def described(name: str, state: State, seq: int) -> dict[str, Any]:
     }
 
 
-def _deviations(state: State) -> Any:
-    spread, settings = state.model.spread, state.model.settings
+def _deviations(state: ModelState) -> Any:
+    spread, settings = state.model.spread, state.model.config
     if settings.covariance == "full":
         spread = spread[covariance.diagonal(settings.n)]
     return np.sqrt(spread)
@@ -134,8 +135,8 @@ async def listed(service: Service, _: Call) -> Answer:
         models.append(
             {
                 "name": name,
-                "algorithm": found.settings.algorithm,
-                "features": len(found.settings.given),
+                "algorithm": found.config.algorithm,
+                "features": len(found.config.given),
                 "version": found.seq,
                 "seq": await service.store.tail(name),
             }
@@ -147,7 +148,7 @@ async def delete(service: Service, call: Call) -> Answer:
     """End a model with all that it learnt."""
     if not await service.store.delete(model_name(call)):
         raise Problem(404, "model: expected one that exists")
-    service.ranker.forget(model_name(call))
+    service.weight_cache.forget(model_name(call))
     return Answer(204, b"")
 
 
@@ -162,8 +163,8 @@ async def tune(service: Service, call: Call) -> Answer:
     }
     if not given:
         raise Problem(422, "expected C, gamma, clicks or explore")
-    settings = (await service.store.load_weights(name)).settings
-    check(replace(settings, **given))
+    settings = (await service.store.load_weights(name)).config
+    check_config(replace(settings, **given))
     return await _append(service, name, Retune(**given))
 
 

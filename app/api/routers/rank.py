@@ -14,12 +14,12 @@ from app.api.dependencies import Service
 from app.api.errors import Problem, undecodable
 from app.api.schemas import BinaryRankBody, RankBody
 from app.domain import candidates
-from app.domain.candidates import Exploration, Ranking, Slate
+from app.domain.candidates import Candidates, Exploration, Ranking
 from app.domain.exploration import uniforms
-from app.domain.impressions import Shown
-from app.domain.records import Positions
+from app.domain.impressions import Impression
+from app.domain.model import Positions
 from app.errors import StoreError
-from app.serving.weight_cache import Serving
+from app.serving.weight_cache import ServedModel
 
 #: Above this share of the server's memory nothing is remembered, so that feedback goes on.
 MEMORY_SHARE = 0.8
@@ -66,10 +66,10 @@ async def rank(service: Service, call: Call) -> Answer:
         await _explain(service, serving, slate, ranking, placed)
     logged = body.log and await _remember(service, serving, request, slate, ranking)
     if body.log:
-        service.telemetry.impression("remembered" if logged else "dropped")
-    degraded = not service.ranker.reachable
+        service.metrics.impression("remembered" if logged else "dropped")
+    degraded = not service.weight_cache.reachable
     if degraded:
-        service.telemetry.degraded(body.model)
+        service.metrics.degraded(body.model)
     answer = Ranked(
         request, body.query_id, body.model, serving.version, ranking.explored, logged, degraded,
         placed,
@@ -94,10 +94,12 @@ def _let_go(body: RankBody | BinaryRankBody) -> None:
         body.documents = body.features = UNSET
 
 
-async def _serving(service: Service, body: RankBody | BinaryRankBody) -> Serving:
+async def _serving(service: Service, body: RankBody | BinaryRankBody) -> ServedModel:
     serving = await service.serving(body.model)
     if body.min_seq is not None and serving.version < body.min_seq:
-        found = await service.ranker.reach(body.model, body.min_seq, service.settings.wait_seconds)
+        found = await service.weight_cache.reach(
+            body.model, body.min_seq, service.settings.wait_seconds
+        )
         if found is None:
             raise Problem(503, "min_seq: this version is not served yet")
         serving = found
@@ -112,7 +114,7 @@ def _request_id(service: Service, body: RankBody | BinaryRankBody) -> str:
     return body.request_id
 
 
-def _pinned(ids: Sequence[str], slate: Slate) -> Positions:
+def _pinned(ids: Sequence[str], slate: Candidates) -> Positions:
     """Where the documents were submitted that are to stay there, from the top."""
     if not ids:
         return candidates.NOBODY
@@ -123,15 +125,15 @@ def _pinned(ids: Sequence[str], slate: Slate) -> Positions:
     return np.unique([places[name] for name in ids])
 
 
-def _exploration(serving: Serving, request: str, asked: bool | None) -> Exploration | None:
+def _exploration(serving: ServedModel, request: str, asked: bool | None) -> Exploration | None:
     """How the list is varied; the same for the same request to the same model."""
-    if not (serving.settings.explores if asked is None else asked):
+    if not (serving.config.explores if asked is None else asked):
         return None
     draw = partial(uniforms, f"{serving.name}:{serving.epoch}:{request}")
-    return Exploration("swapped" if serving.settings.clicks == "fair-pairs" else "drawn", draw)
+    return Exploration("swapped" if serving.config.clicks == "fair-pairs" else "drawn", draw)
 
 
-def _placed(slate: Slate, ranking: Ranking) -> list[Placed]:
+def _placed(slate: Candidates, ranking: Ranking) -> list[Placed]:
     scores = ranking.scores[ranking.shown].tolist()
     return [
         Placed(slate.ids[at], place, score)
@@ -142,13 +144,17 @@ def _placed(slate: Slate, ranking: Ranking) -> list[Placed]:
 
 
 async def _explain(
-    service: Service, serving: Serving, slate: Slate, ranking: Ranking, placed: list[Placed]
+    service: Service,
+    serving: ServedModel,
+    slate: Candidates,
+    ranking: Ranking,
+    placed: list[Placed],
 ) -> None:
     """Say what made each score; for SOLAR-II also how sure it is, from the state as committed."""
     spread: Any = None
-    if serving.settings.algorithm == "solar-ii":
+    if serving.config.algorithm == "solar-ii":
         spread = await _spread(service, serving)
-    names, rows = serving.settings.features, slate.documents[ranking.shown]
+    names, rows = serving.config.features, slate.documents[ranking.shown]
     for one, row in zip(placed, rows, strict=True):
         one.contributions = candidates.contributions(row, serving.weights, names)
     if spread is not None:
@@ -158,8 +164,8 @@ async def _explain(
             one.stddev = deviation
 
 
-async def _spread(service: Service, serving: Serving) -> Any:
-    if not service.ranker.reachable:
+async def _spread(service: Service, serving: ServedModel) -> Any:
+    if not service.weight_cache.reachable:
         return None
     try:
         async with asyncio.timeout(STORE_SECONDS):
@@ -170,12 +176,14 @@ async def _spread(service: Service, serving: Serving) -> Any:
 
 
 async def _remember(
-    service: Service, serving: Serving, request: str, slate: Slate, ranking: Ranking
+    service: Service, serving: ServedModel, request: str, slate: Candidates, ranking: Ranking
 ) -> bool:
     """Whether what is shown was written down in time."""
-    if not service.ranker.reachable or service.ranker.memory_share > MEMORY_SHARE:
+    if not service.weight_cache.reachable or service.weight_cache.memory_share > MEMORY_SHARE:
         return False
     ids = tuple(slate.ids[at] for at in ranking.shown.tolist())
     documents = slate.documents[ranking.shown]
-    shown = Shown(ids, documents, ranking.shown, ranking.odds, ranking.swaps)
-    return await service.rememberer.remember(serving.name, serving.epoch, request, shown.dump())
+    shown = Impression(ids, documents, ranking.shown, ranking.odds, ranking.swaps)
+    return await service.impression_writer.remember(
+        serving.name, serving.epoch, request, shown.dump()
+    )

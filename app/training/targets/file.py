@@ -7,8 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from app.domain.model_config import check
-from app.domain.records import Covariance, Settings
+from app.domain.model_config import Covariance, ModelConfig, check_config
 from app.errors import SolarError
 from app.evaluation import letor
 from app.evaluation.letor import JudgedData
@@ -19,7 +18,7 @@ from app.training.trainer import BatchModel, Progressed
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class TrainingRequest:
     """What to learn from, how, and where the model goes beside."""
 
     files: tuple[Path, ...]
@@ -48,15 +47,15 @@ class Lesson:
             raise SolarError(f"{self.output}: {error.strerror}") from error
 
 
-def new_settings(n: int) -> Settings:
+def new_config(n: int) -> ModelConfig:
     """The settings of a model that is made for n features."""
     features = tuple(f"f{at}" for at in range(1, n + 1))
     covariance: Covariance = "full" if n <= MOST_FEATURES_FULL else "diagonal"
-    return check(Settings(features, covariance=covariance, clicks="debiased"))
+    return check_config(ModelConfig(features, covariance=covariance, clicks="debiased"))
 
 
 def trained(
-    data: JudgedData, training: Training, settings: Settings, bound: float
+    data: JudgedData, training: Training, config: ModelConfig, bound: float
 ) -> tuple[BatchModel, dict[str, Any]]:
     """Train here, with a progress bar on a terminal."""
     with tqdm(unit=" iterations", disable=None, leave=False) as bar:
@@ -64,7 +63,7 @@ def trained(
         def watch(one: Progressed) -> None:
             show(bar, training, one.described())
 
-        found = trainer.train(trainer.judgements(data, settings, bound), training, watch)
+        found = trainer.train(trainer.judgements(data, config, bound), training, watch)
     return found, trainer.described(found, training)
 
 
@@ -79,12 +78,12 @@ def show(bar: "tqdm[Any]", training: Training, said: dict[str, Any]) -> None:
     bar.refresh()
 
 
-def into_file(lesson: Lesson, bound: float) -> str:
+def into_file(request: TrainingRequest, bound: float) -> str:
     """Train, and write the model; what was found."""
-    data, training = lesson.read()
-    settings = new_settings(data.n)
-    found, about = trained(data, training, settings, bound)
-    lesson.write(settings.given, found.weights.tolist(), about)
+    data, training = request.read()
+    config = new_config(data.n)
+    found, about = trained(data, training, config, bound)
+    request.write(config.given, found.weights.tolist(), about)
     return summary(about)
 
 

@@ -15,24 +15,24 @@ from urllib.parse import urlencode
 from tqdm import tqdm
 
 from app.errors import SolarError
-from app.simulation.http_client import Way
+from app.simulation.http_client import Endpoint
 from app.training.options import Training
-from app.training.targets.file import Lesson, new_settings, show, summary
+from app.training.targets.file import TrainingRequest, new_config, show, summary
 
 CHUNK = 1 << 20
 LOOK = 0.2  # seconds between two looks at a job
 PATIENCE = 600.0  # seconds that a service gets to answer
 
 
-def over_http(lesson: Lesson, model: str, url: str) -> str:
+def over_http(request: TrainingRequest, model: str, url: str) -> str:
     """Let a service train, and watch; what was found."""
-    data, training = lesson.read()  # what is wrong with it is said before anything is sent
+    data, training = request.read()  # what is wrong with it is said before anything is sent
     service = _Service(url)
     if service.ask("GET", f"/models/{model}", expect=(200, 404))[0] == 404:
-        settings = new_settings(data.n)
-        body = {"features": data.n, "covariance": settings.covariance, "prior": 0.0}
+        config = new_config(data.n)
+        body = {"features": data.n, "covariance": config.covariance, "prior": 0.0}
         service.ask("PUT", f"/models/{model}", json.dumps(body).encode(), expect=(200, 201))
-    files = [*lesson.files, *([lesson.validate] if lesson.validate else [])]
+    files = [*request.files, *([request.validate] if request.validate else [])]
     given = {name: getattr(training, name) for name in Training.__slots__}
     options = urlencode({name: value for name, value in given.items() if value is not None})
     _, job = service.ask(
@@ -43,7 +43,7 @@ def over_http(lesson: Lesson, model: str, url: str) -> str:
     _, found = service.ask("GET", f"/models/{model}", expect=(200,))
     about = {key: value for key, value in job["result"].items() if key != "seq"}
     features = tuple(found["features"])
-    lesson.write(features, [found["weights"][name] for name in features], about)
+    request.write(features, [found["weights"][name] for name in features], about)
     return f"{summary(about)}\nmodel {model}: record {job['result']['seq']} puts it in place"
 
 
@@ -80,7 +80,7 @@ class _Service:
     """A service somewhere; its key is `SOLAR_KEY`."""
 
     def __init__(self, url: str) -> None:
-        self._way = Way.to(url, PATIENCE)
+        self._way = Endpoint.to(url, PATIENCE)
 
     def ask(
         self,
