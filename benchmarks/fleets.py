@@ -68,7 +68,7 @@ async def append(stores: dict[str, Store]) -> dict[str, float]:
         posts = iter([events(f"p{at}", [record] * POST) for at in range(ROUNDS)])
 
         async def post() -> None:
-            await store.append(model, epoch, next(posts), limit=LIMIT, time=0)
+            await store.log.append(model, epoch, next(posts), limit=LIMIT, time=0)
 
         return post
 
@@ -83,17 +83,17 @@ async def freshness(stores: dict[str, Store]) -> dict[str, float]:
 async def _freshness(model: str, store: Store) -> float:
     epoch, stop, took = await fresh(store, model, N), asyncio.Event(), list[float]()
     learning = asyncio.create_task(Learner(store, model).run(stop))
-    watching = store.watch(model)
+    watching = store.states.watch(model)
     for at, record in enumerate(records(SEEN, N)):
         post = events(f"f{at}", [record])
         began = time.perf_counter()
-        await store.append(model, epoch, post, limit=LIMIT, time=0, wait=True)
-        while (await store.load_weights(model)).seq <= at:
+        await store.log.append(model, epoch, post, limit=LIMIT, time=0, wait=True)
+        while (await store.states.load_weights(model)).seq <= at:
             await anext(watching)
         took.append(time.perf_counter() - began)
     stop.set()
     await learning
-    await store.delete(model)
+    await store.models.delete(model)
     return float(np.median(took))
 
 

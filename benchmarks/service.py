@@ -23,7 +23,8 @@ import numpy as np
 from app.domain import codec
 from app.domain.records import Feedback
 from app.storage.embedded.server import EmbeddedServer, find
-from app.storage.store import Event, Store
+from app.storage.log import NewRecord
+from app.storage.store import Store
 from benchmarks import load
 from benchmarks.load import Load, post
 from benchmarks.report import Goal, at_least, at_most, not_measured, table
@@ -330,15 +331,15 @@ def latency(service: Running, peak: float) -> Goal:
 async def fill_log(url: str, model: str, count: int) -> None:
     """Lists of 200 documents that give 10,000 pairs each, as if they had been posted."""
     store = Store.open(url)
-    epoch, *_ = await store.position(model)
+    epoch, *_ = await store.states.position(model)
     rng = np.random.default_rng(0)
     lists = [rng.random((200, N)).astype(np.float32) for _ in range(20)]
     labels = np.repeat([0.0, 1.0], 100)
     for at in range(count):
         name = f"flood-{at}"
         record = Feedback(name, "labels", lists[at % 20], np.arange(200), labels=labels)
-        event = Event(name, name.encode(), codec.dump_record(record))
-        await store.append(model, epoch, [event], limit=count, time=0)
+        event = NewRecord(name, name.encode(), codec.dump_record(record))
+        await store.log.append(model, epoch, [event], limit=count, time=0)
     await store.close()
 
 

@@ -24,7 +24,8 @@ from app.ranking.pairs import from_labels
 from app.ranking.solar import SolarII
 from app.storage.connection import connect
 from app.storage.embedded.server import EmbeddedServer, find
-from app.storage.store import Event, Store
+from app.storage.log import NewRecord
+from app.storage.store import Store
 from benchmarks.report import Goal, at_least, at_most, rate, table
 
 POST, LIMIT = 100, 1 << 40
@@ -56,15 +57,17 @@ async def on_server(url: str) -> list[Goal]:
 
 async def fresh(store: Store, name: str, n: int, algorithm: Algorithm = "solar-i") -> int:
     """A new model; its epoch."""
-    await store.delete(name)
+    await store.models.delete(name)
     features = tuple(f"f{k}" for k in range(n))
-    return await store.create(name, initial_state(ModelConfig(features, algorithm=algorithm)))
+    return await store.models.create(
+        name, initial_state(ModelConfig(features, algorithm=algorithm))
+    )
 
 
-def events(name: str, records: list[bytes]) -> list[Event]:
+def events(name: str, records: list[bytes]) -> list[NewRecord]:
     """Records as events of their own."""
     return [
-        Event(f"{name}-{at}", blake2b(record, digest_size=16).digest(), record)
+        NewRecord(f"{name}-{at}", blake2b(record, digest_size=16).digest(), record)
         for at, record in enumerate(records)
     ]
 
@@ -93,7 +96,7 @@ async def append(store: Store, url: str) -> list[Goal]:
     posts = iter([events(f"p{at}", [record] * POST) for at in range(rounds)])
 
     async def ours() -> None:
-        await store.append("append", epoch, next(posts), limit=LIMIT, time=0)
+        await store.log.append("append", epoch, next(posts), limit=LIMIT, time=0)
 
     async def pipeline() -> None:
         pipe = client.pipeline(transaction=False)
@@ -145,12 +148,12 @@ async def learnt(store: Store, name: str, log: list[bytes], epoch: int) -> float
     """Seconds a record from a full log to the last commit."""
     for at in range(0, len(log), POST):
         post = events(f"{name}-{at}", log[at : at + POST])
-        await store.append(name, epoch, post, limit=LIMIT, time=0)
+        await store.log.append(name, epoch, post, limit=LIMIT, time=0)
     stop = asyncio.Event()
     began = time.perf_counter()
     task = asyncio.create_task(Learner(store, name).run(stop))
-    async for _ in store.watch(name):
-        if (await store.position(name))[1] == len(log):
+    async for _ in store.states.watch(name):
+        if (await store.states.position(name))[1] == len(log):
             break
     took = time.perf_counter() - began
     stop.set()
@@ -212,9 +215,9 @@ async def visible(store: Store, url: str) -> list[Goal]:
     per_second, seconds, n = 200, 10, 136
     log = records(per_second * seconds, n)
     epoch = await fresh(store, "visible", n, "solar-ii")
-    for name in await store.models():
+    for name in await store.models.names():
         if name != "visible":
-            await store.delete(name)
+            await store.models.delete(name)
     learner = subprocess.Popen([sys.executable, "-m", "app", "learn", "--redis-url", url])
     try:
         appended: dict[int, float] = {}
@@ -225,7 +228,7 @@ async def visible(store: Store, url: str) -> list[Goal]:
         began = time.perf_counter()
         for at, record in enumerate(log[1:], start=1):
             await asyncio.sleep(max(0.0, began + at / per_second - time.perf_counter()))
-            answers = await store.append(
+            answers = await store.log.append(
                 "visible", epoch, events(f"v{at}", [record]), limit=LIMIT, time=0
             )
             appended[answers[0].seq] = time.perf_counter()
@@ -247,15 +250,15 @@ async def visible(store: Store, url: str) -> list[Goal]:
 
 async def settle(store: Store, epoch: int, record: bytes) -> None:
     """One record through the learner, so that its process is up and warm."""
-    await store.append("visible", epoch, events("first", [record]), limit=LIMIT, time=0)
-    while (await store.position("visible"))[1] < 1:
+    await store.log.append("visible", epoch, events("first", [record]), limit=LIMIT, time=0)
+    while (await store.states.position("visible"))[1] < 1:
         await asyncio.sleep(0.01)
 
 
 async def watch(store: Store, seen: dict[int, float], last: int) -> None:
     """Load the weights at each hint, as a replica does; note when which version came."""
-    async for _ in store.watch("visible"):
-        version = (await store.load_weights("visible")).seq
+    async for _ in store.states.watch("visible"):
+        version = (await store.states.load_weights("visible")).seq
         seen.setdefault(version, time.perf_counter())
         if version >= last:
             return
@@ -299,7 +302,7 @@ async def leave_work(url: str) -> None:
     log = records(2000, 136)
     for at in range(0, len(log), POST):
         post = events(f"c{at}", log[at : at + POST])
-        await store.append("cold", epoch, post, limit=LIMIT, time=0)
+        await store.log.append("cold", epoch, post, limit=LIMIT, time=0)
     await store.close()
 
 
@@ -311,5 +314,5 @@ async def until_learnt(directory: Path) -> None:
     while seq == 0:
         await asyncio.sleep(0.01)
         with suppress(Unavailable):  # the server may still be loading
-            seq = (await store.position("cold"))[1]
+            seq = (await store.states.position("cold"))[1]
     await store.close()

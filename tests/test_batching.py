@@ -12,8 +12,9 @@ from app.ingest.appender import Appender, PendingEvent, Post
 from app.learning.learner import LearnerOptions, learn_all
 from app.learning.replay import verify
 from app.storage.batching import MicroBatcher
-from app.storage.store import APPENDED, REPEATED, Store
-from tests.faults.invented import MODEL, Invented, new_model_config
+from app.storage.log import APPENDED, REPEATED
+from app.storage.store import Store
+from tests.faults.invented import MODEL, Invented, new_model
 from tests.servers import eventually, server, url, with_store
 
 __all__ = ["server", "url"]  # fixtures
@@ -84,7 +85,7 @@ def test_somebody_who_goes_away_takes_no_answer_from_the_others() -> None:
 
 def test_posts_of_one_moment_are_each_in_the_log_once_also_on_one_request(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, invented, stop = await new_model_config(store), Invented(8), asyncio.Event()
+        epoch, invented, stop = await new_model(store), Invented(8), asyncio.Event()
         requests = await invented.show(store, epoch, 3)
         appender = Appender(store, 1 << 40, 60.0)
         learning = asyncio.create_task(learn_all(store, stop, LearnerOptions(idle=0.05)))
@@ -102,8 +103,8 @@ def test_posts_of_one_moment_are_each_in_the_log_once_also_on_one_request(url: s
         assert [outcome for outcome, _ in answers] == [APPENDED] * 41 + [REPEATED] * 5
         assert sorted(seq for _, seq in answers[:41]) == list(range(1, 42))
         assert answers[41:] == [(REPEATED, seq) for _, seq in answers[:5]]
-        await eventually(lambda: store.position(MODEL), lambda found: found[1] == 41)
-        state = (await store.load(MODEL)).state
+        await eventually(lambda: store.states.position(MODEL), lambda found: found[1] == 41)
+        state = (await store.states.load(MODEL)).state
         assert state.measures()["rejected"] == 0
         assert state.measures()["queries"] == 20 + len(requests)
         stop.set()
@@ -115,7 +116,7 @@ def test_posts_of_one_moment_are_each_in_the_log_once_also_on_one_request(url: s
 
 def test_a_post_that_cannot_be_built_is_refused_alone(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, invented = await new_model_config(store), Invented(9)
+        epoch, invented = await new_model(store), Invented(9)
         (request,) = await invented.show(store, epoch, 1)
         appender, shown = Appender(store, 1 << 40, 60.0), invented.lists[request]
         beyond = Feedback(
@@ -135,19 +136,19 @@ def test_a_post_that_cannot_be_built_is_refused_alone(url: str) -> None:
         )
         await first
         assert isinstance(became[1], ValueError)
-        assert await store.tail(MODEL) == 3
+        assert await store.log.tail(MODEL) == 3
 
     with_store(url, act)
 
 
 def test_a_full_backlog_refuses_all_of_a_group(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, invented = await new_model_config(store), Invented(10)
+        epoch, invented = await new_model(store), Invented(10)
         appender = Appender(store, 2, 60.0)
         posts = [appender.post((MODEL, epoch), Post([invented.labels()], {})) for _ in range(5)]
         became = await asyncio.gather(*posts, return_exceptions=True)
         assert any(isinstance(one, Backlog) for one in became)
-        assert await store.tail(MODEL) <= 2
+        assert await store.log.tail(MODEL) <= 2
         with pytest.raises(Backlog):
             await appender.post(
                 (MODEL, epoch), Post([invented.labels(), invented.labels(), invented.labels()], {})

@@ -26,7 +26,8 @@ from app.learning import replay
 from app.learning.replay import verify
 from app.storage.embedded.server import SOCKET, EmbeddedServer
 from app.storage.keys import Keys
-from app.storage.store import Event, Store
+from app.storage.log import NewRecord
+from app.storage.store import Store
 from tests.servers import PATIENCE, client, old_server, server, until, url, with_store
 from tests.test_codec import bits
 from tests.test_learner import QUICK, append, blobs, committed, feedback, first, folded, learning
@@ -60,7 +61,7 @@ def learnt(url: str, records: list[bytes], model: str = "books", **pace: Any) ->
     """A model with a log, learnt."""
 
     async def act(store: Store) -> ModelState:
-        await store.create(model, first())
+        await store.models.create(model, first())
         async with learning(store, replace(QUICK, **pace)):
             for begin in range(0, len(records), 10):
                 await append(store, records[begin : begin + 10], model)
@@ -99,7 +100,7 @@ def a_learner(url: str) -> Iterator["subprocess.Popen[str]"]:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_learner_told_to_stop_commits_releases_and_ends_well(url: str, how: int) -> None:
     async def act(store: Store) -> ModelState:
-        await store.create("books", first())
+        await store.models.create("books", first())
         with a_learner(url) as process:
             await append(store, blobs(0, 20))
             await committed(store, 1)
@@ -109,7 +110,7 @@ def test_a_learner_told_to_stop_commits_releases_and_ends_well(url: str, how: in
             _, said = process.communicate(timeout=20)
         assert process.returncode == 0, said
         assert "Traceback" not in said
-        return (await store.load("books")).state
+        return (await store.states.load("books")).state
 
     state = with_store(url, act)
     assert bits(state) == bits(folded(first(), blobs(0, 40)))
@@ -119,7 +120,7 @@ def test_a_learner_told_to_stop_commits_releases_and_ends_well(url: str, how: in
 
 def test_a_learner_of_a_badly_set_server_says_so_and_learns(url: str) -> None:
     async def act(store: Store) -> str:
-        await store.create("books", first())
+        await store.models.create("books", first())
         with client(url) as connection:
             connection.config_set("appendfsync", "everysec")
         with a_learner(url) as process:
@@ -287,7 +288,7 @@ def test_verify_of_a_live_model_complains_of_nothing(url: str) -> None:
     """While records are appended, learnt, and trimmed away."""
 
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with learning(store, replace(QUICK, commit=0.0, version=20, versions=3)):
             for at in range(150):
                 await append(store, [feedback(at)])
@@ -361,9 +362,9 @@ GOOD = [posted for posted in POSTS if posted.feedback.source == "good"]
 
 
 async def posted_to(store: Store, model: str, posts: list[PendingEvent]) -> None:
-    epoch = await store.create(model, initial_state(SETTINGS))
+    epoch = await store.models.create(model, initial_state(SETTINGS))
     shown = {name: one.dump() for name, one in LISTS.items()}
-    await store.remember(model, epoch, shown, 60.0)
+    await store.log.remember(model, epoch, shown, 60.0)
     for one in posts:
         await post(store, model, epoch, [one], limit=100, time=1)
 
@@ -381,11 +382,11 @@ def test_a_replay_without_a_source_is_as_if_it_had_never_posted(url: str) -> Non
     assert found.skipped == len(POSTS) - len(GOOD)
     assert bits(found.folded.model) == bits(never.model)
     assert found.folded.sums.tobytes() == never.sums.tobytes()
-    before = with_store(url, lambda store: store.tail("books"))
+    before = with_store(url, lambda store: store.log.tail("books"))
     ran = solar(url, "replay", "books", "--without-source", "bad")
     assert ran.returncode == 0, ran.stderr
     assert f"left out {found.skipped} records of source bad" in ran.stdout
-    assert with_store(url, lambda store: store.tail("books")) == before
+    assert with_store(url, lambda store: store.log.tail("books")) == before
 
 
 def test_applying_a_replay_puts_the_model_in_place_by_a_record(url: str) -> None:
@@ -408,7 +409,7 @@ def test_applying_a_replay_puts_the_model_in_place_by_a_record(url: str) -> None
 
     state = with_store(url, learn)
     assert bits(state.model) == bits(never.model)
-    assert with_store(url, lambda store: store.versions("books")) == [0, len(POSTS)]
+    assert with_store(url, lambda store: store.states.versions("books")) == [0, len(POSTS)]
     assert "the same bits" in solar(url, "replay", "books").stdout
 
 
@@ -421,7 +422,7 @@ def test_applying_a_replay_loses_nothing_that_waits_in_the_log(url: str) -> None
         async with learning(store):
             await committed(store, 5)
             never = await committed(store, len(GOOD), "never")
-        epoch, *_ = await store.position("books")
+        epoch, *_ = await store.states.position("books")
         await post(store, "books", epoch, POSTS[5:], limit=100, time=1)
         return never
 
@@ -447,14 +448,16 @@ def test_an_event_named_like_a_replay_s_does_not_keep_it_from_being_applied(url:
         await posted_to(store, "books", POSTS)
         async with learning(store):
             await committed(store, len(POSTS))
-        epoch, *_ = await store.position("books")
+        epoch, *_ = await store.states.position("books")
         name = f"replay-{len(POSTS) + 1}-bad"
-        forged = Event(name, b"", codec.dump_record(ResetMeasures()))
-        await store.append("books", epoch, [forged], limit=100, time=1)
+        forged = NewRecord(name, b"", codec.dump_record(ResetMeasures()))
+        await store.log.append("books", epoch, [forged], limit=100, time=1)
         async with learning(store):
             await committed(store, len(POSTS) + 1)
-        return await store.tail("books")
+        return await store.log.tail("books")
 
     tail = with_store(url, prepare)
     ran = solar(url, "replay", "books", "--without-source", "bad", "--apply")
-    assert with_store(url, lambda store: store.tail("books")) == tail + 1, ran.stdout + ran.stderr
+    assert with_store(url, lambda store: store.log.tail("books")) == tail + 1, (
+        ran.stdout + ran.stderr
+    )

@@ -21,7 +21,7 @@ from app.domain.model import SUMS, Model, ModelState, initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
-from app.storage.store import _dump_state, _load_state
+from app.storage.states import dump_state, load_state
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -119,10 +119,10 @@ def test_a_record_comes_back_with_the_same_bits(record: Record) -> None:
 
 @given(states, st.integers(1, 2**53))
 def test_a_state_comes_back_with_the_same_bits(state: ModelState, epoch: int) -> None:
-    w, spread, sums, meta = _dump_state(state)
+    w, spread, sums, meta = dump_state(state)
     stored = {b"epoch": str(epoch).encode(), b"seq": str(state.seq).encode(), b"chain": state.chain}
     stored |= {b"w": w, b"spread": spread, b"sums": sums, b"meta": meta}
-    assert bits(_load_state(stored)) == bits(state)
+    assert bits(load_state(stored)) == bits(state)
 
 
 @given(st.lists(words, max_size=4).map(tuple), matrices, positions)
@@ -292,7 +292,7 @@ def golden_blobs() -> dict[str, bytes]:
         query="books.0197",
         source="web Zürich",
     )
-    w, spread, sums, meta = _dump_state(state)
+    w, spread, sums, meta = dump_state(state)
     prior = replace(settings, features=("bm25", "_order"), prior=0.5, explore=False)
     return {
         "feedback": codec.dump_record(record),
@@ -315,7 +315,7 @@ def golden_blobs() -> dict[str, bytes]:
         ).dump(),
         "retune-explore": codec.dump_record(Retune(clicks="debiased", explore=True)),
         "meta-prior": codec.dump("meta", codec.dump_config(prior), {}),
-        "sums-term": _dump_state(state, 7, "0a1b")[2],
+        "sums-term": dump_state(state, 7, "0a1b")[2],
         "so-far": PriorFeedback(
             np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])
         ).dump(),
@@ -355,16 +355,16 @@ def test_sums_that_were_kept_before_there_were_as_many_go_on_from_0() -> None:
     fields = {name.encode(): blob for name, blob in kept.items()}
     sums = (GOLDEN / "v1-sums-aside.bin").read_bytes()
     chain = bytes(range(32))
-    state = _load_state({**fields, b"seq": b"7", b"chain": chain, b"sums": sums})
+    state = load_state({**fields, b"seq": b"7", b"chain": chain, b"sums": sums})
     assert state.sums.tolist() == [*(np.arange(17) / 4.0), *[0.0] * 9]
     assert state.measures()["debiased_weight"] == 0.0
 
 
 def test_a_genesis_survives_the_store_s_form() -> None:
     state = initial_state(ModelConfig(("a", "b")), seed=b"x")
-    w, spread, sums, meta = _dump_state(state)
+    w, spread, sums, meta = dump_state(state)
     stored = {b"seq": b"0", b"chain": state.chain, b"w": w, b"spread": spread}
-    assert bits(_load_state({**stored, b"sums": sums, b"meta": meta})) == bits(state)
+    assert bits(load_state({**stored, b"sums": sums, b"meta": meta})) == bits(state)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ import pytest
 from redis import exceptions as foreign
 
 from app.errors import StoreError, Unavailable
+from app.storage.calls import translated
 from app.storage.cluster import SLOTS, Cluster, slot_of
 from app.storage.connection import Place, connect
-from app.storage.errors import translated
 from app.storage.store import Store
 
 A, B = ("a", 1), ("b", 2)
@@ -192,7 +192,7 @@ def test_a_cluster_that_does_not_come_round_is_unavailable(error: Exception) -> 
         for node in world.nodes.values():
             node.answers = [error] * 99
         with pytest.raises(Unavailable):
-            await Store(world.cluster).tail("books")
+            await Store(world.cluster).log.tail("books")
 
     asyncio.run(act())
 
@@ -204,7 +204,7 @@ def test_a_cluster_with_a_hole_is_unavailable() -> None:
         for node in world.nodes.values():
             node._map = world.map
         with pytest.raises(Unavailable):
-            await Store(world.cluster).tail("books")
+            await Store(world.cluster).log.tail("books")
 
     asyncio.run(act())
 

@@ -12,9 +12,10 @@ import pytest
 from app.config import Settings
 from app.errors import NotDurable, SolarError, Unavailable
 from app.runtime.wiring import StoreLocator, is_safe
-from app.storage import script_calls
+from app.storage import calls
 from app.storage.cluster import slot_of
-from app.storage.store import APPENDED, REPEATED, AppendResult, Store
+from app.storage.log import APPENDED, REPEATED, AppendResult
+from app.storage.store import Store
 from tests import fleets
 from tests.fleets import Node
 from tests.servers import bare_server, client, until, with_store
@@ -28,7 +29,7 @@ def asked(url: str, level: str) -> list[str]:
     """What a store of a level complains about."""
 
     async def act(store: Store) -> list[str]:
-        return await store.complaints()
+        return await store.servers.complaints()
 
     return with_store(url, act, durability=level)
 
@@ -126,7 +127,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node]
 @pytest.fixture
 def replicated(pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch) -> tuple[Node, Node]:
     """The same, empty and up to date; nobody waits long for a replica that is gone."""
-    monkeypatch.setattr(script_calls, "PATIENCE", 0.3)
+    monkeypatch.setattr(calls, "REPLICA_SECONDS", 0.3)
     master, replica = pair
     if not replica.alive:
         replica.start()
@@ -138,7 +139,7 @@ def test_an_event_is_acknowledged_once_a_replica_has_it(replicated: tuple[Node, 
     master, replica = replicated
 
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
+        epoch = await store.models.create("books", first())
         assert await append(store, epoch, event("e")) == [(APPENDED, 1)]
         assert replica.client.xlen("solar:{books}:log") == 1
         assert replica.client.smembers("solar:models") == {b"books"}
@@ -153,7 +154,7 @@ def test_what_a_replica_does_not_have_is_not_acknowledged_by_answering_a_repeate
     master, replica = replicated
 
     async def create(store: Store) -> int:
-        return await store.create("books", first())
+        return await store.models.create("books", first())
 
     async def post(store: Store) -> list[AppendResult]:
         return await append(store, 1, event("e"))
@@ -175,13 +176,13 @@ def test_without_a_replica_no_model_is_made_or_ended(replicated: tuple[Node, Nod
     master, replica = replicated
 
     async def act(store: Store) -> None:
-        await store.create("films", first())
+        await store.models.create("films", first())
         replica.kill()
         for _ in range(2):
             with pytest.raises(Unavailable):
-                await store.create("books", first())
+                await store.models.create("books", first())
             with pytest.raises(Unavailable):
-                await store.delete("films")
+                await store.models.delete("films")
 
     with_store(master.url, act, durability="replicated")
 
@@ -191,12 +192,12 @@ def test_a_full_store_still_lets_a_model_go(replicated: tuple[Node, Node]) -> No
     master, _ = replicated
 
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         master.client.set("other", b"x" * (2 << 20))
         master.client.config_set("maxmemory", 1 << 20)
         try:
-            assert await store.delete("books")
-            assert await store.models() == []
+            assert await store.models.delete("books")
+            assert await store.models.names() == []
         finally:
             master.client.config_set("maxmemory", 0)
 
@@ -208,7 +209,7 @@ def test_below_replicated_nobody_waits_for_a_replica(replicated: tuple[Node, Nod
 
     async def act(store: Store) -> None:
         replica.kill()
-        epoch = await store.create("books", first())
+        epoch = await store.models.create("books", first())
         assert await append(store, epoch, event("e")) == [(APPENDED, 1)]
 
     with_store(master.url, act, durability="fsync")
@@ -227,14 +228,14 @@ def test_a_slot_moves_on_whatever_replicated_writes_come_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A mark on both nodes would stop the move: the target has that key already."""
-    monkeypatch.setattr(script_calls, "MARKED", 60_000)
-    monkeypatch.setattr(script_calls, "PATIENCE", 0.01)
+    monkeypatch.setattr(calls, "MARKED", 60_000)
+    monkeypatch.setattr(calls, "REPLICA_SECONDS", 0.01)
     with fleets.cluster_fleet() as fleet:
         source, slot = fleet.owner("books"), slot_of("books")
         target = fleet.other_master(source)
 
         async def act(store: Store) -> None:
-            epoch = await store.create("books", first())
+            epoch = await store.models.create("books", first())
             marked = Store(store._client, "replicated")
             await refused(append(marked, epoch, event("a")))
             keys = source.client.execute_command("CLUSTER GETKEYSINSLOT", slot, 100)

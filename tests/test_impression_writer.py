@@ -19,7 +19,7 @@ __all__ = ["server", "url"]  # fixtures
 
 async def new_models(store: Store, *names: str) -> None:
     for name in names:
-        await store.create(name, initial_state(ModelConfig(("a",))))
+        await store.models.create(name, initial_state(ModelConfig(("a",))))
 
 
 def calls(url: str) -> int:
@@ -39,7 +39,7 @@ def paused(server: EmbeddedServer) -> Iterator[None]:
 
 
 async def kept(store: Store, *requests: str) -> list[bytes | None]:
-    found = await store.recall("m", 1, requests)
+    found = await store.log.recall("m", 1, requests)
     return [one.shown if one else None for one in found]
 
 
@@ -101,7 +101,7 @@ def test_impressions_of_several_models_go_together_but_stay_apart(url: str) -> N
         waiting = [impression_writer.remember(name, 1, "r", name.encode()) for name in "mn"]
         assert await asyncio.gather(*waiting) == [True, True]
         for name in "mn":
-            found = await store.recall(name, 1, ["r"])
+            found = await store.log.recall(name, 1, ["r"])
             assert [one.shown for one in found if one] == [name.encode()]
 
     with_store(url, act)

@@ -18,7 +18,8 @@ from app.domain.reducer import Reducer
 from app.errors import BadBlob, NoSuchModel
 from app.ingest.appender import PendingEvent, post
 from app.learning.replay import Without
-from app.storage.store import APPENDED, FORGOTTEN, OTHER_BODY, REPEATED, Store
+from app.storage.log import APPENDED, FORGOTTEN, OTHER_BODY, REPEATED
+from app.storage.store import Store
 from tests import test_reducer
 from tests.servers import server, url, with_store
 from tests.test_codec import bits
@@ -89,8 +90,8 @@ def test_a_click_beyond_the_list_makes_no_record(places: list[int]) -> None:
 
 
 async def begin(store: Store) -> int:
-    epoch = await store.create("books", initial_state(ModelConfig(("x", "y", "z"))))
-    await store.remember("books", epoch, {"r": SHOWN.dump(), "s": SHOWN.dump()}, 60.0)
+    epoch = await store.models.create("books", initial_state(ModelConfig(("x", "y", "z"))))
+    await store.log.remember("books", epoch, {"r": SHOWN.dump(), "s": SHOWN.dump()}, 60.0)
     return epoch
 
 
@@ -100,7 +101,7 @@ async def send(store: Store, epoch: int, *events: Feedback) -> list[Any]:
 
 
 async def log(store: Store) -> list[Any]:
-    return [codec.load_record(entry.record) for entry in await store.read("books", 0, 1000)]
+    return [codec.load_record(entry.record) for entry in await store.log.read("books", 0, 1000)]
 
 
 def test_events_of_one_post_build_on_each_other(url: str) -> None:
@@ -112,7 +113,7 @@ def test_events_of_one_post_build_on_each_other(url: str) -> None:
         assert records[1].clicked_before.tolist() == [2]
         assert records[1].counted.tolist() == [0.0, 0.0, 1.0, 0.0]
         assert records[2].counted is None
-        found = await store.recall("books", epoch, ["r"])
+        found = await store.log.recall("books", epoch, ["r"])
         assert found[0] is not None
         assert PriorFeedback.load(found[0].accumulated).clicks.tolist() == [2, 0]
 
@@ -142,7 +143,7 @@ def test_many_clicks_on_one_request_at_once_count_once_each(url: str) -> None:
         assert {answer[0].outcome for answer in answers} == {APPENDED}
         fold = Reducer(initial_state(ModelConfig(("x", "y", "z"))))
         seen: list[int] = []
-        for entry in await store.read("books", 0, 100):
+        for entry in await store.log.read("books", 0, 100):
             record = codec.load_record(entry.record)
             assert isinstance(record, Feedback)
             before = [] if record.clicked_before is None else record.clicked_before.tolist()

@@ -10,9 +10,9 @@ import pytest
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.errors import NoSuchModel, Unavailable
+from app.storage.calls import ScriptRunner
 from app.storage.jobs import DIED, KEPT, Job, Jobs, Lease
 from app.storage.keys import Keys
-from app.storage.script_calls import ScriptRunner
 from app.storage.store import Store
 from tests.servers import anywhere, anywhere_emptied, client, eventually, keys_like, with_store
 
@@ -30,7 +30,9 @@ def lease(job: str = JOB, seconds: float = LONG) -> Lease:
 
 
 async def a_model(store: Store, n: int = 2) -> int:
-    return await store.create("books", initial_state(ModelConfig(tuple(f"f{k}" for k in range(n)))))
+    return await store.models.create(
+        "books", initial_state(ModelConfig(tuple(f"f{k}" for k in range(n))))
+    )
 
 
 async def shown(store: Store, job: str = JOB) -> Job:
@@ -111,7 +113,7 @@ def test_while_one_trains_no_other_begins_and_nothing_is_written_of_it(url: str)
 def test_two_models_are_trained_side_by_side(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await a_model(store)
-        films = await store.create("films", initial_state(ModelConfig(("f",))))
+        films = await store.models.create("films", initial_state(ModelConfig(("f",))))
         assert await store.jobs.begin(lease(), epoch, ABOUT)
         assert await store.jobs.begin(Lease("films", "films.x", LONG), films, ABOUT)
 
@@ -145,7 +147,7 @@ def test_no_job_begins_for_a_model_that_is_gone_or_never_was(url: str) -> None:
         with pytest.raises(NoSuchModel):
             await store.jobs.begin(lease(), 1, ABOUT)
         epoch = await a_model(store)
-        await store.delete("books")
+        await store.models.delete("books")
         with pytest.raises(NoSuchModel):
             await store.jobs.begin(lease(), epoch, ABOUT)
         await a_model(store)

@@ -20,7 +20,8 @@ from app.errors import BadBlob, NoSuchModel
 from app.learning.learner import Learner, LearnerOptions, Tell, learn_all, nobody
 from app.learning.replay import verify
 from app.storage.keys import Keys
-from app.storage.store import Event, Store
+from app.storage.log import NewRecord
+from app.storage.store import Store
 from tests.servers import client, eventually, server, url, with_store
 from tests.test_codec import bits
 
@@ -51,10 +52,10 @@ def blobs(start: int, stop: int) -> list[bytes]:
 
 
 async def append(store: Store, records: list[bytes], model: str = "books", time: int = 0) -> None:
-    epoch, *_ = await store.position(model)
-    tail = await store.tail(model)
-    events = [Event(f"e{tail + at}", b"", record) for at, record in enumerate(records)]
-    await store.append(model, epoch, events, limit=10_000, time=time)
+    epoch, *_ = await store.states.position(model)
+    tail = await store.log.tail(model)
+    events = [NewRecord(f"e{tail + at}", b"", record) for at, record in enumerate(records)]
+    await store.log.append(model, epoch, events, limit=10_000, time=time)
 
 
 def folded(state: ModelState, records: list[bytes]) -> ModelState:
@@ -79,8 +80,8 @@ async def learning(
 
 
 async def committed(store: Store, seq: int, model: str = "books") -> ModelState:
-    await eventually(lambda: store.position(model), lambda position: position[1] >= seq)
-    return (await store.load(model)).state
+    await eventually(lambda: store.states.position(model), lambda position: position[1] >= seq)
+    return (await store.states.load(model)).state
 
 
 # ---- what is appended is learnt ----
@@ -88,7 +89,7 @@ async def committed(store: Store, seq: int, model: str = "books") -> ModelState:
 
 def test_what_is_appended_is_learnt_in_order_to_the_bit(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         records = [*blobs(0, 30), b"junk", *blobs(30, 40), codec.dump_record(ResetMeasures())]
         async with learning(store):
             for begin in range(0, len(records), 7):
@@ -102,7 +103,7 @@ def test_what_is_appended_is_learnt_in_order_to_the_bit(url: str) -> None:
 
 def test_a_log_that_waited_is_learnt_in_batches(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         records = blobs(0, 100)
         await append(store, records)
         async with learning(store, replace(QUICK, batch=7)):
@@ -116,7 +117,7 @@ def test_many_models_are_learnt_in_one_process(url: str) -> None:
     async def act(store: Store) -> None:
         async with learning(store):
             for at in range(12):
-                await store.create(f"m{at}", first(bytes([at])))
+                await store.models.create(f"m{at}", first(bytes([at])))
                 await append(store, blobs(at, at + 10), f"m{at}")
             states = [await committed(store, 10, f"m{at}") for at in range(12)]
         for at, state in enumerate(states):
@@ -127,7 +128,7 @@ def test_many_models_are_learnt_in_one_process(url: str) -> None:
 
 def test_two_learners_at_once_learn_each_record_once(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         records = blobs(0, 60)
         async with learning(store), learning(store):
             for record in records:
@@ -150,7 +151,7 @@ def test_two_learners_at_once_learn_each_record_once(url: str) -> None:
 )
 def test_no_record_stops_a_learner(url: str, poison: bytes) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with learning(store):
             await append(store, [poison, feedback(1)])
             state = await asyncio.wait_for(committed(store, 2), 2.0)
@@ -165,12 +166,12 @@ def test_no_record_stops_a_learner(url: str, poison: bytes) -> None:
 
 def test_a_deleted_model_s_learner_ends(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         await append(store, blobs(0, 3))
         learner = Learner(store, "books", replace(QUICK, lease=0.3))
         task = asyncio.create_task(learner.run(asyncio.Event()))
         await committed(store, 3)
-        await store.delete("books")
+        await store.models.delete("books")
         await asyncio.wait_for(task, 10.0)
         with client(url) as connection:
             assert connection.exists(Keys("books").state, Keys("books").lease) == 0
@@ -180,16 +181,16 @@ def test_a_deleted_model_s_learner_ends(url: str) -> None:
 
 def test_a_model_created_again_is_learnt_from_its_own_log(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with learning(store, replace(QUICK, lease=0.3)):
             await append(store, blobs(0, 9))
             await committed(store, 9)
-            await store.delete("books")
-            await store.create("books", first(b"again"))
+            await store.models.delete("books")
+            await store.models.create("books", first(b"again"))
             await append(store, blobs(50, 53))
             state = await committed(store, 3)
             with pytest.raises(NoSuchModel):
-                await store.position("atlas")
+                await store.states.position("atlas")
         assert bits(state) == bits(folded(first(b"again"), blobs(50, 53)))
 
     with_store(url, act)
@@ -204,17 +205,17 @@ def test_versions_are_kept_at_the_boundary_and_the_log_is_trimmed_behind_the_old
     url: str,
 ) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         records = blobs(0, 43)
         async with learning(store, VERSIONED):
             for begin in range(0, 43, 11):
                 await append(store, records[begin : begin + 11])
             state = await committed(store, 43)
-        assert await store.versions("books") == [30, 35, 40]
+        assert await store.states.versions("books") == [30, 35, 40]
         for seq in (30, 35, 40):
-            stored = (await store.version("books", seq)).state
+            stored = (await store.states.version("books", seq)).state
             assert bits(stored) == bits(folded(first(), records[:seq]))
-        assert [entry.seq for entry in await store.read("books", 0, 100)] == list(range(31, 44))
+        assert [entry.seq for entry in await store.log.read("books", 0, 100)] == list(range(31, 44))
         assert bits(state) == bits(folded(first(), records))
         assert await verify(store, "books") == []
 
@@ -223,25 +224,25 @@ def test_versions_are_kept_at_the_boundary_and_the_log_is_trimmed_behind_the_old
 
 def test_ten_versions_are_kept(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with learning(store, replace(QUICK, version=2)):
             await append(store, blobs(0, 40))
             await committed(store, 40)
-        assert await store.versions("books") == list(range(22, 42, 2))
+        assert await store.states.versions("books") == list(range(22, 42, 2))
 
     with_store(url, act)
 
 
 def test_a_log_of_too_many_bytes_is_trimmed_earlier_and_stays_replayable(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         size = 20 * len(feedback(0))
         async with learning(store, replace(QUICK, batch=8, log_bytes=size)):
             for begin in range(0, 120, 10):
                 await append(store, blobs(begin, begin + 10))
             state = await committed(store, 120)
-        kept = [entry.seq for entry in await store.read("books", 0, 1000)]
-        oldest = (await store.versions("books"))[0]
+        kept = [entry.seq for entry in await store.log.read("books", 0, 1000)]
+        oldest = (await store.states.versions("books"))[0]
         assert oldest > 0
         assert kept == list(range(oldest + 1, 121))
         assert bits(state) == bits(folded(first(), blobs(0, 120)))
@@ -252,7 +253,7 @@ def test_a_log_of_too_many_bytes_is_trimmed_earlier_and_stays_replayable(url: st
 
 def test_the_model_before_a_replace_is_kept_wherever_the_replace_stands(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         records = [
             *blobs(0, 3),
             replacement(1.0),
@@ -267,9 +268,9 @@ def test_the_model_before_a_replace_is_kept_wherever_the_replace_stands(url: str
             await append(store, [replacement(4.0)])  # all before it is committed already
             state = await committed(store, len(records) + 1)
         records.append(replacement(4.0))
-        assert await store.versions("books") == [0, 3, 6, 7, 10]
+        assert await store.states.versions("books") == [0, 3, 6, 7, 10]
         for seq in (3, 6, 7, 10):
-            stored = (await store.version("books", seq)).state
+            stored = (await store.states.version("books", seq)).state
             assert bits(stored) == bits(folded(first(), records[:seq]))
         assert bits(state) == bits(folded(first(), records))
 
@@ -281,7 +282,7 @@ def test_the_model_before_a_replace_is_kept_wherever_the_replace_stands(url: str
 
 def test_a_replacement_is_told_once_with_its_reason(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         await append(store, [*blobs(0, 3), replacement(2.0), *blobs(3, 5)])
         facts: list[object] = []
         async with learning(store, tell=facts.append):
@@ -295,7 +296,7 @@ def test_a_replacement_is_told_once_with_its_reason(url: str) -> None:
 
 def test_the_first_batch_is_committed_at_once_then_at_so_many_records(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with learning(store, replace(QUICK, commit=3.0, batch=4)):
             started = time.monotonic()
             await append(store, blobs(0, 3))
@@ -303,14 +304,14 @@ def test_the_first_batch_is_committed_at_once_then_at_so_many_records(url: str) 
             await append(store, blobs(3, 11))
             await committed(store, 7)
             assert time.monotonic() - started < 2.0
-        assert (await store.position("books"))[1] == 11
+        assert (await store.states.position("books"))[1] == 11
 
     with_store(url, act)
 
 
 def test_a_graceful_stop_commits_and_releases_without_delay(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with learning(store, replace(QUICK, commit=4.0)):
             await append(store, blobs(0, 2))
             await committed(store, 1)
@@ -319,7 +320,7 @@ def test_a_graceful_stop_commits_and_releases_without_delay(url: str) -> None:
                 await eventually(blocked_in_read(connection), bool)
             started = time.monotonic()
         assert time.monotonic() - started < 1.5
-        assert bits((await store.load("books")).state) == bits(folded(first(), blobs(0, 5)))
+        assert bits((await store.states.load("books")).state) == bits(folded(first(), blobs(0, 5)))
         with client(url) as connection:
             assert connection.exists(Keys("books").lease) == 0
 
@@ -335,7 +336,7 @@ def blocked_in_read(connection: Any) -> Any:
 
 def test_a_learner_of_a_new_term_goes_on_where_the_last_one_stopped(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         for begin in range(0, 12, 3):
             async with learning(store):
                 await append(store, blobs(begin, begin + 3))
@@ -353,7 +354,7 @@ def test_a_learner_of_a_new_term_goes_on_where_the_last_one_stopped(url: str) ->
 @pytest.mark.parametrize("field", ["w", "spread", "sums", "meta"])
 def test_a_damaged_state_is_rebuilt_and_mended_without_any_new_record(url: str, field: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with learning(store, VERSIONED):
             await append(store, blobs(0, 13))
             whole = await committed(store, 13)
@@ -363,11 +364,11 @@ def test_a_damaged_state_is_rebuilt_and_mended_without_any_new_record(url: str, 
             connection.hset(Keys("books").state, field, bytes(blob))
             connection.hset(Keys("books").snapshot(10), "w", b"junk")  # and the newest version
         with pytest.raises(BadBlob):
-            await store.load("books")
+            await store.states.load("books")
 
         async def mended() -> bool:
             with contextlib.suppress(BadBlob):
-                return bool(bits((await store.load("books")).state) == bits(whole))
+                return bool(bits((await store.states.load("books")).state) == bits(whole))
             return False
 
         async with learning(store):
@@ -378,13 +379,13 @@ def test_a_damaged_state_is_rebuilt_and_mended_without_any_new_record(url: str, 
 
 def test_a_gap_in_the_log_stops_learning_before_it(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         await append(store, blobs(0, 8))
         with client(url) as connection:
             connection.xdel(Keys("books").log, "5-0")
         async with learning(store):
             await committed(store, 4)
-        state = (await store.load("books")).state
+        state = (await store.states.load("books")).state
         assert bits(state) == bits(folded(first(), blobs(0, 4)))
 
     with_store(url, act)

@@ -13,8 +13,9 @@ from app.learning.learner import Fact, LeaderSession, Learner, LearnerOptions, l
 from app.observability.metrics import Metrics, Server
 from app.serving.weight_cache import WeightCache
 from app.storage.rollback import rolled_back
-from app.storage.store import LogPosition, Store
-from tests.faults.invented import MODEL, Invented, new_model_config
+from app.storage.states import LogPosition
+from app.storage.store import Store
+from tests.faults.invented import MODEL, Invented, new_model
 from tests.faults.posters import Ledger, insist
 from tests.servers import client, eventually, keys_like, server, url, with_store
 
@@ -42,7 +43,7 @@ class Past:
 
 async def feed(store: Store, name: str, count: int = 3) -> None:
     """Some records, named so that no two calls make the same."""
-    epoch, *_ = await store.position(MODEL)
+    epoch, *_ = await store.states.position(MODEL)
     named = Invented(1, name)
     events = [named.labels() for _ in range(count)]
     await insist(store, epoch, events, Ledger())
@@ -52,11 +53,11 @@ async def learnt(store: Store) -> LogPosition:
     """Everything, by a learner whose term ends then."""
     stop = asyncio.Event()
     learning = asyncio.create_task(Learner(store, MODEL, QUICK).run(stop))
-    tail = await store.tail(MODEL)
-    await eventually(lambda: store.position(MODEL), lambda place: place[1] == tail)
+    tail = await store.log.tail(MODEL)
+    await eventually(lambda: store.states.position(MODEL), lambda place: place[1] == tail)
     stop.set()
     await learning
-    return await store.position(MODEL)
+    return await store.states.position(MODEL)
 
 
 Story = Callable[[Store, Past], Awaitable[None]]
@@ -94,14 +95,14 @@ STORIES = [
 @pytest.mark.parametrize(("story", "back"), STORIES)
 def test_two_places_tell_whether_the_store_went_back(url: str, story: Story, back: bool) -> None:
     async def act(store: Store) -> bool:
-        await new_model_config(store)
+        await new_model(store)
         await feed(store, "first")
         await learnt(store)
         past = Past(url)
         await feed(store, "second")
         before = await learnt(store)
         await story(store, past)
-        return await rolled_back(store, MODEL, before, await store.position(MODEL))
+        return await rolled_back(store, MODEL, before, await store.states.position(MODEL))
 
     assert with_store(url, act) == back
 
@@ -110,12 +111,12 @@ def test_a_model_that_was_deleted_and_created_anew_meanwhile_did_not_go_back(url
     """Two places of one life are compared, and the log is that of the next one by now."""
 
     async def act(store: Store) -> bool:
-        await new_model_config(store)
-        before = await store.position(MODEL)
+        await new_model(store)
+        before = await store.states.position(MODEL)
         await feed(store, "first")
         now = await learnt(store)
-        await store.delete(MODEL)
-        await new_model_config(store)
+        await store.models.delete(MODEL)
+        await new_model(store)
         await feed(store, "other")
         return await rolled_back(store, MODEL, before, now)
 
@@ -131,16 +132,16 @@ def test_a_ranker_notices_a_store_that_went_back_and_serves_what_it_has(
     async def act(store: Store) -> list[bool]:
         told: list[Served] = []
         weight_cache = WeightCache(store, told.append)
-        await new_model_config(store)
+        await new_model(store)
         await feed(store, "first")
         await learnt(store)
         past = Past(url)
         await feed(store, "second")
         await learnt(store)
-        await weight_cache._take(MODEL, await store.load_weights(MODEL))
+        await weight_cache._take(MODEL, await store.states.load_weights(MODEL))
         await story(store, past)
         await weight_cache._refresh(MODEL)
-        found = await store.load_weights(MODEL)
+        found = await store.states.load_weights(MODEL)
         assert weight_cache.serving[MODEL].place == (found.epoch, found.seq, found.chain)
         assert (weight_cache.serving[MODEL].weights == found.weights).all()
         return [one.backwards for one in told]
@@ -153,7 +154,7 @@ def test_a_learner_notices_a_store_that_went_back_and_learns_on_from_it(
     url: str, story: Story, back: bool
 ) -> None:
     async def act(store: Store) -> None:
-        await new_model_config(store)
+        await new_model(store)
         await feed(store, "first")
         await learnt(store)
         past, stop, facts = Past(url), asyncio.Event(), list[Fact]()
@@ -166,15 +167,15 @@ def test_a_learner_notices_a_store_that_went_back_and_learns_on_from_it(
 
         learner = Learner(store, MODEL, QUICK, tell)
         learning = asyncio.create_task(learner.run(stop))
-        await eventually(lambda: store.position(MODEL), lambda place: place[1] == 6)
+        await eventually(lambda: store.states.position(MODEL), lambda place: place[1] == 6)
         stop.set()
         await learning
         await story(store, past)
         stop.clear()
         learning = asyncio.create_task(learner.run(stop))
         await feed(store, "last", 2)
-        tail = await store.tail(MODEL)
-        await eventually(lambda: store.position(MODEL), lambda place: place[1] == tail)
+        tail = await store.log.tail(MODEL)
+        await eventually(lambda: store.states.position(MODEL), lambda place: place[1] == tail)
         stop.set()
         await learning
         assert [fact for fact in facts if isinstance(fact, LogRolledBack)] == [
@@ -188,13 +189,13 @@ def test_a_learner_notices_a_store_that_went_back_and_learns_on_from_it(
 
 def test_a_learner_at_work_notices_within_a_moment(url: str) -> None:
     async def act(store: Store) -> None:
-        await new_model_config(store)
+        await new_model(store)
         await feed(store, "first")
         await learnt(store)
         past, stop, facts = Past(url), asyncio.Event(), list[Fact]()
         learning = asyncio.create_task(learn_all(store, stop, QUICK, facts.append))
         await feed(store, "second")
-        await eventually(lambda: store.position(MODEL), lambda place: place[1] == 6)
+        await eventually(lambda: store.states.position(MODEL), lambda place: place[1] == 6)
         past.comes_back()
 
         async def told() -> list[Fact]:
@@ -211,11 +212,12 @@ def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str
     """Read before the failover, and uncommitted: the next records would be put on top of them."""
 
     async def act(store: Store) -> None:
-        await new_model_config(store)
+        await new_model(store)
         await feed(store, "first")
-        fence = await store.lease(MODEL, 0, 60.0)
+        fence = await store.leases.take(MODEL, 0, 60.0)
         term = await LeaderSession.begin(store, MODEL, fence, SLOW)
         await rounds(term, 3)
+        await term.arrived()  # the first batch is committed at once
         past = Past(url)
         await feed(store, "lost", 3)
         await rounds(term, 6)
@@ -224,8 +226,8 @@ def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str
         await rounds(term, 8)
         with pytest.raises(RolledBack, match="not in the log any more"):
             await commit(term)
-        assert (await store.position(MODEL))[1] == 1  # the first batch is committed at once
-        await store.release(MODEL, fence)
+        assert (await store.states.position(MODEL))[1] == 1
+        await store.leases.release(MODEL, fence)
         await learnt(store)
 
     async def rounds(term: Any, until: int) -> None:
@@ -241,7 +243,7 @@ def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str
 
 def test_a_poster_notices_that_the_log_went_back(url: str) -> None:
     async def act(store: Store) -> list[LogRolledBack]:
-        epoch, facts = await new_model_config(store), list[LogRolledBack]()
+        epoch, facts = await new_model(store), list[LogRolledBack]()
         appender, named = Appender(store, 1 << 40, 60.0, facts.append), Invented(2, "e")
 
         async def post(count: int) -> None:

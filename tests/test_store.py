@@ -32,16 +32,16 @@ from app.errors import (
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.jobs import Lease
 from app.storage.keys import MODELS, Keys
-from app.storage.store import (
+from app.storage.log import (
     APPENDED,
     FORGOTTEN,
     LEAST_DEDUPE,
     OTHER_BODY,
     REPEATED,
     AppendResult,
-    Event,
-    Store,
+    NewRecord,
 )
+from app.storage.store import Store
 from tests.backends import anywhere, anywhere_emptied, client, on_servers, with_store
 from tests.servers import (
     PATIENCE,
@@ -71,18 +71,20 @@ def later(state: ModelState, seq: int) -> ModelState:
     return ModelState(seq, bytes([seq % 256]) * 32, model, state.sums + seq)
 
 
-def event(name: str, body: str = "", **on_request: Any) -> Event:
+def event(name: str, body: str = "", **on_request: Any) -> NewRecord:
     body = body or f"record of {name}"
-    return Event(name, body.encode(), body.encode(), **on_request)
+    return NewRecord(name, body.encode(), body.encode(), **on_request)
 
 
-async def append(store: Store, epoch: int, *events: Event, **options: Any) -> list[AppendResult]:
-    return await store.append("books", epoch, events, **{"limit": LIMIT, "time": 5, **options})
+async def append(
+    store: Store, epoch: int, *events: NewRecord, **options: Any
+) -> list[AppendResult]:
+    return await store.log.append("books", epoch, events, **{"limit": LIMIT, "time": 5, **options})
 
 
 async def written(store: Store, count: int = 20) -> None:
     """So many records, for a learner to get to."""
-    epoch, *_ = await store.position("books")
+    epoch, *_ = await store.states.position("books")
     await append(store, epoch, *(event(f"written {at}") for at in range(count)))
 
 
@@ -97,22 +99,22 @@ def keys_of(url: str) -> set[bytes]:
 def test_a_model_is_created_listed_loaded_and_deleted(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
-        assert await store.models() == []
-        assert await store.create("books", state) == 1
-        await store.create("atlas", first(5, algorithm="solar-i"))
-        assert await store.models() == ["atlas", "books"]
-        stored = await store.load("books")
+        assert await store.models.names() == []
+        assert await store.models.create("books", state) == 1
+        await store.models.create("atlas", first(5, algorithm="solar-i"))
+        assert await store.models.names() == ["atlas", "books"]
+        stored = await store.states.load("books")
         assert stored.epoch == 1
         assert bits(stored.state) == bits(state)
-        assert bits((await store.version("books", 0)).state) == bits(state)
-        assert await store.versions("books") == [0]
-        assert await store.tail("books") == 0
-        assert await store.position("books") == (1, 0, state.chain)
+        assert bits((await store.states.version("books", 0)).state) == bits(state)
+        assert await store.states.versions("books") == [0]
+        assert await store.log.tail("books") == 0
+        assert await store.states.position("books") == (1, 0, state.chain)
         with pytest.raises(ModelExists, match="books"):
-            await store.create("books", state)
-        assert await store.delete("books")
-        assert not await store.delete("books")
-        assert await store.models() == ["atlas"]
+            await store.models.create("books", state)
+        assert await store.models.delete("books")
+        assert not await store.models.delete("books")
+        assert await store.models.names() == ["atlas"]
 
     with_store(url, act)
     assert keys_of(url) >= {b"solar:{books}:epoch"}
@@ -121,19 +123,19 @@ def test_a_model_is_created_listed_loaded_and_deleted(url: str) -> None:
 
 def test_a_name_created_again_has_another_epoch_and_old_keys_do_not_answer(url: str) -> None:
     async def act(store: Store) -> None:
-        old = await store.create("books", first())
-        await store.remember("books", old, {"r": b"shown"}, 60.0)
+        old = await store.models.create("books", first())
+        await store.log.remember("books", old, {"r": b"shown"}, 60.0)
         await append(store, old, event("e", request="r", new=b"1"))
-        await store.delete("books")
-        new = await store.create("books", first())
+        await store.models.delete("books")
+        new = await store.models.create("books", first())
         assert new == old + 1
-        assert await store.tail("books") == 0
-        assert await store.read("books", 0, 10) == []
-        assert await store.recall("books", new, ["r"]) == [None]
+        assert await store.log.tail("books") == 0
+        assert await store.log.read("books", 0, 10) == []
+        assert await store.log.recall("books", new, ["r"]) == [None]
         assert await append(store, new, event("e", "another body")) == [AppendResult(APPENDED, 1)]
         with pytest.raises(NoSuchModel):
             await append(store, old, event("f"))
-        assert await store.tail("books") == 1
+        assert await store.log.tail("books") == 1
 
     with_store(url, act)
 
@@ -141,20 +143,20 @@ def test_a_name_created_again_has_another_epoch_and_old_keys_do_not_answer(url: 
 def test_what_is_unknown_is_no_such_model_and_makes_no_key(url: str) -> None:
     async def act(store: Store) -> None:
         for asked in (
-            store.load("books"),
-            store.load_weights("books"),
-            store.position("books"),
-            store.tail("books"),
-            store.version("books", 0),
-            store.lease("books", 0, 1.0),
+            store.states.load("books"),
+            store.states.load_weights("books"),
+            store.states.position("books"),
+            store.log.tail("books"),
+            store.states.version("books", 0),
+            store.leases.take("books", 0, 1.0),
             append(store, 1, event("e"), event("f", request="r", new=b"1")),
         ):
             with pytest.raises(NoSuchModel, match="books"):
                 await asked
-        assert await store.read("books", 0, 10) == []
-        assert await store.versions("books") == []
-        assert not await store.delete("books")
-        await store.release("books", 1)
+        assert await store.log.read("books", 0, 10) == []
+        assert await store.states.versions("books") == []
+        assert not await store.models.delete("books")
+        await store.leases.release("books", 1)
 
     with_store(url, act)
     assert keys_of(url) == set()
@@ -163,7 +165,7 @@ def test_what_is_unknown_is_no_such_model_and_makes_no_key(url: str) -> None:
 @pytest.mark.parametrize("name", ["", "a.b", "a{b}", "a b", "ä", "x" * 65, "a\n", "a:b"])
 def test_a_name_that_cannot_be_is_refused(url: str, name: str) -> None:
     with pytest.raises(ValueError, match="model: expected"):
-        with_store(url, lambda store: store.create(name, first()))
+        with_store(url, lambda store: store.models.create(name, first()))
     assert keys_of(url) == set()
 
 
@@ -171,12 +173,12 @@ def test_a_model_whose_creation_was_cut_short_is_listed_when_it_is_created_again
     """As after a dropped connection: the script ran, redis-py sends it again, it says "exists"."""
 
     async def act(store: Store) -> list[str]:
-        await store.create("books", first())
+        await store.models.create("books", first())
         with client(url) as connection:
             connection.srem(MODELS, "books")
         with pytest.raises(ModelExists):
-            await store.create("books", first())
-        return await store.models()
+            await store.models.create("books", first())
+        return await store.models.names()
 
     assert with_store(url, act) == ["books"]
 
@@ -186,7 +188,7 @@ def test_a_model_whose_creation_was_cut_short_is_listed_when_it_is_created_again
 
 def test_seqs_are_dense_over_posts_and_posters(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
+        epoch = await store.models.create("books", first())
         posts = [
             append(store, epoch, *(event(f"{post}-{at}") for at in range(1 + post % 4)))
             for post in range(40)
@@ -194,16 +196,16 @@ def test_seqs_are_dense_over_posts_and_posters(url: str) -> None:
         answers = [answer for post in await asyncio.gather(*posts) for answer in post]
         assert {answer.outcome for answer in answers} == {APPENDED}
         assert sorted(answer.seq for answer in answers) == list(range(1, len(answers) + 1))
-        entries = await store.read("books", 0, 1000)
+        entries = await store.log.read("books", 0, 1000)
         assert [entry.seq for entry in entries] == list(range(1, len(answers) + 1))
-        assert await store.tail("books") == len(answers)
+        assert await store.log.tail("books") == len(answers)
 
     with_store(url, act)
 
 
 def test_an_event_is_entered_once_and_always_answered_alike(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
+        epoch = await store.models.create("books", first())
         assert await append(store, epoch, event("e")) == [AppendResult(APPENDED, 1)]
         assert await append(store, epoch, event("e")) == [AppendResult(REPEATED, 1)]
         assert await append(store, epoch, event("e", "other")) == [AppendResult(OTHER_BODY, 1)]
@@ -217,7 +219,7 @@ def test_an_event_is_entered_once_and_always_answered_alike(url: str) -> None:
             (APPENDED, 3),
             (REPEATED, 2),
         ]
-        records = [entry.record for entry in await store.read("books", 0, 10)]
+        records = [entry.record for entry in await store.log.read("books", 0, 10)]
         assert records == [b"record of e", b"record of f", b"record of g"]
 
     with_store(url, act)
@@ -225,7 +227,7 @@ def test_an_event_is_entered_once_and_always_answered_alike(url: str) -> None:
 
 def test_many_posts_of_one_event_at_once_make_one_record(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
+        epoch = await store.models.create("books", first())
         answers = await asyncio.gather(*(append(store, epoch, event("e")) for _ in range(50)))
         assert sorted(answers) == [[(APPENDED, 1)], *[[(REPEATED, 1)]] * 49]
 
@@ -234,9 +236,9 @@ def test_many_posts_of_one_event_at_once_make_one_record(url: str) -> None:
 
 def test_a_digest_may_be_any_bytes(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
+        epoch = await store.models.create("books", first())
         for at, digest in enumerate([b"", b":", b"\n\0:1", bytes(range(256))]):
-            one = Event(f"e{at}", digest, b"r")
+            one = NewRecord(f"e{at}", digest, b"r")
             assert await append(store, epoch, one) == [(APPENDED, at + 1)]
             assert await append(store, epoch, one) == [(REPEATED, at + 1)]
             assert await append(store, epoch, one._replace(digest=b"x")) == [(OTHER_BODY, at + 1)]
@@ -246,18 +248,20 @@ def test_a_digest_may_be_any_bytes(url: str) -> None:
 
 def test_a_full_backlog_refuses_the_whole_post_and_stores_nothing(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
-        await store.remember("books", epoch, {"r": b"shown"}, 60.0)
+        epoch = await store.models.create("books", first())
+        await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
         await append(store, epoch, event("a"), event("b"), limit=3)
         before = keys_of(url)
         with pytest.raises(Backlog, match="more than 3 records"):
             await append(store, epoch, event("c"), event("d", request="r", new=b"1"), limit=3)
         assert keys_of(url) == before
-        assert await store.tail("books") == 2
-        assert await store.recall("books", epoch, ["r"]) == [(b"shown", b"")]
+        assert await store.log.tail("books") == 2
+        assert await store.log.recall("books", epoch, ["r"]) == [(b"shown", b"")]
         assert await append(store, epoch, event("c"), limit=3) == [(APPENDED, 3)]
-        fence = await store.lease("books", 0, 5.0)
-        await store.commit("books", await store.position("books"), fence, later(first(), 3))
+        fence = await store.leases.take("books", 0, 5.0)
+        await store.states.commit(
+            "books", await store.states.position("books"), fence, later(first(), 3)
+        )
         assert await append(store, epoch, event("d"), limit=3) == [(APPENDED, 4)]
 
     with_store(url, act)
@@ -265,8 +269,8 @@ def test_a_full_backlog_refuses_the_whole_post_and_stores_nothing(url: str) -> N
 
 def test_an_event_on_a_request_builds_on_what_came_before_or_is_told(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
-        await store.remember("books", epoch, {"r": b"shown"}, 60.0)
+        epoch = await store.models.create("books", first())
+        await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
         on_r: dict[str, Any] = {"request": "r", "new": b"1"}
         assert await append(store, epoch, event("a", **on_r)) == [(APPENDED, 1)]
         with pytest.raises(Changed):
@@ -281,7 +285,7 @@ def test_an_event_on_a_request_builds_on_what_came_before_or_is_told(url: str) -
         ]
         with pytest.raises(Changed):  # all or none
             await append(store, epoch, *both, event("d", request="r", expected=b"2", new=b"4"))
-        assert await store.tail("books") == 1
+        assert await store.log.tail("books") == 1
         answers = await append(store, epoch, *both)
         assert answers == [
             (APPENDED, 2),
@@ -290,8 +294,8 @@ def test_an_event_on_a_request_builds_on_what_came_before_or_is_told(url: str) -
             (APPENDED, 4),
             (REPEATED, 2),
         ]
-        assert await store.recall("books", epoch, ["r", "gone"]) == [(b"shown", b"3"), None]
-        assert [entry.seq for entry in await store.read("books", 0, 10)] == [1, 2, 3, 4]
+        assert await store.log.recall("books", epoch, ["r", "gone"]) == [(b"shown", b"3"), None]
+        assert [entry.seq for entry in await store.log.read("books", 0, 10)] == [1, 2, 3, 4]
 
     with_store(url, act)
     kept = keys_of(url)
@@ -301,8 +305,8 @@ def test_an_event_on_a_request_builds_on_what_came_before_or_is_told(url: str) -
 
 def test_dedupe_keys_live_twice_the_impression_but_an_hour_at_least(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
-        await store.remember("books", epoch, {"r": b"shown"}, 60.0)
+        epoch = await store.models.create("books", first())
+        await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
         await append(store, epoch, event("short", request="r", new=b"1"), dedupe=1.0)
         await append(store, epoch, event("long"), dedupe=10_000.0)
 
@@ -319,23 +323,23 @@ def test_dedupe_keys_live_twice_the_impression_but_an_hour_at_least(url: str) ->
 
 def test_records_are_read_in_order_from_anywhere(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
+        epoch = await store.models.create("books", first())
         await append(store, epoch, *(event(f"e{at}") for at in range(1, 8)), time=1234)
-        entries = await store.read("books", 2, 3)
+        entries = await store.log.read("books", 2, 3)
         assert [entry.seq for entry in entries] == [3, 4, 5]
         assert entries[0] == (3, b"record of e3", 1234, False)
-        assert await store.read("books", 7, 3) == []
+        assert await store.log.read("books", 7, 3) == []
 
     with_store(url, act)
 
 
 def test_a_reader_that_waits_gets_a_record_as_soon_as_there_is_one(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
+        epoch = await store.models.create("books", first())
         started = time.monotonic()
-        assert await store.read("books", 0, 10, wait=0.05) == []
+        assert await store.log.read("books", 0, 10, wait=0.05) == []
         assert 0.04 < time.monotonic() - started < 2.0
-        waiting = asyncio.create_task(store.read("books", 0, 10, wait=4.0))
+        waiting = asyncio.create_task(store.log.read("books", 0, 10, wait=4.0))
         with client(url) as connection:
             await eventually(blocked(connection), bool)
         await append(store, epoch, event("e"))
@@ -358,10 +362,10 @@ def blocked(connection: Any) -> Any:
 def test_a_replica_gets_weights_without_the_covariance(url: str) -> None:
     async def act(store: Store) -> None:
         state = first(200)
-        await store.create("books", state)
+        await store.models.create("books", state)
         with client(url) as connection:
             before = total(connection, "stats", "total_net_output_bytes")
-            weights = await store.load_weights("books")
+            weights = await store.states.load_weights("books")
             sent = total(connection, "stats", "total_net_output_bytes") - before
         assert (weights.epoch, weights.seq, weights.chain) == (1, 0, state.chain)
         assert weights.config == state.model.config
@@ -374,13 +378,13 @@ def test_a_replica_gets_weights_without_the_covariance(url: str) -> None:
 def test_a_commit_moves_the_state_from_what_it_started_from(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
-        epoch = await store.create("books", state)
+        epoch = await store.models.create("books", state)
         await written(store)
-        fence = await store.lease("books", 0, 5.0)
-        await store.commit("books", (epoch, 0, state.chain), fence, later(state, 3))
-        assert bits((await store.load("books")).state) == bits(later(state, 3))
-        assert await store.position("books") == (epoch, 3, later(state, 3).chain)
-        assert await store.versions("books") == [0]
+        fence = await store.leases.take("books", 0, 5.0)
+        await store.states.commit("books", (epoch, 0, state.chain), fence, later(state, 3))
+        assert bits((await store.states.load("books")).state) == bits(later(state, 3))
+        assert await store.states.position("books") == (epoch, 3, later(state, 3).chain)
+        assert await store.states.versions("books") == [0]
         for base in (
             (epoch, 0, state.chain),
             (epoch, 3, state.chain),
@@ -388,8 +392,8 @@ def test_a_commit_moves_the_state_from_what_it_started_from(url: str) -> None:
             (epoch + 1, 3, later(state, 3).chain),
         ):
             with pytest.raises(Fenced, match="the state is another"):
-                await store.commit("books", base, fence, later(state, 5))
-        assert bits((await store.load("books")).state) == bits(later(state, 3))
+                await store.states.commit("books", base, fence, later(state, 5))
+        assert bits((await store.states.load("books")).state) == bits(later(state, 3))
 
     with_store(url, act)
 
@@ -399,13 +403,13 @@ def test_no_commit_goes_beyond_the_end_of_the_log(url: str) -> None:
 
     async def act(store: Store) -> None:
         state = first()
-        base = (await store.create("books", state), 0, state.chain)
-        fence = await store.lease("books", 0, 5.0)
+        base = (await store.models.create("books", state), 0, state.chain)
+        fence = await store.leases.take("books", 0, 5.0)
         await written(store, 2)
         with pytest.raises(Fenced, match="the state is another"):
-            await store.commit("books", base, fence, later(state, 3))
-        assert await store.position("books") == base
-        await store.commit("books", base, fence, later(state, 2))
+            await store.states.commit("books", base, fence, later(state, 3))
+        assert await store.states.position("books") == base
+        await store.states.commit("books", base, fence, later(state, 2))
 
     with_store(url, act)
 
@@ -415,21 +419,23 @@ def test_no_commit_is_made_of_records_in_whose_place_others_came(url: str) -> No
 
     async def act(store: Store) -> None:
         state = first()
-        epoch = await store.create("books", state)
+        epoch = await store.models.create("books", state)
         base = (epoch, 0, state.chain)
-        fence = await store.lease("books", 0, 5.0)
+        fence = await store.leases.take("books", 0, 5.0)
         await append(store, epoch, *(event(name) for name in ("a", "b", "c")))
-        one, two, three = await store.read("books", 0, 10)
+        one, two, three = await store.log.read("books", 0, 10)
         for other in (
             two._replace(record=b"another"), two._replace(time=6), two._replace(seq=1),
             two._replace(seq=4),
         ):  # fmt: skip
             for learnt in ([other], [one, other], [other, three]):
                 with pytest.raises(RolledBack, match="not in the log any more"):
-                    await store.commit("books", base, fence, later(state, 2), learnt=learnt)
-        assert await store.position("books") == base
-        await store.commit("books", base, fence, later(state, 2), learnt=[one, two])
-        await store.commit("books", base, fence, later(state, 2), learnt=[other])  # sent twice
+                    await store.states.commit("books", base, fence, later(state, 2), learnt=learnt)
+        assert await store.states.position("books") == base
+        await store.states.commit("books", base, fence, later(state, 2), learnt=[one, two])
+        await store.states.commit(
+            "books", base, fence, later(state, 2), learnt=[other]
+        )  # sent twice
 
     with_store(url, act)
 
@@ -437,13 +443,13 @@ def test_no_commit_is_made_of_records_in_whose_place_others_came(url: str) -> No
 def test_a_commit_sent_twice_is_made_once(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
-        base = (await store.create("books", state), 0, state.chain)
+        base = (await store.models.create("books", state), 0, state.chain)
         await written(store)
-        fence = await store.lease("books", 0, 5.0)
+        fence = await store.leases.take("books", 0, 5.0)
         for _ in range(2):
-            await store.commit("books", base, fence, later(state, 3), version=True)
-        assert await store.versions("books") == [0, 3]
-        assert await store.position("books") == (1, 3, later(state, 3).chain)
+            await store.states.commit("books", base, fence, later(state, 3), version=True)
+        assert await store.states.versions("books") == [0, 3]
+        assert await store.states.position("books") == (1, 3, later(state, 3).chain)
 
     with_store(url, act)
 
@@ -451,12 +457,14 @@ def test_a_commit_sent_twice_is_made_once(url: str) -> None:
 def test_a_commit_that_writes_again_may_be_sent_twice(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
-        base = (await store.create("books", state), 0, state.chain)
+        base = (await store.models.create("books", state), 0, state.chain)
         await written(store)
-        fence = await store.lease("books", 0, 5.0)
+        fence = await store.leases.take("books", 0, 5.0)
         for _ in range(2):
-            await store.commit("books", base, fence, later(state, 3), version=True, again=True)
-        assert await store.versions("books") == [0, 3]
+            await store.states.commit(
+                "books", base, fence, later(state, 3), version=True, again=True
+            )
+        assert await store.states.versions("books") == [0, 3]
 
     with_store(url, act)
 
@@ -464,17 +472,17 @@ def test_a_commit_that_writes_again_may_be_sent_twice(url: str) -> None:
 def test_a_damaged_state_is_written_again(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
-        base = (await store.create("books", state), 0, state.chain)
+        base = (await store.models.create("books", state), 0, state.chain)
         with client(url) as connection:
             connection.hset(KEYS.state, "w", b"junk")
         with pytest.raises(BadBlob):
-            await store.load("books")
-        fence = await store.lease("books", 0, 5.0)
-        await store.commit("books", base, fence, state)
+            await store.states.load("books")
+        fence = await store.leases.take("books", 0, 5.0)
+        await store.states.commit("books", base, fence, state)
         with pytest.raises(BadBlob):
-            await store.load("books")
-        await store.commit("books", base, fence, state, again=True)
-        assert bits((await store.load("books")).state) == bits(state)
+            await store.states.load("books")
+        await store.states.commit("books", base, fence, state, again=True)
+        assert bits((await store.states.load("books")).state) == bits(state)
 
     with_store(url, act)
 
@@ -482,11 +490,11 @@ def test_a_damaged_state_is_written_again(url: str) -> None:
 def test_of_many_commits_on_one_base_one_is_made(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
-        base = (await store.create("books", state), 0, state.chain)
+        base = (await store.models.create("books", state), 0, state.chain)
         await written(store)
-        fence = await store.lease("books", 0, 5.0)
+        fence = await store.leases.take("books", 0, 5.0)
         tried = await asyncio.gather(
-            *(store.commit("books", base, fence, later(state, seq)) for seq in range(1, 20)),
+            *(store.states.commit("books", base, fence, later(state, seq)) for seq in range(1, 20)),
             return_exceptions=True,
         )
         assert sum(outcome is None for outcome in tried) == 1
@@ -498,16 +506,16 @@ def test_of_many_commits_on_one_base_one_is_made(url: str) -> None:
 def test_a_learner_that_was_overtaken_cannot_commit(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
-        base = (await store.create("books", state), 0, state.chain)
+        base = (await store.models.create("books", state), 0, state.chain)
         await written(store)
-        old = await store.lease("books", 0, 5.0)
-        await store.release("books", old)
-        new = await store.lease("books", 0, 5.0)
+        old = await store.leases.take("books", 0, 5.0)
+        await store.leases.release("books", old)
+        new = await store.leases.take("books", 0, 5.0)
         assert new > old
         with pytest.raises(Fenced, match="another learner has taken over"):
-            await store.commit("books", base, old, later(state, 1))
-        assert await store.position("books") == base
-        await store.commit("books", base, new, later(state, 1))
+            await store.states.commit("books", base, old, later(state, 1))
+        assert await store.states.position("books") == base
+        await store.states.commit("books", base, new, later(state, 1))
 
     with_store(url, act)
 
@@ -515,16 +523,16 @@ def test_a_learner_that_was_overtaken_cannot_commit(url: str) -> None:
 def test_a_commit_to_a_deleted_model_is_refused_and_makes_no_key(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
-        base = (await store.create("books", state), 0, state.chain)
-        fence = await store.lease("books", 0, 5.0)
-        await store.delete("books")
+        base = (await store.models.create("books", state), 0, state.chain)
+        fence = await store.leases.take("books", 0, 5.0)
+        await store.models.delete("books")
         before = keys_of(url)
         with pytest.raises(Fenced):
-            await store.commit("books", base, fence, later(state, 1), version=True)
+            await store.states.commit("books", base, fence, later(state, 1), version=True)
         assert keys_of(url) == before
-        await store.create("books", state)
+        await store.models.create("books", state)
         with pytest.raises(Fenced):
-            await store.commit("books", base, fence, later(state, 1))
+            await store.states.commit("books", base, fence, later(state, 1))
 
     with_store(url, act)
 
@@ -532,19 +540,21 @@ def test_a_commit_to_a_deleted_model_is_refused_and_makes_no_key(url: str) -> No
 def test_versions_are_kept_and_dropped_and_the_log_is_trimmed_behind_them(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
-        epoch = await store.create("books", state)
+        epoch = await store.models.create("books", state)
         await append(store, epoch, *(event(f"e{at}") for at in range(6)))
-        fence = await store.lease("books", 0, 5.0)
-        await store.commit("books", (epoch, 0, state.chain), fence, later(state, 2), version=True)
-        position = await store.position("books")
-        await store.commit(
+        fence = await store.leases.take("books", 0, 5.0)
+        await store.states.commit(
+            "books", (epoch, 0, state.chain), fence, later(state, 2), version=True
+        )
+        position = await store.states.position("books")
+        await store.states.commit(
             "books", position, fence, later(state, 4), version=True, drop=[0], trim=2
         )
-        assert await store.versions("books") == [2, 4]
-        assert bits((await store.version("books", 2)).state) == bits(later(state, 2))
+        assert await store.states.versions("books") == [2, 4]
+        assert bits((await store.states.version("books", 2)).state) == bits(later(state, 2))
         with pytest.raises(NoSuchModel):
-            await store.version("books", 0)
-        assert [entry.seq for entry in await store.read("books", 0, 10)] == [3, 4, 5, 6]
+            await store.states.version("books", 0)
+        assert [entry.seq for entry in await store.log.read("books", 0, 10)] == [3, 4, 5, 6]
         assert await append(store, epoch, event("next")) == [(APPENDED, 7)]
 
     with_store(url, act)
@@ -553,13 +563,13 @@ def test_versions_are_kept_and_dropped_and_the_log_is_trimmed_behind_them(url: s
 @pytest.mark.parametrize("field", ["w", "spread", "sums", "meta"])
 def test_a_damaged_state_is_refused(url: str, field: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         with client(url) as connection:
             blob = bytearray(connection.hget(KEYS.state, field))
             blob[-20] ^= 1
             connection.hset(KEYS.state, field, bytes(blob))
         with pytest.raises(BadBlob):
-            await store.load("books")
+            await store.states.load("books")
 
     with_store(url, act)
 
@@ -567,11 +577,11 @@ def test_a_damaged_state_is_refused(url: str, field: str) -> None:
 @pytest.mark.parametrize("field", ["w", "spread", "sums", "meta", "seq", "chain"])
 def test_a_state_that_lacks_a_part_is_refused(url: str, field: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         with client(url) as connection:
             connection.hdel(KEYS.state, field)
         with pytest.raises(BadBlob):
-            await store.load("books")
+            await store.states.load("books")
 
     with_store(url, act)
 
@@ -581,24 +591,24 @@ def test_a_deleted_model_leaves_no_version_that_a_commit_made_meanwhile(url: str
 
     async def act(store: Store) -> None:
         state = first()
-        epoch = await store.create("books", state)
+        epoch = await store.models.create("books", state)
         await written(store)
-        fence = await store.lease("books", 0, 5.0)
-        looked = store.versions
+        fence = await store.leases.take("books", 0, 5.0)
+        looked = store.states.versions
 
         async def versions(model: str) -> list[int]:
             found = await looked(model)
-            base = await store.position(model)
+            base = await store.states.position(model)
             if base[1] == 0:
-                await store.commit(model, base, fence, later(state, 5), version=True)
+                await store.states.commit(model, base, fence, later(state, 5), version=True)
             return found
 
-        store.versions = versions  # type: ignore[method-assign]
-        await store.delete("books")
-        await store.create("books", state)
+        store.states.versions = versions  # type: ignore[method-assign]
+        await store.models.delete("books")
+        await store.models.create("books", state)
         assert epoch == 1
         with pytest.raises(NoSuchModel):
-            await store.version("books", 5)
+            await store.states.version("books", 5)
 
     with_store(url, act)
 
@@ -608,15 +618,15 @@ def test_a_deleted_model_leaves_no_version_that_a_commit_made_meanwhile(url: str
 
 def test_one_learner_holds_the_lease_and_keeps_it(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
-        fence = await store.lease("books", 0, 60.0)
+        await store.models.create("books", first())
+        fence = await store.leases.take("books", 0, 60.0)
         assert fence == 1
-        assert await store.lease("books", 0, 60.0) == 0
-        assert await store.lease("books", fence, 60.0) == fence
-        await store.release("books", fence + 1)
-        assert await store.lease("books", 0, 60.0) == 0
-        await store.release("books", fence)
-        assert await store.lease("books", 0, 60.0) == fence + 1
+        assert await store.leases.take("books", 0, 60.0) == 0
+        assert await store.leases.take("books", fence, 60.0) == fence
+        await store.leases.release("books", fence + 1)
+        assert await store.leases.take("books", 0, 60.0) == 0
+        await store.leases.release("books", fence)
+        assert await store.leases.take("books", 0, 60.0) == fence + 1
 
     with_store(url, act)
 
@@ -625,38 +635,38 @@ def test_one_learner_holds_the_lease_and_keeps_it(url: str) -> None:
 def test_how_models_stand_is_told_in_one_look(url: str) -> None:
     async def act(store: Store) -> None:
         for name in ("books", "films"):
-            await store.create(name, first())
-        await store.release("films", await store.lease("films", 0, 60.0))
-        assert await store.lease("films", 0, 60.0) == 2
+            await store.models.create(name, first())
+        await store.leases.release("films", await store.leases.take("films", 0, 60.0))
+        assert await store.leases.take("films", 0, 60.0) == 2
         await append(store, 1, event("a"), event("b"))
         await store.jobs.begin(Lease("books", "books.job", 60.0), 1, {})
-        assert await store.standings(["books", "films", "nobody"]) == {
+        assert await store.models.statuses(["books", "films", "nobody"]) == {
             "books": ModelStatus(2, leader=0, terms=0, trains=True),
             "films": ModelStatus(0, leader=2, terms=2, trains=False),
         }
-        assert await store.standings([]) == {}
+        assert await store.models.statuses([]) == {}
 
     with_store(url, act)
 
 
 def test_a_lease_ends_by_itself(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
-        fence = await store.lease("books", 0, 0.05)
-        new = await eventually(lambda: store.lease("books", 0, 60.0), bool)
+        await store.models.create("books", first())
+        fence = await store.leases.take("books", 0, 0.05)
+        new = await eventually(lambda: store.leases.take("books", 0, 60.0), bool)
         assert new == fence + 1
-        assert await store.lease("books", fence, 60.0) == 0
-        await store.release("books", fence)
-        assert await store.lease("books", 0, 60.0) == 0
+        assert await store.leases.take("books", fence, 60.0) == 0
+        await store.leases.release("books", fence)
+        assert await store.leases.take("books", 0, 60.0) == 0
 
     with_store(url, act)
 
 
 def test_keeping_a_lease_prolongs_it(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
-        fence = await store.lease("books", 0, 1.0)
-        await store.lease("books", fence, 60.0)
+        await store.models.create("books", first())
+        fence = await store.leases.take("books", 0, 1.0)
+        await store.leases.take("books", fence, 60.0)
 
     with_store(url, act)
     with client(url) as connection:
@@ -665,24 +675,24 @@ def test_keeping_a_lease_prolongs_it(url: str) -> None:
 
 def test_who_learns_is_counted_until_it_leaves_or_is_silent(url: str) -> None:
     async def act(store: Store) -> None:
-        assert await store.present("one", 60.0) == 1
-        assert await store.present("two", 60.0) == 2
-        assert await store.present("one", 60.0) == 2
-        await store.absent("two")
-        assert await store.present("three", 0.001) == 2
-        await eventually(lambda: store.present("one", 60.0), lambda count: count == 1)
+        assert await store.leases.present("one", 60.0) == 1
+        assert await store.leases.present("two", 60.0) == 2
+        assert await store.leases.present("one", 60.0) == 2
+        await store.leases.absent("two")
+        assert await store.leases.present("three", 0.001) == 2
+        await eventually(lambda: store.leases.present("one", 60.0), lambda count: count == 1)
 
     with_store(url, act)
 
 
 def test_a_name_that_was_lost_alone_is_put_back_if_there_is_a_model(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         with client(url) as connection:
             connection.srem(MODELS, "books")
         for name in ("books", "films"):
-            await store.relist(name)
-        assert await store.models() == ["books"]
+            await store.models.relist(name)
+        assert await store.models.names() == ["books"]
 
     with_store(url, act)
 
@@ -691,11 +701,11 @@ def test_who_lost_the_lease_does_not_take_a_new_one_by_keeping_the_old(url: str)
     """Else nobody knows the new fence, and nobody learns until it has expired."""
 
     async def act(store: Store) -> None:
-        await store.create("books", first())
-        fence = await store.lease("books", 0, 60.0)
-        await store.release("books", fence)
-        assert await store.lease("books", fence, 60.0) == 0
-        assert await store.lease("books", 0, 60.0) == fence + 1
+        await store.models.create("books", first())
+        fence = await store.leases.take("books", 0, 60.0)
+        await store.leases.release("books", fence)
+        assert await store.leases.take("books", fence, 60.0) == 0
+        assert await store.leases.take("books", 0, 60.0) == fence + 1
 
     with_store(url, act)
 
@@ -706,14 +716,14 @@ def test_who_lost_the_lease_does_not_take_a_new_one_by_keeping_the_old(url: str)
 def test_a_watcher_wakes_on_a_commit(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
-        base = (await store.create("books", state), 0, state.chain)
+        base = (await store.models.create("books", state), 0, state.chain)
         await written(store)
-        fence = await store.lease("books", 0, 60.0)
-        watching = store.watch("books", poll=PATIENCE)
+        fence = await store.leases.take("books", 0, 60.0)
+        watching = store.states.watch("books", poll=PATIENCE)
         await anext(watching)  # subscribed
         waking = asyncio.ensure_future(anext(watching))
         started = time.monotonic()
-        await store.commit("books", base, fence, later(state, 1))
+        await store.states.commit("books", base, fence, later(state, 1))
         await waking
         assert time.monotonic() - started < PATIENCE / 4
         await watching.aclose()  # type: ignore[attr-defined]
@@ -723,7 +733,7 @@ def test_a_watcher_wakes_on_a_commit(url: str) -> None:
 
 def test_a_watcher_wakes_without_any_commit(url: str) -> None:
     async def act(store: Store) -> None:
-        watching = store.watch("books", poll=0.02)
+        watching = store.states.watch("books", poll=0.02)
         for _ in range(4):
             await asyncio.wait_for(anext(watching), PATIENCE)
         await watching.aclose()  # type: ignore[attr-defined]
@@ -736,13 +746,15 @@ def test_a_watcher_wakes_without_any_commit(url: str) -> None:
 
 def test_impressions_are_remembered_and_forgotten(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.remember("books", 1, {"r": b"one", "s": b"two"}, 60.0)
-        await store.remember("books", 1, {"short": b"three"}, 0.02)
-        await eventually(lambda: store.recall("books", 1, ["short"]), lambda found: found == [None])
-        found = await store.recall("books", 1, ["s", "unknown", "r"])
+        await store.log.remember("books", 1, {"r": b"one", "s": b"two"}, 60.0)
+        await store.log.remember("books", 1, {"short": b"three"}, 0.02)
+        await eventually(
+            lambda: store.log.recall("books", 1, ["short"]), lambda found: found == [None]
+        )
+        found = await store.log.recall("books", 1, ["s", "unknown", "r"])
         assert found == [(b"two", b""), None, (b"one", b"")]
-        assert await store.recall("books", 2, ["r"]) == [None]
-        assert await store.recall("books", 1, []) == []
+        assert await store.log.recall("books", 2, ["r"]) == [None]
+        assert await store.log.recall("books", 1, []) == []
 
     with_store(url, act)
     with client(url) as connection:
@@ -767,21 +779,21 @@ def fill(url: str) -> None:
 
 def test_a_full_store_says_so_and_writes_nothing(small: EmbeddedServer) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
-        await store.remember("books", epoch, {"r": b"shown"}, 60.0)
+        epoch = await store.models.create("books", first())
+        await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
         fill(small.url)
         before = keys_of(small.url)
         for asked in (
             append(store, epoch, event("e"), event("f", request="r", new=b"1")),
-            store.remember("books", epoch, {"s": b"shown"}, 60.0),
-            store.create("atlas", first()),
+            store.log.remember("books", epoch, {"s": b"shown"}, 60.0),
+            store.models.create("atlas", first()),
         ):
             with pytest.raises(Full):
                 await asked
         assert keys_of(small.url) == before
-        assert await store.tail("books") == 0
-        assert await store.recall("books", epoch, ["r"]) == [(b"shown", b"")]
-        assert (await store.load("books")).epoch == epoch
+        assert await store.log.tail("books") == 0
+        assert await store.log.recall("books", epoch, ["r"]) == [(b"shown", b"")]
+        assert (await store.states.load("books")).epoch == epoch
 
     with_store(small.url, act)
 
@@ -791,37 +803,37 @@ def test_a_full_store_still_lets_learners_learn_and_models_go(small: EmbeddedSer
 
     async def act(store: Store) -> None:
         state = first()
-        base = (await store.create("books", state), 0, state.chain)
+        base = (await store.models.create("books", state), 0, state.chain)
         await written(store)
         fill(small.url)
-        fence = await store.lease("books", 0, 5.0)
-        assert await store.lease("books", fence, 5.0) == fence
-        await store.commit("books", base, fence, later(state, 1))
-        await store.release("books", fence)
-        assert await store.delete("books")
+        fence = await store.leases.take("books", 0, 5.0)
+        assert await store.leases.take("books", fence, 5.0) == fence
+        await store.states.commit("books", base, fence, later(state, 1))
+        await store.leases.release("books", fence)
+        assert await store.models.delete("books")
 
     with_store(small.url, act)
 
 
 def test_a_server_that_is_gone_is_unavailable_at_once(tmp_path: Path) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
+        epoch = await store.models.create("books", first())
         lost.stop()
         started = time.monotonic()
         for asked in (
             append(store, epoch, event("e")),
-            store.read("books", 0, 10, wait=1.0),
-            store.load("books"),
-            store.models(),
-            store.remember("books", epoch, {"r": b"x"}, 1.0),
-            store.recall("books", epoch, ["r"]),
-            store.lease("books", 0, 1.0),
-            store.complaints(),
+            store.log.read("books", 0, 10, wait=1.0),
+            store.states.load("books"),
+            store.models.names(),
+            store.log.remember("books", epoch, {"r": b"x"}, 1.0),
+            store.log.recall("books", epoch, ["r"]),
+            store.leases.take("books", 0, 1.0),
+            store.servers.complaints(),
         ):
             with pytest.raises(Unavailable, match="cannot be reached"):
                 await asked
         assert time.monotonic() - started < 10.0
-        watching = store.watch("books", poll=0.01)
+        watching = store.states.watch("books", poll=0.01)
         await asyncio.wait_for(anext(watching), PATIENCE)
         await watching.aclose()  # type: ignore[attr-defined]
 
@@ -831,7 +843,7 @@ def test_a_server_that_is_gone_is_unavailable_at_once(tmp_path: Path) -> None:
 
 def test_a_store_goes_on_when_its_server_comes_back(tmp_path: Path) -> None:
     async def act(store: Store) -> None:
-        epoch = await store.create("books", first())
+        epoch = await store.models.create("books", first())
         assert await append(store, epoch, event("e")) == [(APPENDED, 1)]
         running[0].stop()
         running.append(EmbeddedServer.start(tmp_path))
@@ -848,7 +860,7 @@ def test_a_store_goes_on_when_its_server_comes_back(tmp_path: Path) -> None:
 
 def test_a_store_behind_nothing_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
-        with_store(f"unix://{tmp_path}/nothing.sock", lambda store: store.models())
+        with_store(f"unix://{tmp_path}/nothing.sock", lambda store: store.models.names())
 
 
 @pytest.mark.parametrize(
@@ -863,16 +875,16 @@ def test_a_url_of_another_scheme_is_refused(bad: str) -> None:
 
 
 def test_a_server_of_ours_gives_no_reason_to_complain(url: str) -> None:
-    assert with_store(url, lambda store: store.complaints()) == []
+    assert with_store(url, lambda store: store.servers.complaints()) == []
 
 
 def test_a_badly_set_server_is_told_what_is_wrong() -> None:
     with bare_server("--appendonly", "no", "--maxmemory-policy", "allkeys-lru") as url:
-        complaints = with_store(url, lambda store: store.complaints())
+        complaints = with_store(url, lambda store: store.servers.complaints())
         with client(url) as connection:
             connection.config_set("appendonly", "yes")
             connection.config_set("maxmemory-policy", "noeviction")
-        everysec = with_store(url, lambda store: store.complaints())
+        everysec = with_store(url, lambda store: store.servers.complaints())
     assert [complaint.split(": got")[0].split(", got")[0] for complaint in complaints] == [
         "appendonly: expected yes",
         "appendfsync: expected always",
@@ -889,7 +901,7 @@ def test_an_old_server_is_refused_with_what_it_is_and_what_is_needed(
     version: str, named: str
 ) -> None:
     with old_server(version) as url:
-        for ask in (Store.refuse_old_server, Store.complaints):
+        for ask in (lambda one: one.servers.refuse_old(), lambda one: one.servers.complaints()):
             with pytest.raises(OldServer) as caught:
                 with_store(url, ask)
             expected = "the store: expected Redis 7.0 or newer, or a Valkey, got"
@@ -897,12 +909,12 @@ def test_an_old_server_is_refused_with_what_it_is_and_what_is_needed(
 
 
 def test_a_server_that_is_new_enough_is_not_refused(url: str) -> None:
-    with_store(url, lambda store: store.refuse_old_server())
+    with_store(url, lambda store: store.servers.refuse_old())
 
 
 def test_a_server_that_knows_no_hello_does_not_make_us_show_the_password() -> None:
     with old_server("5.0.6") as url, pytest.raises(StoreError) as caught:
-        with_store(url.replace("//", "//:hush@"), lambda store: store.models())
+        with_store(url.replace("//", "//:hush@"), lambda store: store.models.names())
     assert str(caught.value) == "the store refused a command: unknown command `HELLO`"
 
 
@@ -918,7 +930,7 @@ def test_a_server_that_will_not_say_is_named_for_each_question_and_used(
 
     async def act() -> tuple[list[str], int]:
         async with opened(guest) as store:
-            return await store.complaints(), await store.create("books", first())
+            return await store.servers.complaints(), await store.models.create("books", first())
 
     complaints, epoch = asyncio.run(act())
     assert [complaint.split(" ")[0] for complaint in complaints] == ["INFO", "CONFIG"]
@@ -929,7 +941,7 @@ def test_a_server_that_will_not_say_is_named_for_each_question_and_used(
 
 def test_a_server_that_knows_no_config_is_not_quoted_with_what_it_was_asked() -> None:
     with bare_server("--rename-command", "CONFIG", "") as url:
-        [complaint] = with_store(url, lambda store: store.complaints())
+        [complaint] = with_store(url, lambda store: store.servers.complaints())
     assert complaint.startswith("CONFIG GET was refused (unknown command 'CONFIG'): expected")
 
 
@@ -939,12 +951,12 @@ def test_a_denied_command_is_a_store_error(server: EmbeddedServer) -> None:
         connection.execute_command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@read")
     reader = url.replace("unix://", "unix://reader:secret@", 1)
     with pytest.raises(StoreError, match="refused a command"):
-        with_store(reader, lambda store: store.create("books", first()))
+        with_store(reader, lambda store: store.models.create("books", first()))
 
 
 def test_a_wrong_password_is_not_shown(server: EmbeddedServer) -> None:
     url = server.url
     wrong = url.replace("unix://", "unix://nobody:hush@", 1)
     with pytest.raises(StoreError) as caught:
-        with_store(wrong, lambda store: store.models())
+        with_store(wrong, lambda store: store.models.names())
     assert "hush" not in str(caught.value)

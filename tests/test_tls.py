@@ -11,7 +11,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,11 +147,11 @@ def secured(
 
 def test_a_store_works_with_the_ca_that_its_url_names(secured: Secured) -> None:
     async def act(store: Store) -> None:
-        await store.refuse_old_server()
-        await store.create("books", first())
-        assert (await store.load("books")).state.seq == 0
-        assert await store.models() == ["books"]
-        await store.delete("books")
+        await store.servers.refuse_old()
+        await store.models.create("books", first())
+        assert (await store.states.load("books")).state.seq == 0
+        assert await store.models.names() == ["books"]
+        await store.models.delete("books")
 
     with_store(secured.url(trusting=secured.certificate.file), act)
 
@@ -162,7 +162,12 @@ NOT_TRUSTED = "the store cannot be reached: its certificate is not trusted: "
 def refusal(url: str) -> str:
     """What every question is answered with."""
     said = set()
-    for ask in (Store.models, Store.complaints, Store.refuse_old_server):
+    questions: tuple[Callable[[Store], Coroutine[Any, Any, Any]], ...] = (
+        lambda store: store.models.names(),
+        lambda store: store.servers.complaints(),
+        lambda store: store.servers.refuse_old(),
+    )
+    for ask in questions:
         with pytest.raises(Unavailable) as caught:
             with_store(url, ask)
         said.add(str(caught.value))

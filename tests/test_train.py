@@ -19,7 +19,8 @@ from app.evaluation import letor
 from app.evaluation.synthetic import World
 from app.storage.embedded import server as embedded
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.store import Store, StoredState
+from app.storage.states import StoredState
+from app.storage.store import Store
 from app.training import trainer
 from app.training.options import Training
 from tests.api.services import Running, serving
@@ -119,7 +120,7 @@ def test_a_store_gets_a_new_model_that_begins_with_what_was_found(
 
 def state(running: Running, model: str) -> StoredState:
     async def look(store: Store) -> StoredState:
-        return await store.load(model)
+        return await store.states.load(model)
 
     url = embedded.find(running.data)
     assert url is not None
@@ -203,7 +204,7 @@ def test_bad_data_is_said_with_its_line_and_changes_nothing(
     assert error == (f"solar: {bad}:2: expected a finite float32 as value of feature 1, got 'x'\n")
 
     async def models(store: Store) -> list[str]:
-        return await store.models()
+        return await store.models.names()
 
     with EmbeddedServer.start(tmp_path / "data") as server:
         assert with_store(server.url, models) == []

@@ -68,7 +68,7 @@ async def learnt(store: Store, start: int, stop: int) -> None:
     """Some more records, learnt and committed."""
     await append(store, blobs(start, stop))
     async with learning(store):
-        await eventually(lambda: store.position("books"), lambda place: place[1] == stop)
+        await eventually(lambda: store.states.position("books"), lambda place: place[1] == stop)
 
 
 async def served(weight_cache: WeightCache, version: int) -> ServedModel:
@@ -103,12 +103,12 @@ def paused(server: EmbeddedServer) -> Iterator[None]:
 
 def test_every_commit_is_served_with_the_weights_that_were_committed(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         facts: list[Served] = []
         async with following(store, facts) as weight_cache:
             assert (await weight_cache.find("books")).version == 0
             await learnt(store, 0, 5)
-            serving, state = await served(weight_cache, 5), (await store.load("books")).state
+            serving, state = await served(weight_cache, 5), (await store.states.load("books")).state
             assert serving.weights.tobytes() == state.model.weights.tobytes()
             assert serving.sums.tobytes() == state.sums.tobytes()
             assert serving.config == state.model.config
@@ -121,7 +121,7 @@ def test_every_commit_is_served_with_the_weights_that_were_committed(url: str) -
 
 def test_a_hint_is_enough_there_is_no_waiting_for_the_next_look(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with following(store, poll=10 * PATIENCE) as weight_cache:
             await weight_cache.find("books")
             with client(url) as connection:  # it listens
@@ -134,12 +134,12 @@ def test_a_hint_is_enough_there_is_no_waiting_for_the_next_look(url: str) -> Non
 
 def test_a_hint_that_is_lost_is_made_up_for_by_looking(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         await learnt(store, 0, 3)
         later = saved(url)
         with client(url) as connection:
             connection.flushall()
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with following(store) as weight_cache:
             assert (await weight_cache.find("books")).version == 0
             put(url, later)
@@ -150,7 +150,7 @@ def test_a_hint_that_is_lost_is_made_up_for_by_looking(url: str) -> None:
 
 def test_a_version_that_goes_backwards_is_noticed_counted_and_served(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         await learnt(store, 0, 3)
         earlier, facts = saved(url), list[Served]()
         async with following(store, facts) as weight_cache:
@@ -160,7 +160,7 @@ def test_a_version_that_goes_backwards_is_noticed_counted_and_served(url: str) -
             put(url, earlier)
             serving = await served(weight_cache, 3)
             assert [fact.backwards for fact in facts].count(True) == 1
-            state = (await store.load("books")).state
+            state = (await store.states.load("books")).state
             assert serving.weights.tobytes() == state.model.weights.tobytes()
 
     with_store(url, act)
@@ -170,14 +170,14 @@ def test_another_way_to_the_same_version_is_noticed_counted_and_served(url: str)
     """A failover loses records that were learnt, and as many others are learnt before we look."""
 
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         await append(store, blobs(10, 13))
         async with learning(store):
-            await eventually(lambda: store.position("books"), lambda place: place[1] == 3)
+            await eventually(lambda: store.states.position("books"), lambda place: place[1] == 3)
         other, facts = saved(url), list[Served]()
         with client(url) as connection:
             connection.flushall()
-        await store.create("books", first())
+        await store.models.create("books", first())
         await learnt(store, 0, 3)
         async with following(store, facts) as weight_cache:
             before = await served(weight_cache, 3)
@@ -196,7 +196,7 @@ def test_another_way_to_the_same_version_is_noticed_counted_and_served(url: str)
 
 async def two_versions(store: Store, url: str) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
     """A model as it was at version 4 and at version 5; it is at 4 now."""
-    await store.create("books", first())
+    await store.models.create("books", first())
     await learnt(store, 0, 4)
     four = saved(url)
     await learnt(store, 4, 5)
@@ -253,7 +253,7 @@ def damage(weight_cache: WeightCache) -> Any:
 
 def test_a_model_that_is_damaged_from_the_start_is_not_served_until_it_is_mended(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         good = saved(url)
         put(url, {"w": b"not a blob"})
         async with following(store) as weight_cache:
@@ -269,11 +269,11 @@ def test_a_model_that_is_damaged_from_the_start_is_not_served_until_it_is_mended
 
 def test_a_damaged_model_that_is_deleted_is_no_longer_complained_of(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         put(url, {"w": b"not a blob"})
         async with following(store) as weight_cache:
             assert weight_cache.damaged == {"books"}
-            await store.delete("books")
+            await store.models.delete("books")
             await eventually(damage(weight_cache), lambda names: names == set())
 
     with_store(url, act)
@@ -284,9 +284,9 @@ def test_models_that_others_make_are_found_and_those_they_delete_are_let_go(url:
         async with following(store) as weight_cache:
             with pytest.raises(NoSuchModel):
                 await weight_cache.find("books")
-            await store.create("books", first())
+            await store.models.create("books", first())
             await served(weight_cache, 0)
-            await store.delete("books")
+            await store.models.delete("books")
 
             async def names() -> list[str]:
                 return list(weight_cache.serving)
@@ -300,19 +300,19 @@ def test_models_that_others_make_are_found_and_those_they_delete_are_let_go(url:
 
 def test_a_model_created_anew_is_another_one_and_did_not_go_backwards(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         await learnt(store, 0, 3)
         facts: list[Served] = []
         async with following(store, facts) as weight_cache:
             await served(weight_cache, 3)
-            await store.delete("books")
-            await store.create("books", initial_state(ModelConfig(("other",)), seed=b"anew"))
+            await store.models.delete("books")
+            await store.models.create("books", initial_state(ModelConfig(("other",)), seed=b"anew"))
             serving = await served(weight_cache, 0)
             assert serving.config.features == ("other",)
             assert serving.epoch == 2
             assert not any(fact.backwards for fact in facts)
-            await store.delete("books")
-            await store.create("books", first(b"again"))
+            await store.models.delete("books")
+            await store.models.create("books", first(b"again"))
 
             async def epoch() -> int:
                 return (await weight_cache.find("books")).epoch
@@ -326,7 +326,7 @@ def test_a_model_created_anew_is_another_one_and_did_not_go_backwards(url: str) 
 
 def test_whoever_waits_for_a_version_gets_it_as_soon_as_it_is_served(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with following(store) as weight_cache:
             assert await weight_cache.reach("books", 1, 0.01) is None
             waiting = [
@@ -342,11 +342,11 @@ def test_whoever_waits_for_a_version_gets_it_as_soon_as_it_is_served(url: str) -
 
 def test_whoever_waits_for_a_model_that_is_deleted_is_told_so(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with following(store) as weight_cache:
             waiting = asyncio.create_task(weight_cache.reach("books", 1, PATIENCE))
             await weight_cache.find("books")
-            await store.delete("books")
+            await store.models.delete("books")
             with pytest.raises(NoSuchModel):
                 await waiting
 
@@ -357,7 +357,7 @@ def test_a_store_that_hangs_is_noticed_and_the_weights_outlive_it(
     server: EmbeddedServer, url: str
 ) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         await learnt(store, 0, 2)
         async with following(store, breath=0.2) as weight_cache:
             before = await served(weight_cache, 2)
@@ -379,7 +379,7 @@ def test_a_store_that_hangs_is_noticed_and_the_weights_outlive_it(
 
 def test_what_is_served_cannot_be_written_to(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         async with following(store) as weight_cache:
             serving = await weight_cache.find("books")
             for array in (serving.weights, serving.sums):
@@ -392,10 +392,10 @@ def test_what_is_served_cannot_be_written_to(url: str) -> None:
 
 def test_what_is_found_at_a_start_says_nothing_of_freshness(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         await append(store, blobs(0, 1), time=5)
         async with learning(store):
-            await eventually(lambda: store.position("books"), lambda place: place[1] == 1)
+            await eventually(lambda: store.states.position("books"), lambda place: place[1] == 1)
         facts: list[Served] = []
         async with following(store, facts) as weight_cache:
             await served(weight_cache, 1)
@@ -409,7 +409,7 @@ def test_what_is_found_at_a_start_says_nothing_of_freshness(url: str) -> None:
 
 def test_the_same_version_is_taken_once(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.create("books", first())
+        await store.models.create("books", first())
         facts: list[Served] = []
         async with following(store, facts) as weight_cache:
             found = await asyncio.gather(*(weight_cache.look("books") for _ in range(5)))
@@ -424,7 +424,7 @@ def test_following_many_models_ends_at_once_whatever_it_is_doing(url: str) -> No
 
     async def act(store: Store) -> None:
         for at in range(20):
-            await store.create(f"m{at}", first())
+            await store.models.create(f"m{at}", first())
         for at in range(10):
             weight_cache = WeightCache(store, poll=0.02)
             await weight_cache.start()

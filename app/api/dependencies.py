@@ -98,7 +98,9 @@ class Service:
         """A new model; ModelExists if there is one of this name."""
         if len(settings.given) > MOST_FEATURES_SERVED:
             raise Problem(422, f"features: expected at most {MOST_FEATURES_SERVED}")
-        await self.store.create(model, initial_state(check_config(settings), seed=os.urandom(16)))
+        await self.store.models.create(
+            model, initial_state(check_config(settings), seed=os.urandom(16))
+        )
 
 
 def default_features(settings: Settings) -> tuple[str, ...]:

@@ -22,7 +22,8 @@ from app.learning.replay import ROUNDS, Folding
 from app.observability.metrics import Metrics
 from app.runtime.worker import listen, listening
 from app.serving.weight_cache import WeightCache
-from app.storage.store import Event, Store
+from app.storage.log import NewRecord
+from app.storage.store import Store
 
 Print = Callable[[str], None]
 log = logging.getLogger("solar")
@@ -62,7 +63,7 @@ async def _complaints(store: Store, stop: asyncio.Event) -> list[str]:
     """What is wrong with the server, once it is there."""
     while not stop.is_set():
         try:
-            return await store.complaints()
+            return await store.servers.complaints()
         except Unavailable as error:
             log.warning("%s", error)
             with contextlib.suppress(TimeoutError):
@@ -107,8 +108,8 @@ async def _watched(
 
 async def show_log(store: Store, model: str, after: int, count: int, show: Print) -> None:
     """Print records of the log, one a line, readably."""
-    tail = await store.tail(model)
-    start = max(after, min(await store.versions(model), default=0))
+    tail = await store.log.tail(model)
+    start = max(after, min(await store.states.versions(model), default=0))
     until = min(tail, start + count)
     async for entry in audit.entries(store, model, start, until):
         show(f"{entry.seq:>8}  {_when(entry.time)}  {_described(entry.record)}")
@@ -170,17 +171,17 @@ async def replay(store: Store, model: str, without: str | None, apply: bool, sho
 
 async def _put(store: Store, model: str, folding: Folding, reason: str) -> int:
     """Enter the result right after what it was made of; what comes meanwhile is folded too."""
-    epoch, *_ = await store.position(model)
+    epoch, *_ = await store.states.position(model)
     for _ in range(ROUNDS):
         record = codec.dump_record(Replace(folding.fold.state().model, reason))
-        event = Event(f"replay-{uuid4()}", b"", record)
+        event = NewRecord(f"replay-{uuid4()}", b"", record)
         try:
-            appended = await store.append(
+            appended = await store.log.append(
                 model, epoch, [event],
                 limit=1 << 40, time=int(time.time() * 1000), tail=folding.at,
             )  # fmt: skip
         except Fenced:
-            await folding.go_on(store, model, await store.tail(model))
+            await folding.go_on(store, model, await store.log.tail(model))
         else:
             return appended[0].seq
     raise Fenced(f"model {model}: feedback comes faster than it can be folded")
@@ -189,7 +190,7 @@ async def _put(store: Store, model: str, folding: Folding, reason: str) -> int:
 async def verify(store: Store, models: list[str], show: Print) -> None:
     """Check the invariants of models on a live store; SolarError if one does not hold."""
     wrong = 0
-    for model in models or await store.models():
+    for model in models or await store.models.names():
         complaints = await audit.verify(store, model)
         wrong += bool(complaints)
         for complaint in complaints:

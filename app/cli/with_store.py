@@ -31,7 +31,7 @@ def with_store(options: argparse.Namespace, command: Command, *, patient: bool =
         store = Store.open(url, settings.durability)
         try:
             if not patient:
-                await store.refuse_old_server()
+                await store.servers.refuse_old()
             await command(options, store)
         finally:
             await store.close()

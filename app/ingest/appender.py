@@ -12,7 +12,8 @@ from app.domain.impressions import PriorFeedback, on_request
 from app.domain.records import Feedback
 from app.errors import Changed, SolarError, Unavailable
 from app.storage.batching import MicroBatcher
-from app.storage.store import APPENDED, AppendResult, Event, Store, StoredImpression
+from app.storage.log import APPENDED, AppendResult, NewRecord, StoredImpression
+from app.storage.store import Store
 
 log = logging.getLogger("solar.posting")
 
@@ -68,14 +69,14 @@ async def post(
     for _ in range(ROUNDS):
         built = _build(events, recalled, known)
         try:
-            return await store.append(
+            return await store.log.append(
                 model, epoch, built, limit=limit, time=time, dedupe=2 * remembered, wait=wait
             )
         except Changed as error:
             recalled = await recall(store, model, epoch, events)
             if any(_shown_anew(event, recalled) for event in events):
                 raise Unavailable(f"model {model}: a request was shown anew meanwhile") from error
-            known = await store.known(model, epoch, [event.feedback.event for event in events])
+            known = await store.log.known(model, epoch, [event.feedback.event for event in events])
     raise Unavailable(f"model {model}: too many posts on the same request at once")
 
 
@@ -94,13 +95,13 @@ async def recall(
 ) -> dict[str, StoredImpression]:
     """The impressions of the requests of some events, as far as they are remembered."""
     requests = sorted({event.feedback.query for event in events if event.on_request})
-    found = await store.recall(model, epoch, requests) if requests else []
+    found = await store.log.recall(model, epoch, requests) if requests else []
     return {request: one for request, one in zip(requests, found, strict=True) if one}
 
 
 def _build(
     events: Sequence[PendingEvent], recalled: Mapping[str, StoredImpression], known: set[str]
-) -> list[Event]:
+) -> list[NewRecord]:
     """Records of events, each on top of those before it in the same post.
 
     Events that are `known` to be in the log will be answered as repeated: nothing builds on them.
@@ -112,10 +113,10 @@ def _build(
             raise ValueError("events: expected fewer at once, their records are too large")
         feedback, digest = event.feedback, event.digest()
         if not event.on_request:
-            built.append(Event(feedback.event, digest, codec.dump_record(feedback)))
+            built.append(NewRecord(feedback.event, digest, codec.dump_record(feedback)))
             continue
         if feedback.query not in recalled:
-            built.append(Event(feedback.event, digest, b"", feedback.query, NEVER, NEVER))
+            built.append(NewRecord(feedback.event, digest, b"", feedback.query, NEVER, NEVER))
             continue
         expected = so_far[feedback.query]
         record, after = on_request(feedback, PriorFeedback.load(expected))
@@ -125,7 +126,7 @@ def _build(
             so_far[feedback.query] = new
             known.add(feedback.event)
         built.append(
-            Event(
+            NewRecord(
                 feedback.event, digest, dumped, feedback.query, expected, new, event.shown,
             )
         )  # fmt: skip
@@ -165,7 +166,7 @@ class Appender:
         self, model: tuple[str, int], asked: list[Sequence[str]]
     ) -> list[dict[str, StoredImpression] | Exception]:
         requests = sorted({request for some in asked for request in some})
-        found = dict(zip(requests, await self._store.recall(*model, requests), strict=True))
+        found = dict(zip(requests, await self._store.log.recall(*model, requests), strict=True))
         return [{one: seen for one in some if (seen := found[one])} for some in asked]
 
     async def _post(
@@ -173,11 +174,11 @@ class Appender:
     ) -> list[list[AppendResult] | Exception]:
         if len(posts) == 1 or sum(len(one.events) for one in posts) > MOST_EVENTS:
             return [await self._alone(model, one) for one in posts]
-        built: list[list[Event] | Exception] = [_built(one) for one in posts]
+        built: list[list[NewRecord] | Exception] = [_built(one) for one in posts]
         together = [event for events in built if isinstance(events, list) for event in events]
         told = self._told.get(model, 0)
         try:
-            answers = await self._store.append(
+            answers = await self._store.log.append(
                 *model, together, limit=self._limit, time=self._now(),
                 dedupe=2 * self._remembered, wait=any(one.wait for one in posts),
             )  # fmt: skip
@@ -214,7 +215,7 @@ class Appender:
         self._told[model] = max(*new, self._told.get(model, 0))
 
 
-def _built(one: Post) -> list[Event] | Exception:
+def _built(one: Post) -> list[NewRecord] | Exception:
     try:
         return _build(one.events, one.recalled, set())
     except ValueError as error:

@@ -26,8 +26,10 @@ from app.domain.reducer import Reducer, decoded, sound
 from app.errors import BadBlob, Fenced, NoSuchModel, RolledBack, SolarError, StoreError
 from app.learning.pool import LearnerShare
 from app.storage.cancellation import end
+from app.storage.log import LogEntry
 from app.storage.rollback import rolled_back
-from app.storage.store import LogEntry, LogPosition, Store
+from app.storage.states import LogPosition
+from app.storage.store import Store
 
 log = logging.getLogger("solar.learner")
 
@@ -79,7 +81,7 @@ class Learner:
         while not stop.is_set():
             try:
                 await self._look_back()
-                fence = await self._store.lease(self.model, 0, self._options.lease)
+                fence = await self._store.leases.take(self.model, 0, self._options.lease)
                 if fence:
                     await self._lead(fence, stop)
                 await _sleep(self._rest(taken=not fence), stop)
@@ -111,7 +113,7 @@ class Learner:
         """See that the store is still where our last term left it, or further (I12)."""
         if self._left is None:
             return
-        now = await self._store.position(self.model)
+        now = await self._store.states.position(self.model)
         if await rolled_back(self._store, self.model, self._left, now):
             self._tell(LogRolledBack(self.model))
             log.warning(
@@ -137,12 +139,12 @@ class Learner:
         finally:
             self._left, self.leads = term.place if term else None, False
             await end([keeping, *(term.on_its_way() if term else ())])
-            await _quietly(self._store.release(self.model, fence))
+            await _quietly(self._store.leases.release(self.model, fence))
 
     async def _keep_lease(self, fence: int) -> None:
         while True:
             await asyncio.sleep(self._options.lease / 3)
-            if await self._store.lease(self.model, fence, self._options.lease) != fence:
+            if await self._store.leases.take(self.model, fence, self._options.lease) != fence:
                 raise Fenced(f"model {self.model}: another learner has taken over")
 
 
@@ -178,10 +180,12 @@ class LeaderSession:
         cls, store: Store, model: str, fence: int, options: LearnerOptions, tell: Tell = nobody
     ) -> "LeaderSession":
         """Take the committed state; one that is damaged is rebuilt, and mended in the store."""
-        options = replace(options, log_bytes=min(options.log_bytes, await store.room_for_a_log()))
-        base = await store.position(model)
+        options = replace(
+            options, log_bytes=min(options.log_bytes, await store.servers.room_for_a_log())
+        )
+        base = await store.states.position(model)
         try:
-            state = (await store.load(model)).state
+            state = (await store.states.load(model)).state
             return cls(store, model, fence, options, base, state, tell)
         except BadBlob as error:
             log.warning("model %s: the committed state is damaged: %s", model, error)
@@ -194,7 +198,7 @@ class LeaderSession:
         if self._commit is not None and self._commit.done():
             await self.arrived()
         if not self._queue:
-            self._queue = await self._store.read(
+            self._queue = await self._store.log.read(
                 self._model, self._fold.seq, self._read_count(), self._patience()
             )
         if not self._queue:
@@ -206,7 +210,7 @@ class LeaderSession:
 
     async def _check_place(self) -> None:
         """Nothing to read: is the store still where we left it (I12)? A failover may go back."""
-        place = await self._store.position(self._model)
+        place = await self._store.states.position(self._model)
         if place != self._base:
             raise Fenced(f"model {self._model}: the committed state is not ours any more")
 
@@ -231,7 +235,7 @@ class LeaderSession:
 
     async def _keep_version(self) -> None:
         """What is about to be replaced can be had again."""
-        if self._fold.seq not in await self._store.versions(self._model):
+        if self._fold.seq not in await self._store.states.versions(self._model):
             await self.commit(version=True, again=True)
 
     def _chunk(self) -> list[LogEntry]:
@@ -256,7 +260,7 @@ class LeaderSession:
             raise StoreError(f"at record {state.seq}: {'; '.join(complaints)}")
         drop, trim = await self._retention() if version else ([], 0)
         sending = partial(
-            self._store.commit, self._model, self._base, self._fence, state,
+            self._store.states.commit, self._model, self._base, self._fence, state,
             version=version, drop=drop, trim=trim, again=again, time=self._time, term=self._name,
             learnt=self._learnt,
         )  # fmt: skip
@@ -290,10 +294,10 @@ class LeaderSession:
 
     async def _retention(self) -> tuple[list[int], int]:
         """Which versions go when one more is kept, and how far the log may be trimmed."""
-        room = min(self._options.log_bytes, await self._store.room_for_a_log())
+        room = min(self._options.log_bytes, await self._store.servers.room_for_a_log())
         self._options = replace(self._options, log_bytes=room)
-        versions = await self._store.versions(self._model)
-        length, size = await self._store.log_size(self._model)
+        versions = await self._store.states.versions(self._model)
+        length, size = await self._store.log.size(self._model)
         first_kept = max(0, len(versions) + 1 - self._options.versions)
         tail = self._fold.seq + len(self._queue)
         while first_kept < len(versions) and (
@@ -367,10 +371,10 @@ def warm_up() -> None:
 
 async def rebuilt(store: Store, model: str) -> ModelState:
     """The committed state, from the newest good version and the log."""
-    seq, chain = await store.claimed(model)
-    for version in reversed(await store.versions(model)):
+    seq, chain = await store.states.claimed(model)
+    for version in reversed(await store.states.versions(model)):
         try:
-            state = (await store.version(model, version)).state
+            state = (await store.states.version(model, version)).state
         except BadBlob as error:
             log.warning("model %s: version %d is damaged: %s", model, version, error)
             continue
@@ -385,7 +389,7 @@ async def replayed(store: Store, model: str, state: ModelState, until: int) -> M
     """Fold the log from a state up to and with record `until`."""
     fold = Reducer(state)
     while fold.seq < until:
-        entries = await store.read(model, fold.seq, min(256, until - fold.seq))
+        entries = await store.log.read(model, fold.seq, min(256, until - fold.seq))
         if not entries:
             raise StoreError(f"the log ends at {fold.seq}: expected records up to {until}")
         await asyncio.to_thread(fold_for, fold, entries, float("inf"))
@@ -418,7 +422,7 @@ class LearnerPool:
 
     async def look_around(self, stop: asyncio.Event) -> None:
         """A learner for each model that is there, and no more at work than our share."""
-        names = await self._store.models()
+        names = await self._store.models.names()
         for name in names:
             task = self._tasks.get(name)
             if task and task.done() and (failure := task.exception()):
@@ -429,7 +433,7 @@ class LearnerPool:
                 self._tasks[name] = asyncio.create_task(running, name=name)
         leads = [name for name, learner in self._learners.items() if learner.leads]
         for name in set(leads) - set(names):
-            await self._store.relist(name)
+            await self._store.models.relist(name)
         most = await self._share.most(len(names))
         for name in leads[int(min(most, len(leads))) :]:
             log.info("model %s: left to other learners, each has its share", name)

@@ -35,7 +35,7 @@ class LearnerShare:
 
     async def _count(self) -> bool:
         try:
-            self._learners = max(1, await self._store.present(self._name, self._lease))
+            self._learners = max(1, await self._store.leases.present(self._name, self._lease))
         except SolarError as error:
             if self._works:
                 log.warning("models are not shared out: %s", error)
@@ -45,6 +45,6 @@ class LearnerShare:
     async def leave(self) -> None:
         """Its share is for the others now."""
         try:
-            await self._store.absent(self._name)
+            await self._store.leases.absent(self._name)
         except SolarError as error:
             log.info("%s", error)

@@ -9,7 +9,8 @@ from app.domain.model import ModelState
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer, sound
 from app.errors import BadBlob, NoSuchModel, StoreError, Unavailable
-from app.storage.store import LogEntry, Store
+from app.storage.log import LogEntry
+from app.storage.store import Store
 
 #: A live log may be trimmed so often while it is read.
 ROUNDS = 10
@@ -47,12 +48,12 @@ async def replay(store: Store, model: str, without: str | None = None) -> Replay
     left out, and what others did on the same requests is built anew.
     """
     for _ in range(ROUNDS):
-        committed = (await store.load(model)).state
-        start = min(await store.versions(model), default=0)
+        committed = (await store.states.load(model)).state
+        start = min(await store.states.versions(model), default=0)
         try:
             return await _replay(store, model, start, committed, without)
         except (NoSuchModel, StoreError):  # trimmed away meanwhile?
-            if start in await store.versions(model):
+            if start in await store.states.versions(model):
                 raise
     raise StoreError(f"model {model}: its log is trimmed faster than it can be read")
 
@@ -60,8 +61,8 @@ async def replay(store: Store, model: str, without: str | None = None) -> Replay
 async def _replay(
     store: Store, model: str, start: int, committed: ModelState, without: str | None
 ) -> Replay:
-    folding = Folding((await store.version(model, start)).state, without)
-    until = committed.seq if without is None else await store.tail(model)
+    folding = Folding((await store.states.version(model, start)).state, without)
+    until = committed.seq if without is None else await store.log.tail(model)
     await folding.go_on(store, model, until)
     return Replay(start, until, committed, folding.fold.state(), folding.skipped, folding)
 
@@ -87,7 +88,7 @@ class Folding:
 async def entries(store: Store, model: str, after: int, until: int) -> AsyncIterator[LogEntry]:
     """The records after one seq up to another; StoreError if one is missing (I2)."""
     while after < until:
-        batch = await store.read(model, after, min(256, until - after))
+        batch = await store.log.read(model, after, min(256, until - after))
         for entry in batch:
             if entry.seq != after + 1:
                 break
@@ -147,7 +148,7 @@ async def verify(store: Store, model: str) -> list[str]:
     """What is wrong with a model on a live store: I2, I3, I4, I5, I16; empty if nothing is."""
     try:
         found = await replay(store, model)
-        tail = await store.tail(model)
+        tail = await store.log.tail(model)
         async for _ in entries(store, model, found.end, tail):
             pass
     except (BadBlob, StoreError) as error:

@@ -85,7 +85,7 @@ def is_safe(settings: Settings, url: str) -> bool:
         store = Store.open(url, settings.durability)
         try:
             async with asyncio.timeout(ASKED):
-                for complaint in await store.complaints():
+                for complaint in await store.servers.complaints():
                     log.warning("%s", complaint)
         finally:
             await store.close()

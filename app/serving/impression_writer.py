@@ -60,7 +60,7 @@ class ImpressionWriter:
         try:
             for (model, epoch), shown in group.shown.items():
                 if not group.written.done():
-                    await self._store.remember(model, epoch, shown, self._seconds)
+                    await self._store.log.remember(model, epoch, shown, self._seconds)
             group.settle(True)
         except SolarError:
             group.settle(False)

@@ -17,7 +17,8 @@ from app.errors import BadBlob, NoSuchModel, SolarError, StoreError
 from app.ranking.arrays import Floats
 from app.storage.cancellation import end
 from app.storage.rollback import rolled_back
-from app.storage.store import LogPosition, Store, StoredWeights
+from app.storage.states import LogPosition, StoredWeights
+from app.storage.store import Store
 
 log = logging.getLogger("solar.ranker")
 
@@ -94,9 +95,9 @@ class WeightCache:
     async def look(self, model: str) -> ServedModel:
         """The same as the store has it now; it is followed from here on."""
         try:
-            found, now = await self._store.load_weights(model), self.serving.get(model)
+            found, now = await self._store.states.load_weights(model), self.serving.get(model)
             if now and now.epoch == found.epoch and now.version > found.seq:
-                found = await self._store.load_weights(model)  # it was overtaken on its way
+                found = await self._store.states.load_weights(model)  # it was overtaken on its way
             serving = await self._take(model, found)
         except BadBlob:
             self.damaged.add(model)
@@ -148,7 +149,7 @@ class WeightCache:
     async def _follow(self, model: str) -> None:
         """Take every version that is committed, until the model is deleted."""
         try:
-            async for _ in self._store.watch(model, self._poll):
+            async for _ in self._store.states.watch(model, self._poll):
                 try:
                     await self._refresh(model)
                 except NoSuchModel:
@@ -165,15 +166,15 @@ class WeightCache:
             self._news.pop(model, asyncio.Event()).set()
 
     async def _refresh(self, model: str) -> None:
-        place, served = await self._store.position(model), self.serving.get(model)
+        place, served = await self._store.states.position(model), self.serving.get(model)
         if served is None or served.place != place:
-            await self._take(model, await self._store.load_weights(model))
+            await self._take(model, await self._store.states.load_weights(model))
         self.damaged.discard(model)
 
     async def _look_around(self) -> None:
         """How full the store is, and which models there are."""
-        self.memory_share = await self._store.memory_share()
-        names = await self._store.models()
+        self.memory_share = await self._store.servers.memory_share()
+        names = await self._store.models.names()
         self.damaged.intersection_update(names)
         for name in names:
             if name not in self._following:

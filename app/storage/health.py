@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from redis import exceptions as foreign
 
 from app.errors import NotDurable
-from app.storage.errors import refusal, translated
+from app.storage.calls import server_message, translated
 from app.storage.keys import MODELS
 from app.storage.server_version import refuse_old
 
@@ -37,32 +37,57 @@ class Memory(NamedTuple):
         return self.used / self.limit if self.limit else 0.0
 
 
-async def memory(client: Any) -> list[Memory]:
-    """How full each master is; also a sign of life."""
-    with translated():
-        try:
-            found = [await one.info("memory") for one in await client.masters()]
-        except foreign.NoPermissionError:  # INFO is denied
-            await client.exists(MODELS)
-            return [Memory(0, 0)]
-    return [Memory(int(one.get("maxmemory", 0)), int(one.get("used_memory", 0))) for one in found]
+class Servers:
+    """The servers behind a store."""
 
+    def __init__(self, client: Any, durability: str) -> None:
+        self._client, self._durability = client, durability
 
-async def complaints(client: Any, durability: str) -> list[str]:
-    """What is wrong with the servers' settings; what could not be asked is said too.
+    async def memory_share(self) -> float:
+        """How much of the fullest server's memory limit is used, 0 without one; a sign of life."""
+        return max(one.share for one in await self._memory())
 
-    OldServer if one is older than we need, NotDurable if it gives less than was asked for.
-    """
-    asked: tuple[Callable[[Any], Awaitable[list[str]]], ...] = (
-        _age,
-        lambda one: _settings(one, durability),
-    )
-    if durability == "replicated":
-        asked += (_replicas,)
-    with translated():
-        masters = await client.masters()
-    found = [said for one in masters for ask in asked for said in await ask(one)]
-    return list(dict.fromkeys(found))
+    async def room_for_a_log(self) -> int:
+        """How many bytes a log may take, so that all of them leave three quarters of the server."""
+        limits = [one.limit for one in await self._memory() if one.limit]
+        with translated():
+            models = int(await self._client.scard(MODELS))
+        return min(limits) // (4 * max(1, models)) if limits else 1 << 62
+
+    async def _memory(self) -> list[Memory]:
+        """How full each master is."""
+        with translated():
+            try:
+                found = [await one.info("memory") for one in await self._client.masters()]
+            except foreign.NoPermissionError:  # INFO is denied
+                await self._client.exists(MODELS)
+                return [Memory(0, 0)]
+        return [
+            Memory(int(one.get("maxmemory", 0)), int(one.get("used_memory", 0))) for one in found
+        ]
+
+    async def complaints(self) -> list[str]:
+        """What is wrong with the servers' settings; what could not be asked is said too.
+
+        OldServer if one is older than we need, NotDurable if it gives less than was asked for.
+        """
+        asked: tuple[Callable[[Any], Awaitable[list[str]]], ...] = (
+            _age,
+            lambda one: _settings(one, self._durability),
+        )
+        if self._durability == "replicated":
+            asked += (_replicas,)
+        with translated():
+            masters = await self._client.masters()
+        found = [said for one in masters for ask in asked for said in await ask(one)]
+        return list(dict.fromkeys(found))
+
+    async def refuse_old(self) -> None:
+        """OldServer if a server is older than we need; one that will not say passes."""
+        with translated():
+            masters = await self._client.masters()
+        for one in masters:
+            await version(one)
 
 
 async def _age(server: Any) -> list[str]:
@@ -88,7 +113,7 @@ async def _settings(server: Any, durability: str) -> list[str]:
             found = await server.config_get(*_ASKED)
         except foreign.ResponseError as error:  # denied or renamed: a managed server, an ACL
             unchecked = f"expected {', '.join(_ASKED)} go unchecked"
-            return [f"CONFIG GET was refused ({refusal(error)}): {unchecked}"]
+            return [f"CONFIG GET was refused ({server_message(error)}): {unchecked}"]
     weak = [*_weaknesses(found, FSYNC[durability])]
     if weak and durability:
         raise NotDurable(f"SOLAR_DURABILITY is {durability}, but {'; '.join(weak)}")

@@ -13,9 +13,8 @@ from uuid import uuid4
 import msgspec
 
 from app.errors import NoSuchModel
-from app.storage.errors import translated
+from app.storage.calls import ScriptRunner
 from app.storage.keys import Keys
-from app.storage.script_calls import ScriptRunner
 
 JobState = Literal["running", "finishing", "done", "failed", "cancelled"]
 Reported = Literal["kept", "lost", "cancel"]
@@ -61,12 +60,11 @@ class Jobs:
         keys = Keys(lease.model)
         values = [epoch, lease.trains, _ms(lease.seconds), _ms(KEPT)]
         fields = {"state": "running", "trains": lease.trains, "about": about}
-        with translated():
-            code = await self._calls.script(
-                "job_begin",
-                [keys.state, keys.job(lease.job), keys.training, keys.trained],
-                [*values, *_fields(fields)],
-            )
+        code = await self._calls.script(
+            "job_begin",
+            [keys.state, keys.job(lease.job), keys.training, keys.trained],
+            [*values, *_fields(fields)],
+        )
         if code == 1:
             raise NoSuchModel(f"model {lease.model}: there is none of this name (any more)")
         return int(code) == 0
@@ -75,26 +73,23 @@ class Jobs:
         """Say how a job goes on, and keep its lease; whether to go on, as another may train."""
         keys = Keys(lease.model)
         values = [lease.trains, _ms(lease.seconds), _ms(KEPT), int(ends), *_fields(fields)]
-        with translated():
-            code = await self._calls.script(
-                "job_report", [keys.job(lease.job), keys.training, keys.trained], values
-            )
+        code = await self._calls.script(
+            "job_report", [keys.job(lease.job), keys.training, keys.trained], values
+        )
         return _REPORTED[int(code)]
 
     async def cancel(self, model: str, job: str) -> Cancelled:
         """Ask whoever trains to stop."""
         keys = Keys(model)
-        with translated():
-            code = await self._calls.script(
-                "job_cancel", [keys.job(job), keys.training], ["running", "cancelled"]
-            )
+        code = await self._calls.script(
+            "job_cancel", [keys.job(job), keys.training], ["running", "cancelled"]
+        )
         return _CANCELLED[int(code)]
 
     async def look(self, model: str, job: str) -> Job | None:
         """A job, None if there is none; one that nobody trains any more has failed."""
         keys = Keys(model)
-        with translated():
-            flat, trains = await self._calls.script("job_look", [keys.job(job), keys.training], [])
+        flat, trains = await self._calls.script("job_look", [keys.job(job), keys.training], [])
         if not flat:
             return None
         found = dict(zip(flat[::2], flat[1::2], strict=True))

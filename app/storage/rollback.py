@@ -6,7 +6,8 @@ reached over other records if the log does not lead there.
 """
 
 from app.domain.model import next_chain
-from app.storage.store import LogPosition, Store
+from app.storage.states import LogPosition
+from app.storage.store import Store
 
 
 async def rolled_back(store: Store, model: str, before: LogPosition, now: LogPosition) -> bool:
@@ -15,14 +16,14 @@ async def rolled_back(store: Store, model: str, before: LogPosition, now: LogPos
         return now != before
     if now[0] != before[0] or await _leads(store, model, before, now):
         return False
-    return (await store.position(model))[0] == now[0]  # else the log is that of another life
+    return (await store.states.position(model))[0] == now[0]  # else the log is that of another life
 
 
 async def _leads(store: Store, model: str, before: LogPosition, now: LogPosition) -> bool:
     """Whether the log leads from one place to another; also if it does not reach so far back."""
     (_, seq, chain), (_, until, wanted) = before, now
     while seq < until:
-        entries = await store.read(model, seq, min(256, until - seq))
+        entries = await store.log.read(model, seq, min(256, until - seq))
         if not entries or entries[0].seq != seq + 1:
             return True
         for entry in entries:

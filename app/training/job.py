@@ -28,7 +28,8 @@ from app.storage.cancellation import end
 from app.storage.embedded.server import tied
 from app.storage.jobs import KEPT as KNOWN
 from app.storage.jobs import Lease
-from app.storage.store import AppendResult, Event, LogEntry, Store
+from app.storage.log import AppendResult, LogEntry, NewRecord
+from app.storage.store import Store
 from app.training.options import ORDER, REPLACEMENT, Training, TrainingTask
 
 log = logging.getLogger("solar.jobs")
@@ -195,20 +196,20 @@ class Run:
     async def _append(self, record: bytes) -> AppendResult | None:
         """Append a record; None if the model has other settings by then, learnt or not."""
         model = self.work.model
-        found = await self._store.load_weights(model)
+        found = await self._store.states.load_weights(model)
         if found.epoch != self._epoch:
             raise NoSuchModel(f"model {model}: it was made anew")
         if found.config != self._config:
             return None
         at = found.seq
         while True:
-            while entries := await self._store.read(model, at, TOGETHER):
+            while entries := await self._store.log.read(model, at, TOGETHER):
                 if any(map(self._changes_config, entries)):
                     return None
                 at = entries[-1].seq
             try:
-                (appended,) = await self._store.append(
-                    model, self._epoch, [Event(f"job-{self.work.job}", b"", record)],
+                (appended,) = await self._store.log.append(
+                    model, self._epoch, [NewRecord(f"job-{self.work.job}", b"", record)],
                     limit=self._settings.backlog, time=now(), wait=True, dedupe=KNOWN, tail=at,
                 )  # fmt: skip
             except Fenced:  # feedback came in between, or something else: look again

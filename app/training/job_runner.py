@@ -68,7 +68,7 @@ class JobRunner:
         """
         self._beginning += 1  # its room is taken from here on
         try:
-            found = await self._store.load_weights(work.model)
+            found = await self._store.states.load_weights(work.model)
             lease = Lease(work.model, work.job, self._settings.lease)
             if not await self._store.jobs.begin(lease, found.epoch, work.about()):
                 return None

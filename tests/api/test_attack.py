@@ -15,7 +15,8 @@ from app.domain.exploration import uniforms
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
 from app.storage.embedded import server
-from app.storage.store import LogEntry, Store
+from app.storage.log import LogEntry
+from app.storage.store import Store
 from tests.api.services import Running, serving
 from tests.servers import until, with_store
 
@@ -51,7 +52,7 @@ def visit(http: httpx.Client, at: int) -> tuple[str, int]:
 
 
 async def whole_log(store: Store) -> list[LogEntry]:
-    return await store.read(MODEL, 0, 10 * ROUNDS)
+    return await store.log.read(MODEL, 0, 10 * ROUNDS)
 
 
 def source_of(entry: LogEntry) -> str:
@@ -84,7 +85,7 @@ def test_a_source_against_the_model_is_capped_by_its_share_and_can_be_replayed_a
         assert f"left out {accepted} records of source attacker" in ran.stdout
         until(lambda: http.get(f"/models/{MODEL}").json()["version"] == tail + 1)
         found = list(http.get(f"/models/{MODEL}").json()["weights"].values())
-    fold = Reducer(with_store(url, lambda store: store.version(MODEL, 0)).state)
+    fold = Reducer(with_store(url, lambda store: store.states.version(MODEL, 0)).state)
     for entry in log:
         if source_of(entry) != "attacker":
             assert fold.apply(entry.record)

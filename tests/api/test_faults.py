@@ -220,7 +220,7 @@ def check_record(record: Feedback, rows: list[list[float]]) -> None:
     assert record.labels.tolist() == [1.0, 0.0, 2.0, 0.0]
 
 
-def new_model_config(url: str) -> None:
+def new_model(url: str) -> None:
     with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as http:
         assert (
             http.put("/models/m", json={**PLAIN, "features": N, "gamma": 50.0}).status_code == 201
@@ -262,7 +262,7 @@ def test_a_service_killed_under_traffic_and_started_again_has_lost_and_doubled_n
 ) -> None:
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(serving(data=tmp_path, environ=QUICK_LEASE))
-        new_model_config(running.url)
+        new_model(running.url)
         with traffic(running.url) as told:
             for _ in range(2):
                 until(more(told, 40))
@@ -286,7 +286,7 @@ def test_a_service_killed_under_traffic_and_started_again_has_lost_and_doubled_n
 
 def test_each_process_that_is_killed_is_started_again_and_everything_goes_on() -> None:
     with serving(environ=QUICK_LEASE) as running:
-        new_model_config(running.url)
+        new_model(running.url)
         supervisor = running.process.pid
         assert learn_one(running, "first").status_code == 200
         with traffic(running.url) as told:
@@ -331,7 +331,7 @@ def kind(command: str) -> str:
 
 def test_stopping_under_load_breaks_no_promise_and_leaves_no_process() -> None:
     with serving("--workers", "2") as running:
-        new_model_config(running.url)
+        new_model(running.url)
         family = children(running.process.pid)
         refused = Counter[int]()
         acknowledged: set[str] = set()
@@ -387,7 +387,7 @@ def check_all_there(store: str, acknowledged: set[str]) -> None:
 
 def test_a_request_that_was_half_sent_when_the_service_was_stopped_is_answered() -> None:
     with serving() as running:
-        new_model_config(running.url)
+        new_model(running.url)
         url = httpx.URL(running.url)
         body = b'{"model":"m","ids":["a","b"],"features":[[1,0,0],[0,1,0]]}'
         head = (
@@ -462,7 +462,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
 def service(outside: Outside) -> Iterator[Running]:
     """A service on that server, with a model that has learnt something."""
     with serving("--redis-url", outside.url, environ=HASTY) as running:
-        new_model_config(running.url)
+        new_model(running.url)
         assert learn_one(running, "first").status_code == 200
         yield running
 

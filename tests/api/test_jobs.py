@@ -195,7 +195,7 @@ def test_feedback_before_and_after_stands_in_order_and_the_replay_agrees(
     assert [type(one) for one in log] == [Feedback, Replace, Feedback]
 
     async def act(store: Store) -> tuple[ModelState, ModelState]:
-        return (await store.load(name)).state, (await store.version(name, 1)).state
+        return (await store.states.load(name)).state, (await store.states.version(name, 1)).state
 
     now, before = with_store(store_of(scene.running), act)
     fold = Reducer(before)
@@ -236,10 +236,10 @@ def test_a_rollback_leads_to_before_the_warm_start(scene: Scene) -> None:
     assert kept == [0, 1]
 
     async def first(store: Store) -> ModelState:
-        return (await store.version(name, 1)).state
+        return (await store.states.version(name, 1)).state
 
     async def last(store: Store) -> ModelState:
-        return (await store.load(name)).state
+        return (await store.states.load(name)).state
 
     wanted = with_store(store_of(scene.running), first)
     answer = http.post(f"/models/{name}/rollback", json={"version": 1})

@@ -50,7 +50,7 @@ QUICK = {"SOLAR_LEASE": f"{LEASE:g}", "SOLAR_CHECK_SECONDS": "0"}
 PROBLEM = "application/problem+json"
 
 
-def new_model_config(http: httpx.Client, name: str = "m", **settings: Any) -> None:
+def new_model(http: httpx.Client, name: str = "m", **settings: Any) -> None:
     body = {**PLAIN, "features": N, "gamma": 50.0, **settings}
     assert http.put(f"/models/{name}", json=body).status_code == 201
 
@@ -108,7 +108,7 @@ def http(service: Running) -> Iterator[httpx.Client]:
 def test_a_process_that_is_killed_fails_its_job_at_once_and_it_can_be_started_again(
     service: Running, http: httpx.Client
 ) -> None:
-    new_model_config(http)
+    new_model(http)
     job = begun(warm_start(http, "m", DATA, C=0.01))
     os.kill(held(service), signal.SIGKILL)
     assert failed(http, job) == "the process that trained ended with -9"
@@ -135,7 +135,7 @@ def test_a_process_that_is_killed_fails_its_job_at_once_and_it_can_be_started_ag
 def test_a_worker_that_is_killed_takes_its_training_along_and_the_next_one_starts_it_again(
     service: Running, http: httpx.Client
 ) -> None:
-    new_model_config(http, "w")
+    new_model(http, "w")
     job = begun(warm_start(http, "w", DATA))
     trains, worker = held(service), worker_of(service)
     os.kill(worker, signal.SIGKILL)
@@ -155,7 +155,7 @@ def test_a_service_that_is_stopped_leaves_no_process_behind_and_goes_on_after_it
     tmp_path: Path,
 ) -> None:
     with serving(data=tmp_path, environ=QUICK) as running, running.client() as http:
-        new_model_config(http)
+        new_model(http)
         job = begun(warm_start(http, "m", DATA, C=0.01))
         trains, worker = held(running), worker_of(running)
         assert running.stop() == 0
@@ -198,7 +198,7 @@ def test_a_training_outlives_a_store_that_is_killed_and_started_again(apart: Apa
     """Its upload is answered while there is no store: the data stays all the same."""
     running = apart.running
     with running.client() as http, ThreadPoolExecutor(1) as pool:
-        new_model_config(http)
+        new_model(http)
         answer = pool.submit(warm_start, http, "m", DATA, C=0.01)
         trains = held(running)
         (job,) = uploads(running)
@@ -220,7 +220,7 @@ def test_a_training_outlives_a_store_that_hangs_beyond_the_lease(apart: Apart) -
     running = apart.running
     with running.client() as http:
         patiently(lambda: ready(http))
-        new_model_config(http, "h")
+        new_model(http, "h")
         job = begun(warm_start(http, "h", DATA, C=0.01))
         with paused(apart.server._process.pid):
             began = time.monotonic()
@@ -237,11 +237,11 @@ def test_a_training_outlives_a_store_that_hangs_beyond_the_lease(apart: Apart) -
 def test_a_model_that_is_deleted_and_made_anew_is_not_replaced(
     service: Running, http: httpx.Client
 ) -> None:
-    new_model_config(http, "d")
+    new_model(http, "d")
     job = begun(warm_start(http, "d", DATA, C=0.01))
     trains = held(service)
     assert http.delete("/models/d").status_code == 204
-    new_model_config(http, "d")
+    new_model(http, "d")
     os.kill(trains, signal.SIGCONT)
     assert failed(http, job) == "the model is gone"
     assert http.post(f"/jobs/{job}/start").status_code == 409  # it was for another model
@@ -256,7 +256,7 @@ def test_a_model_that_is_tuned_meanwhile_keeps_what_it_was_told(
     service: Running, http: httpx.Client
 ) -> None:
     """Even if nobody has learnt that yet when the training ends."""
-    new_model_config(http, "p")
+    new_model(http, "p")
     job = begun(warm_start(http, "p", DATA, C=0.01))
     trains = held(service)
     learner = child(service.process.pid, "app learn")
@@ -291,7 +291,7 @@ def test_of_an_upload_whose_sender_is_gone_nothing_is_kept(
     service: Running, http: httpx.Client, kind: str
 ) -> None:
     name = f"u{len(kind)}"
-    new_model_config(http, name)
+    new_model(http, name)
     before = uploads(service)
     with half_sent(service, f"/models/{name}/warm-start", kind):
         patiently(lambda: len(uploads(service)) == len(before) + 1)
@@ -307,7 +307,7 @@ def test_uploads_that_cannot_be_kept_are_not_taken_for_now(tmp_path: Path) -> No
     blocked.touch()
     environ = {"SOLAR_UPLOAD_DIR": str(blocked / "uploads")}
     with serving(environ=environ) as running, running.client() as http:
-        new_model_config(http)
+        new_model(http)
         for kind in ("text/plain", "application/json"):
             answer = http.post("/models/m/warm-start", content=DATA, headers={"content-type": kind})
             assert (answer.status_code, answer.headers["content-type"]) == (503, PROBLEM)
@@ -328,7 +328,7 @@ def test_only_uploads_of_ours_are_cleared_away(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (old, old))
     environ = {"SOLAR_UPLOAD_DIR": str(tmp_path)}
     with serving(environ=environ) as running, running.client() as http:
-        new_model_config(http)
+        new_model(http)
         assert warm_start(http, "m", b"").status_code == 400
     assert sorted(one.name for one in tmp_path.iterdir()) == sorted(theirs)
     assert len(files(tmp_path)) == 2 * len(theirs)
@@ -341,7 +341,7 @@ def test_a_worker_that_stood_still_while_another_began_has_lost_and_doubles_noth
     with ExitStack() as stack:
         one = stack.enter_context(serving(environ=QUICK))
         http = stack.enter_context(one.client())
-        new_model_config(http)
+        new_model(http)
         environ = {**QUICK, "SOLAR_REDIS_URL": store_of(one)}
         other = stack.enter_context(serving("--no-learner", environ=environ))
         elsewhere = stack.enter_context(other.client())

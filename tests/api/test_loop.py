@@ -22,7 +22,8 @@ from app.domain.impressions import Impression
 from app.evaluation.synthetic import World
 from app.learning import replay
 from app.storage.embedded import server
-from app.storage.store import Store, StoredState
+from app.storage.states import StoredState
+from app.storage.store import Store
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.oracles import (
     NaiveFold,
@@ -178,7 +179,7 @@ def conversation(
 def stored(service: Running, model: str) -> StoredState:
     url = server.find(service.data)
     assert url is not None
-    return with_store(url, lambda store: store.load(model))
+    return with_store(url, lambda store: store.states.load(model))
 
 
 def square(spread: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -421,7 +422,7 @@ def test_objects_names_columns_and_msgpack_give_one_ranking_and_one_impression(
 def remembered(service: Running, model: str, requests: list[str]) -> list[bytes]:
     epoch, url = stored(service, model).epoch, server.find(service.data)
     assert url is not None
-    found = with_store(url, lambda store: store.recall(model, epoch, requests))
+    found = with_store(url, lambda store: store.log.recall(model, epoch, requests))
     return [one.shown for one in found if one is not None]
 
 

@@ -14,7 +14,8 @@ from app.domain import codec
 from app.domain.model import ModelState
 from app.domain.records import Feedback, Record, Replace, Retune
 from app.storage.embedded import server
-from app.storage.store import Store, StoredState
+from app.storage.states import StoredState
+from app.storage.store import Store
 from tests.api.services import PLAIN, Running, serving
 from tests.servers import PATIENCE, until, with_store
 
@@ -108,7 +109,7 @@ def ask(http: httpx.Client, model: str, **asked: Any) -> httpx.Response:
 
 
 def stored(service: Running, model: str) -> StoredState:
-    return with_store(url(service), lambda store: store.load(model))
+    return with_store(url(service), lambda store: store.states.load(model))
 
 
 def url(service: Running) -> str:
@@ -119,7 +120,7 @@ def url(service: Running) -> str:
 
 def records(service: Running, model: str) -> list[Record]:
     async def read(store: Store) -> list[Record]:
-        return [codec.load_record(one.record) for one in await store.read(model, 0, 1000)]
+        return [codec.load_record(one.record) for one in await store.log.read(model, 0, 1000)]
 
     return with_store(url(service), read)
 

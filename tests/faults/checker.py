@@ -139,12 +139,12 @@ async def learnt(url: str, model: str = MODEL, seconds: float = 60.0) -> None:
     store, committed = Store.open(url), -1
 
     async def further() -> bool:
-        return (await store.position(model))[1] > committed
+        return (await store.states.position(model))[1] > committed
 
     try:
-        while committed < await store.tail(model):
+        while committed < await store.log.tail(model):
             await until(further, f"more than {committed} records are learnt", seconds)
-            committed = (await store.position(model))[1]
+            committed = (await store.states.position(model))[1]
     finally:
         await store.close()
 
@@ -161,8 +161,8 @@ async def look(url: str, model: str = MODEL) -> Found:
 
 
 async def _look(client: Any, store: Store, keys: Keys) -> Found:
-    oldest = (await store.versions(keys.model))[0]
-    start = (await store.version(keys.model, oldest)).state
+    oldest = (await store.states.versions(keys.model))[0]
+    start = (await store.states.version(keys.model, oldest)).state
     entries = await client.xrange(keys.log)
     assert all(identity.endswith(b"-0") for identity, _ in entries)
     seqs = [int(identity.split(b"-")[0]) for identity, _ in entries]

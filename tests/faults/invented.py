@@ -15,11 +15,9 @@ SETTINGS = ModelConfig(tuple(f"f{at}" for at in range(N)))
 MODEL = "m"
 
 
-async def new_model_config(
-    store: Store, model: str = MODEL, settings: ModelConfig = SETTINGS
-) -> int:
+async def new_model(store: Store, model: str = MODEL, settings: ModelConfig = SETTINGS) -> int:
     """A model that has learnt nothing; its epoch."""
-    return await store.create(model, initial_state(settings, seed=model.encode()))
+    return await store.models.create(model, initial_state(settings, seed=model.encode()))
 
 
 class Invented:
@@ -76,7 +74,7 @@ class Invented:
             name, self._shown = f"{self._name}.list{self._shown}", self._shown + 1
             made[name] = Impression(ids, self._documents(SHOWN), self.rng.permutation(SHOWN))
         shown = {name: one.dump() for name, one in made.items()}
-        await store.remember(model, epoch, shown, ttl=3600)
+        await store.log.remember(model, epoch, shown, ttl=3600)
         self.lists.update(made)
         return list(made)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from app.errors import Backlog, Unavailable
 from app.ingest.appender import PendingEvent, post
-from app.storage.store import APPENDED, REPEATED, AppendResult, Store
+from app.storage.log import APPENDED, REPEATED, AppendResult
+from app.storage.store import Store
 from tests.faults.invented import MODEL, Invented
 
 NO_LIMIT = 1 << 40

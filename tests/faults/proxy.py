@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from app.storage.script_calls import SCRIPTS
+from app.storage.calls import SCRIPTS
 
 OnRequest = Callable[[bytes], Awaitable[None]]
 OnAnswer = Callable[[bytes, bytes], Awaitable[None]]

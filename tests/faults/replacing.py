@@ -2,13 +2,14 @@
 
 from app.domain import codec
 from app.domain.records import Replace
-from app.storage.store import Event, Store
+from app.storage.log import NewRecord
+from app.storage.store import Store
 from tests.faults.invented import MODEL
 from tests.faults.posters import NO_LIMIT
 
 
 async def replace_now(store: Store, epoch: int, name: str, model: str = MODEL) -> int:
     """A replacement by the model as it is committed now; its seq."""
-    carried = (await store.load(model)).state.model
-    event = Event(name, b"", codec.dump_record(Replace(carried, "a test")))
-    return (await store.append(model, epoch, [event], limit=NO_LIMIT, time=0))[0].seq
+    carried = (await store.states.load(model)).state.model
+    event = NewRecord(name, b"", codec.dump_record(Replace(carried, "a test")))
+    return (await store.log.append(model, epoch, [event], limit=NO_LIMIT, time=0))[0].seq

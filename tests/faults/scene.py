@@ -11,7 +11,7 @@ from app.domain.model_config import ModelConfig
 from app.storage.keys import Keys
 from app.storage.store import Store
 from tests.faults.checker import Watch
-from tests.faults.invented import MODEL, SETTINGS, new_model_config
+from tests.faults.invented import MODEL, SETTINGS, new_model
 from tests.faults.posters import Ledger
 from tests.faults.server import Server
 
@@ -34,7 +34,7 @@ class Scene:
 
     async def committed(self) -> int:
         """The seq of the committed state."""
-        return (await self.store.position(MODEL))[1]
+        return (await self.store.states.position(MODEL))[1]
 
     async def fence(self) -> int:
         """How many learners have taken the lease so far."""
@@ -76,7 +76,7 @@ async def a_model(
 ) -> AsyncIterator[Scene]:
     """A model that has learnt nothing."""
     scene = Scene(server, seed)
-    scene.epoch = await new_model_config(scene.store, settings=settings)
+    scene.epoch = await new_model(scene.store, settings=settings)
     try:
         async with scene.watch:
             yield scene

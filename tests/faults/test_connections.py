@@ -11,7 +11,7 @@ from app.ingest.appender import post
 from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check
-from tests.faults.invented import MODEL, Invented, new_model_config
+from tests.faults.invented import MODEL, Invented, new_model
 from tests.faults.learners import LearnerPool
 from tests.faults.posters import Ledger, Posters, at_work, insist
 from tests.faults.proxy import Cut, Late, OnAnswer, OnRequest, Proxy, call
@@ -166,9 +166,9 @@ def test_a_post_that_arrives_late_changes_nothing(server: Server, pool: LearnerP
                 proxy.on_request = once("append")
                 posted = [invented.event() for _ in range(3)]
                 await insist(store, model.epoch, posted, model.ledger)
-                before = await model.store.tail(MODEL)
+                before = await model.store.log.tail(MODEL)
                 await proxy.deliver_late()
-                assert await model.store.tail(MODEL) == before
+                assert await model.store.log.tail(MODEL) == before
             pool.hire(server.url)
             await check(server.url, model.ledger, "late posts", watch=model.watch)
 
@@ -216,10 +216,10 @@ def test_a_model_whose_creation_was_answered_into_the_void_is_learnt(
             ledger = Ledger()
             proxy.on_answer = the_first("create")
             with contextlib.suppress(ModelExists):  # what the second send may say
-                await new_model_config(store)
+                await new_model(store)
             assert proxy.cuts == 1
-            assert await store.models() == [MODEL]
-            epoch, *_ = await store.position(MODEL)
+            assert await store.models.names() == [MODEL]
+            epoch, *_ = await store.states.position(MODEL)
             await insist(store, epoch, [Invented(26).event()], ledger)
             pool.hire(server.url)
             await check(server.url, ledger, "creation cut", cuts=proxy.cuts)

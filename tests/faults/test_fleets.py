@@ -17,7 +17,7 @@ from app.storage.store import Store
 from tests import fleets
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, Onlooker, a_service, account, fed, noticed, onlooker
-from tests.faults.invented import MODEL, Invented, new_model_config
+from tests.faults.invented import MODEL, Invented, new_model
 from tests.faults.learners import LearnerPool
 from tests.faults.posters import NO_LIMIT
 from tests.faults.scene import opened, play
@@ -81,7 +81,7 @@ def crowds_of(url: str, epoch: int) -> list[Crowd]:
 async def lossy_failovers(fleet: SentinelFleet | ClusterFleet, fault: str) -> None:
     """Kill the master, again and again, when it has acknowledged more than its replica has."""
     async with opened(fleet.url) as store:
-        epoch = await new_model_config(store)
+        epoch = await new_model(store)
         safe, *quick = crowds = crowds_of(fleet.url, epoch)
         for node in fleet.nodes:
             slow(node)
@@ -136,7 +136,7 @@ def test_an_old_master_that_is_still_reached_is_left_for_the_new_one(
 
     async def scene() -> None:
         async with opened(sentinels.url) as store:
-            epoch = await new_model_config(store)
+            epoch = await new_model(store)
             old, new = sentinels.master(), sentinels.replica()
             old.pause()
             await asyncio.to_thread(wait_until, lambda: sentinels.promoted(new))
@@ -178,7 +178,7 @@ def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(
 
     async def scene() -> None:
         async with opened(cluster.url) as store:
-            epoch = await new_model_config(store)
+            epoch = await new_model(store)
             pool.hire(cluster.url)
             crowds = [Crowd(cluster.url, level, epoch) for level in ("replicated", "fsync")]
             async with onlooker(cluster.url) as seen, crowds[0], crowds[1]:

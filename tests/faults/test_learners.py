@@ -187,7 +187,7 @@ def test_a_learner_that_lost_its_lease_cannot_commit_even_before_its_successor_h
             await held.wait()
             pool.pause(learner)
             await until(model.nobody_leads, "the lease expires")
-            assert await model.store.lease(MODEL, 0, LEASE)
+            assert await model.store.leases.take(MODEL, 0, LEASE)
             go_on.set()
             learner.go_on()
             await check(server.url, model.ledger, "lost its lease", pauses=pool.pauses)

@@ -24,8 +24,9 @@ from app.ingest.appender import PendingEvent, fingerprint, post
 from app.learning.learner import LearnerOptions, learn_all
 from app.learning.replay import verify
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.store import APPENDED, FORGOTTEN, REPEATED, Event, Store
-from tests.faults.invented import MODEL, SHOWN, Invented, new_model_config
+from app.storage.log import APPENDED, FORGOTTEN, REPEATED, NewRecord
+from app.storage.store import Store
+from tests.faults.invented import MODEL, SHOWN, Invented, new_model
 from tests.faults.scene import play
 from tests.faults.server import Server
 from tests.servers import eventually, opened
@@ -64,12 +65,12 @@ def test_a_store_that_is_full_makes_room_by_itself(small: Server) -> None:
 
     async def scene() -> None:
         async with opened(small.url) as store:
-            epoch, stop = await new_model_config(store, settings=settings), asyncio.Event()
+            epoch, stop = await new_model(store, settings=settings), asyncio.Event()
             learning = asyncio.create_task(learn_all(store, stop, QUICK))
             async with asyncio.timeout(60):
                 for at in range(0, 1500, 10):  # 80 MB
                     await insist(store, epoch, at)
-            await eventually(lambda: store.position(MODEL), lambda found: found[1] == 1500)
+            await eventually(lambda: store.states.position(MODEL), lambda found: found[1] == 1500)
             stop.set()
             await learning
             assert await verify(store, MODEL) == []
@@ -80,13 +81,15 @@ def test_a_store_that_is_full_makes_room_by_itself(small: Server) -> None:
 def test_an_idle_learner_notices_that_the_store_went_back(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
-            epoch, invented, stop = await new_model_config(store), Invented(1), asyncio.Event()
+            epoch, invented, stop = await new_model(store), Invented(1), asyncio.Event()
             learning = asyncio.create_task(learn_all(store, stop, QUICK))
 
             async def learn(count: int, until_seq: int) -> None:
                 events = [invented.labels() for _ in range(count)]
                 await post(store, MODEL, epoch, events, limit=NO_LIMIT, time=0)
-                await eventually(lambda: store.position(MODEL), lambda at: at[1] == until_seq)
+                await eventually(
+                    lambda: store.states.position(MODEL), lambda at: at[1] == until_seq
+                )
 
             await learn(90, 90)
             files = server.socket.parent / "appendonlydir"
@@ -96,7 +99,7 @@ def test_an_idle_learner_notices_that_the_store_went_back(server: Server) -> Non
             shutil.rmtree(files)
             files.with_name("old").rename(files)
             server.start()
-            assert await store.tail(MODEL) == 90
+            assert await store.log.tail(MODEL) == 90
             await learn(5, 95)
             stop.set()
             await learning
@@ -124,7 +127,7 @@ def test_thousands_of_clicks_on_one_list_do_not_stall_its_model(strategy: str) -
 def test_hundreds_of_posts_at_once_are_all_answered(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
-            epoch, invented = await new_model_config(store), Invented(2)
+            epoch, invented = await new_model(store), Invented(2)
             posts = [
                 post(store, MODEL, epoch, [invented.labels()], limit=NO_LIMIT, time=0)
                 for _ in range(300)
@@ -140,7 +143,7 @@ def test_a_click_on_a_list_that_was_shown_anew_is_not_learnt_on_the_new_one(
 ) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
-            epoch, invented = await new_model_config(store), Invented(3)
+            epoch, invented = await new_model(store), Invented(3)
             (request,) = await invented.show(store, epoch, 1)
             old = invented.lists[request]
             click = PendingEvent(
@@ -151,10 +154,10 @@ def test_a_click_on_a_list_that_was_shown_anew_is_not_learnt_on_the_new_one(
                 on_request=True, shown=fingerprint(old.dump()),
             )  # fmt: skip
             shorter = Impression(old.ids[:3], old.documents[:3], np.arange(3))
-            await store.remember(MODEL, epoch, {request: shorter.dump()}, ttl=60)
+            await store.log.remember(MODEL, epoch, {request: shorter.dump()}, ttl=60)
             with pytest.raises(Unavailable, match="shown anew"):
                 await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
-            assert await store.tail(MODEL) == 0
+            assert await store.log.tail(MODEL) == 0
 
     play(scene())
 
@@ -162,7 +165,7 @@ def test_a_click_on_a_list_that_was_shown_anew_is_not_learnt_on_the_new_one(
 def test_an_event_on_a_forgotten_request_hinders_no_other_one(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
-            epoch, invented = await new_model_config(store), Invented(4)
+            epoch, invented = await new_model(store), Invented(4)
             gone, there = await invented.show(store, epoch, 2)
             await store._client.delete(f"solar:{{{MODEL}}}:imp:{epoch}:{gone}")
             lost, click = invented.click(gone), invented.click(there)
@@ -187,7 +190,7 @@ def test_an_event_on_a_forgotten_request_hinders_no_other_one(server: Server) ->
 def test_a_replay_is_put_in_place_beside_those_who_post(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store, opened(server.url) as other:
-            epoch, invented, stop = await new_model_config(store), Invented(5), asyncio.Event()
+            epoch, invented, stop = await new_model(store), Invented(5), asyncio.Event()
             learning = asyncio.create_task(learn_all(store, stop, QUICK))
             first = [invented.labels() for _ in range(200)]
             await post(store, MODEL, epoch, first, limit=NO_LIMIT, time=0)
@@ -213,19 +216,19 @@ def test_a_model_is_never_created_without_being_known_by_name(server: Server) ->
 
     async def scene() -> None:
         async with opened(server.url) as store:
-            create, asked = store._calls.kept_script, asyncio.Event()
+            create, asked = store.models._calls.kept_script, asyncio.Event()
 
             async def cut_short(name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
                 await create(name, keys, values)
                 asked.set()
                 return await asyncio.Event().wait()
 
-            store._calls.kept_script = cut_short  # type: ignore[method-assign]
-            creating = asyncio.create_task(new_model_config(store))
+            store.models._calls.kept_script = cut_short  # type: ignore[method-assign]
+            creating = asyncio.create_task(new_model(store))
             await asked.wait()
             creating.cancel()
             await asyncio.gather(creating, return_exceptions=True)
-            assert await store.models() == [MODEL]
+            assert await store.models.names() == [MODEL]
 
     play(scene())
 
@@ -243,16 +246,16 @@ def test_a_learner_whose_embedded_server_is_gone_says_so_and_ends(tmp_path: Path
 async def _learns(url: str) -> None:
     """One record through a learner that is somewhere else."""
     async with opened(url) as store:
-        epoch = await new_model_config(store)
+        epoch = await new_model(store)
         record = codec.dump_record(Invented(6).labels().feedback)
-        await store.append(MODEL, epoch, [Event("e", b"", record)], limit=NO_LIMIT, time=0)
-        await eventually(lambda: store.position(MODEL), lambda found: found[1] == 1)
+        await store.log.append(MODEL, epoch, [NewRecord("e", b"", record)], limit=NO_LIMIT, time=0)
+        await eventually(lambda: store.states.position(MODEL), lambda found: found[1] == 1)
 
 
 def test_a_server_that_is_busy_or_restarted_says_try_again(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
-            epoch = await new_model_config(store)
+            epoch = await new_model(store)
             await store._client.config_set("min-replicas-to-write", 1)
             with pytest.raises(Unavailable):
                 await post(store, MODEL, epoch, [Invented(7).labels()], limit=NO_LIMIT, time=0)

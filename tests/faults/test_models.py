@@ -16,7 +16,7 @@ from app.storage.keys import Keys
 from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check
-from tests.faults.invented import MODEL, Invented, new_model_config
+from tests.faults.invented import MODEL, Invented, new_model
 from tests.faults.learners import LearnerPool
 from tests.faults.posters import NO_LIMIT, Ledger, at_work, insist
 from tests.faults.proxy import Proxy, call
@@ -48,7 +48,7 @@ def test_a_model_replaced_under_load_goes_on_from_what_it_was_given(
                 replaced=rounds(REPLACEMENTS),
             )  # fmt: skip
             replaced = [seq for seq, record in found.records.items() if is_replacement(record)]
-            versions = set(await model.store.versions(MODEL))
+            versions = set(await model.store.states.versions(MODEL))
             assert replaced
             assert {seq - 1 for seq in replaced if seq > found.start.seq} <= versions
 
@@ -70,7 +70,7 @@ def test_two_replacements_in_a_row_leave_a_version_each(server: Server, pool: Le
                 replaced.append(await replace_now(model.store, model.epoch, f"b{at}"))
             pool.hire(server.url)
             await check(server.url, model.ledger, "replaced in a row", watch=model.watch)
-            assert {seq - 1 for seq in replaced} <= set(await model.store.versions(MODEL))
+            assert {seq - 1 for seq in replaced} <= set(await model.store.states.versions(MODEL))
 
     play(scene())
 
@@ -87,20 +87,20 @@ def test_a_model_deleted_and_created_again_knows_nothing_of_its_former_life(
     server: Server, pool: LearnerPool
 ) -> None:
     async def one_life(store: Store) -> None:
-        epoch, ledger = await new_model_config(store), Ledger()
+        epoch, ledger = await new_model(store), Ledger()
         names = [f"p{at}-" for at in range(3)]
         posters = [
             asyncio.create_task(post_until_it_is_gone(store, epoch, ledger, name)) for name in names
         ]
         await until(has_learnt(store), "something is learnt in this life")
-        assert await store.delete(MODEL)
+        assert await store.models.delete(MODEL)
         await asyncio.gather(*posters)
-        assert await new_model_config(store) == epoch + 1
+        assert await new_model(store) == epoch + 1
         stale = [Invented(43, "stale").labels()]
         with pytest.raises(NoSuchModel):
             await post(store, MODEL, epoch, stale, limit=NO_LIMIT, time=0)
-        assert await store.tail(MODEL) == 0
-        await store.delete(MODEL)
+        assert await store.log.tail(MODEL) == 0
+        await store.models.delete(MODEL)
 
     async def scene() -> None:
         async with opened(server.url) as store:
@@ -109,7 +109,7 @@ def test_a_model_deleted_and_created_again_knows_nothing_of_its_former_life(
             pool.hire(server.url)
             for _ in range(rounds(2)):
                 await one_life(store)
-            epoch, invented = await new_model_config(store), Invented(43, "p0-")
+            epoch, invented = await new_model(store), Invented(43, "p0-")
             for _ in range(10):
                 await insist(store, epoch, [invented.event() for _ in range(3)], ledger)
             found = await check(server.url, ledger, "deleted and created", lives=epoch)
@@ -123,7 +123,7 @@ def test_a_model_deleted_and_created_again_knows_nothing_of_its_former_life(
 def has_learnt(store: Store) -> Callable[[], Awaitable[bool]]:
     async def condition() -> bool:
         try:
-            return (await store.position(MODEL))[1] > 30
+            return (await store.states.position(MODEL))[1] > 30
         except Unavailable:
             return False
 
@@ -133,7 +133,7 @@ def has_learnt(store: Store) -> Callable[[], Awaitable[bool]]:
 async def nothing_stays_behind(store: Store, url: str) -> None:
     """No version of a former life can be had."""
     client: Any = Redis.from_url(url)
-    kept = [Keys(MODEL).snapshot(seq).encode() for seq in await store.versions(MODEL)]
+    kept = [Keys(MODEL).snapshot(seq).encode() for seq in await store.states.versions(MODEL)]
     found = [key async for key in client.scan_iter(Keys(MODEL)._key("snap:*"))]
     await client.aclose()
     assert sorted(found) == sorted(kept)
@@ -159,9 +159,9 @@ def test_a_version_kept_while_its_model_is_deleted_is_deleted_too(
                     await until(model.beyond(1), "the replacement is learnt")
 
             proxy.on_request = keep_another
-            await other.delete(MODEL)
-            assert await other.models() == []
-            epoch = await new_model_config(model.store)
+            await other.models.delete(MODEL)
+            assert await other.models.names() == []
+            epoch = await new_model(model.store)
             assert epoch == model.epoch + 1
             await nothing_stays_behind(model.store, server.url)
 

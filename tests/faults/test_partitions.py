@@ -16,7 +16,7 @@ from app.storage.store import Store
 from tests import fleets
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, account, fed, onlooker
-from tests.faults.invented import MODEL, new_model_config
+from tests.faults.invented import MODEL, new_model
 from tests.faults.learners import LEASE, LearnerPool
 from tests.faults.scene import opened, play
 from tests.faults.waiting import until
@@ -72,7 +72,7 @@ def test_posters_that_are_cut_off_are_refused_and_what_they_were_told_is_there_o
 
     async def scene() -> None:
         async with opened(parted.other_url) as store:
-            epoch = await new_model_config(store)
+            epoch = await new_model(store)
             pool.hire(parted.other_url)
             crowd = Crowd(parted.url, "fsync", epoch)
             async with onlooker(parted.url) as seen, crowd:
@@ -95,14 +95,14 @@ def test_a_learner_that_is_cut_off_is_replaced_and_does_no_harm_when_it_comes_ba
         fence = await fence_of(store)
         wire.cut("client", ways=ways)
         await asyncio.sleep(2 * LEASE)
-        await until(learnt_beyond(store, await store.tail(MODEL)), f"another learns: {ways}")
+        await until(learnt_beyond(store, await store.log.tail(MODEL)), f"another learns: {ways}")
         taken = await fence_of(store) > fence
         wire.mend()
         return taken
 
     async def scene() -> None:
         async with opened(parted.node.url) as store:
-            crowd = Crowd(parted.node.url, "fsync", await new_model_config(store))
+            crowd = Crowd(parted.node.url, "fsync", await new_model(store))
             async with onlooker(parted.node.url) as seen, crowd:
                 for url in (parted.url, parted.other_url):
                     pool.hire(url)
@@ -126,7 +126,7 @@ async def fence_of(store: Store) -> int:
 
 def learnt_beyond(store: Store, seq: int) -> Condition:
     async def so() -> bool:
-        return (await store.position(MODEL))[1] > seq
+        return (await store.states.position(MODEL))[1] > seq
 
     return so
 
@@ -167,7 +167,7 @@ def test_a_master_that_only_its_clients_still_reach_acknowledges_nothing_that_is
 
     async def scene(fleet: SentinelFleet) -> None:
         async with opened(fleet.url) as store:
-            epoch = await new_model_config(store)
+            epoch = await new_model(store)
             pool.hire(fleet.url)
             crowds = [Crowd(fleet.url, level, epoch, 2) for level in ("replicated", "fsync")]
             async with onlooker(fleet.url) as seen, crowds[0], crowds[1]:

@@ -12,7 +12,7 @@ from app.domain.reducer import Reducer
 from app.errors import Backlog
 from app.ingest.appender import PendingEvent, post
 from app.storage.keys import Keys
-from app.storage.store import APPENDED, OTHER_BODY, REPEATED
+from app.storage.log import APPENDED, OTHER_BODY, REPEATED
 from tests.faults import rounds
 from tests.faults.checker import check, look
 from tests.faults.invented import MODEL, SETTINGS, SHOWN, Invented
@@ -112,7 +112,7 @@ def test_a_refused_post_leaves_nothing_and_the_backlog_has_its_limit(
             posts = [[invented.event() for _ in range(3)] for _ in range(CROWD)]
             done = await asyncio.gather(*(one_post(model, events) for events in posts))
             assert limit - 3 < 3 * sum(done) <= limit
-            assert await model.store.tail(MODEL) == 3 * sum(done)
+            assert await model.store.log.tail(MODEL) == 3 * sum(done)
             refused = [events for events, ok in zip(posts, done, strict=True) if not ok]
             names = [event.feedback.event for events in refused for event in events]
             keys = [Keys(MODEL).event(model.epoch, name) for name in names]
@@ -152,7 +152,7 @@ def test_a_post_that_is_refused_halfway_is_not_halfway_in_the_log(server: Server
             others.lists = invented.lists
 
             async def interfere(asked: bytes) -> None:
-                if call("append") in asked and await model.store.tail(MODEL) < limit:
+                if call("append") in asked and await model.store.log.tail(MODEL) < limit:
                     await insist(model.store, model.epoch, [others.click(request)], Ledger())
 
             proxy.on_request = interfere
@@ -182,7 +182,7 @@ def test_clicks_of_many_on_one_list_are_learnt_once_each_and_the_query_counts_on
             assert learner.lives()
             assert len(found.records) == 2 * SHOWN * rounds(4)
             same_measures_as_in_one_go(list(found.feedback().values()))
-            assert (await model.store.load(MODEL)).state.measures()["queries"] == rounds(4)
+            assert (await model.store.states.load(MODEL)).state.measures()["queries"] == rounds(4)
 
     play(scene())
 

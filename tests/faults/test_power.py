@@ -8,7 +8,7 @@ import pytest
 from app.storage.keys import Keys
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, Onlooker, account, fed, noticed, onlooker
-from tests.faults.invented import MODEL, new_model_config
+from tests.faults.invented import MODEL, new_model
 from tests.faults.learners import LearnerPool
 from tests.faults.power import COMPILER, Mains, shim
 from tests.faults.scene import opened, play
@@ -41,7 +41,7 @@ def test_a_power_cut_loses_nothing_that_is_synced_and_what_it_loses_is_counted(
 
     async def scene() -> None:
         async with opened(node.url) as store:
-            crowd = Crowd(node.url, level, await new_model_config(store), pause=0.01)
+            crowd = Crowd(node.url, level, await new_model(store), pause=0.01)
             pool.hire(node.url)
             async with onlooker(node.url) as seen, crowd:
                 gone = sum([await one_cut(crowd, seen) for _ in range(rounds(2))])

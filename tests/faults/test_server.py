@@ -13,7 +13,8 @@ from app.errors import BadBlob, Full, SolarError
 from app.ingest.appender import post
 from app.learning import replay
 from app.storage.keys import Keys
-from app.storage.store import Event, Store
+from app.storage.log import NewRecord
+from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check, learnt, look
 from tests.faults.invented import MODEL, Invented
@@ -107,7 +108,7 @@ def test_a_damaged_state_is_refused_and_mended_without_waiting_for_feedback(
             pool.kill(learner)
             await damage(client, KEYS.state, field)
             with pytest.raises(BadBlob, match="damaged"):
-                await model.store.load(MODEL)
+                await model.store.states.load(MODEL)
             pool.hire(server.url)
             await until(whole(model.store), "the state is mended")
             await insist(model.store, model.epoch, [invented.event()], model.ledger)
@@ -121,7 +122,7 @@ def whole(store: Store) -> Callable[[], Awaitable[bool]]:
 
     async def condition() -> bool:
         try:
-            await store.load(MODEL)
+            await store.states.load(MODEL)
         except BadBlob:
             return False
         return True
@@ -137,7 +138,7 @@ def test_a_damaged_version_is_passed_over_for_an_older_one(
             learner = pool.hire(server.url)
             await learnt(server.url)
             pool.kill(learner)
-            versions = await model.store.versions(MODEL)
+            versions = await model.store.states.versions(MODEL)
             assert len(versions) == 2
             await damage(client, KEYS.snapshot(versions[-1]), "spread")
             await damage(client, KEYS.state, "w")
@@ -164,7 +165,7 @@ def test_a_state_that_is_not_where_its_log_says_is_noticed(
             else:
                 await damage(client, KEYS.state, "chain")
             with pytest.raises(BadBlob):
-                await model.store.load(MODEL)
+                await model.store.states.load(MODEL)
             pool.hire(server.url)
             await insist(model.store, model.epoch, [invented.event()], model.ledger)
             await check(server.url, model.ledger, f"damaged {field}")
@@ -183,13 +184,13 @@ def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
             poison.append(codec.dump_record(narrow.labels().feedback))
             poison.append(codec.dump("feedback", {}, {}))
             poison.append(codec.dump("another kind", {}, {}))
-            events = [Event(f"x{at}", b"", blob) for at, blob in enumerate(poison)]
-            await model.store.append(MODEL, model.epoch, events, limit=NO_LIMIT, time=0)
+            events = [NewRecord(f"x{at}", b"", blob) for at, blob in enumerate(poison)]
+            await model.store.log.append(MODEL, model.epoch, events, limit=NO_LIMIT, time=0)
             await insist(model.store, model.epoch, [invented.labels()], model.ledger)
             pool.hire(server.url)
             await learnt(server.url)
             assert await replay.verify(model.store, MODEL) == []
-            measures = (await model.store.load(MODEL)).state.measures()
+            measures = (await model.store.states.load(MODEL)).state.measures()
             assert (measures["rejected"], measures["feedback"]) == (len(poison), 1)
 
     play(scene())
@@ -212,7 +213,7 @@ def test_a_full_server_refuses_posts_but_what_it_has_is_learnt(
             pool.hire(server.url)
             await learnt(server.url, seconds=10)
             await check(server.url, model.ledger, "a full server")
-            assert await model.store.delete(MODEL), "what is full must be possible to empty"
+            assert await model.store.models.delete(MODEL), "what is full must be possible to empty"
 
     play(scene())
 

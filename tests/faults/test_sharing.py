@@ -10,7 +10,7 @@ from app.domain.facts import ModelStatus
 from app.learning.learner import LearnerOptions, learn_all
 from app.storage.keys import MODELS
 from app.storage.store import Store
-from tests.faults.invented import new_model_config
+from tests.faults.invented import new_model
 from tests.faults.learners import LEASE, LearnerPool
 from tests.faults.scene import opened, play
 from tests.faults.server import Server
@@ -21,12 +21,12 @@ NAMES = [f"m{at}" for at in range(10)]
 
 async def models(store: Store) -> None:
     for name in NAMES:
-        await new_model_config(store, name)
+        await new_model(store, name)
 
 
 async def terms(store: Store) -> list[int]:
     """How many learners each model has had; 0 while nobody learns it."""
-    found = await store.standings(NAMES)
+    found = await store.models.statuses(NAMES)
     return [one.terms if one.leader else 0 for one in (found[name] for name in NAMES)]
 
 
@@ -48,7 +48,7 @@ class Watched:
 
     async def run(self) -> None:
         while True:
-            found: dict[str, ModelStatus] = await self._store.standings(NAMES)
+            found: dict[str, ModelStatus] = await self._store.models.statuses(NAMES)
             for name in NAMES:
                 if found[name].leader:
                     self._since[name] = monotonic()
@@ -111,7 +111,7 @@ def test_a_model_whose_name_was_lost_is_named_again_by_its_learner(server: Serve
             await store._client.srem(MODELS, *NAMES[:5])
 
             async def all_named() -> bool:
-                return await store.models() == NAMES
+                return await store.models.names() == NAMES
 
             await until(all_named, "all are named")
             stop.set()

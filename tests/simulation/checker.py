@@ -17,7 +17,9 @@ from app.ingest.appender import PendingEvent
 from app.learning import replay
 from app.serving.weight_cache import ServedModel
 from app.storage.keys import Keys
-from app.storage.store import OTHER_BODY, AppendResult, LogPosition, Store
+from app.storage.log import OTHER_BODY, AppendResult
+from app.storage.states import LogPosition
+from app.storage.store import Store
 from tests.faults.checker import same
 from tests.simulation.server import Server, Step
 

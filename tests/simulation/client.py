@@ -102,6 +102,10 @@ class Client:
         """The answers to commands that go over one connection; raises the first error."""
         return await self.ask([Call.of(command) for command in commands])
 
+    async def execute_command(self, *command: Any) -> Any:
+        """The answer to one command."""
+        return (await self.ask([Call.of(command)]))[0]
+
     async def masters(self) -> list[Self]:
         """Itself."""
         return [self]

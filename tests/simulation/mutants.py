@@ -10,7 +10,7 @@ from app.domain.impressions import PriorFeedback, on_request
 from app.domain.records import Feedback
 from app.ingest import appender
 from app.serving import weight_cache as weight_cache_module
-from app.storage import rollback, script_calls
+from app.storage import calls, rollback
 from tests.simulation import scripts, server
 from tests.simulation.keyspace import Keyspace, text
 
@@ -62,20 +62,20 @@ def _builds_on_nothing(event: Feedback, _: PriorFeedback) -> tuple[Feedback, Pri
     return on_request(event, PriorFeedback.load(b""))
 
 
-def _no_wait(_: script_calls.ScriptRunner, __: str) -> list[Any]:
+def _no_wait(_: calls.ScriptRunner, __: str) -> list[Any]:
     """WAIT is skipped."""
     return []
 
 
-_until_kept = script_calls.ScriptRunner._until_kept
+_until_kept = calls.ScriptRunner._until_kept
 
 
-def _no_mark(self: script_calls.ScriptRunner, key: str) -> list[Any]:
+def _no_mark(self: calls.ScriptRunner, key: str) -> list[Any]:
     """WAIT on a connection that may have written nothing."""
     return _until_kept(self, key)[1:]
 
 
-def _unheeded(_: script_calls.ScriptRunner, answers: list[Any]) -> Any:
+def _unheeded(_: calls.ScriptRunner, answers: list[Any]) -> Any:
     """What WAIT answers is nobody's."""
     return answers[0]
 
@@ -142,13 +142,13 @@ MUTANTS = {
     "clicks before forgotten": Mutant(_in(appender, "on_request", _builds_on_nothing), ("I5",)),
     "append without limit": Mutant(_script("append", _append_without_limit), ("I18",)),
     "no WAIT": Mutant(
-        _in(script_calls.ScriptRunner, "_until_kept", _no_wait), ("I1",), "_fail_over", "replicated"
+        _in(calls.ScriptRunner, "_until_kept", _no_wait), ("I1",), "_fail_over", "replicated"
     ),
     "WAIT without a mark": Mutant(
-        _in(script_calls.ScriptRunner, "_until_kept", _no_mark), ("I1",), "_cut_off", "replicated"
+        _in(calls.ScriptRunner, "_until_kept", _no_mark), ("I1",), "_cut_off", "replicated"
     ),
     "WAIT unheeded": Mutant(
-        _in(script_calls.ScriptRunner, "_first", _unheeded), ("I1",), "_cut_off", "replicated"
+        _in(calls.ScriptRunner, "_first", _unheeded), ("I1",), "_cut_off", "replicated"
     ),
     "a mark that needs room": Mutant(
         _in(server, "NEED_ROOM", server.NEED_ROOM | {"mark"}), ("I8",), "_fill", "replicated"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha1
 from typing import Any, NamedTuple
 
-from app.storage.script_calls import SCRIPTS
+from app.storage.calls import SCRIPTS
 from tests.simulation.keyspace import Keyspace, text
 
 Script = Callable[[Keyspace, Sequence[str], Sequence[Any]], Any]

@@ -10,8 +10,9 @@ import pytest
 from redis.exceptions import NoScriptError
 
 from app.errors import Unavailable
-from app.storage.store import REPEATED, AppendResult, Event, Store
-from tests.faults.invented import MODEL, new_model_config
+from app.storage.log import REPEATED, AppendResult, NewRecord
+from app.storage.store import Store
+from tests.faults.invented import MODEL, new_model
 from tests.simulation.client import Client
 from tests.simulation.clockwork import Clockwork, run
 from tests.simulation.scripts import BY_DIGEST
@@ -111,16 +112,16 @@ def test_what_the_replica_has_not_got_is_not_acknowledged_not_even_when_it_is_re
         server = Server(loop.time, "replicated")
         face: Any = Client(server)
         store = Store(face, "replicated")
-        epoch, events = await new_model_config(store), [Event("e", b"body", b"record")]
+        epoch, events = await new_model(store), [NewRecord("e", b"body", b"record")]
 
         async def append() -> list[AppendResult]:
-            return await store.append(MODEL, epoch, events, limit=10, time=0)
+            return await store.log.append(MODEL, epoch, events, limit=10, time=0)
 
         server.stall(True)
         for _ in range(2):
             with pytest.raises(Unavailable, match="no replica has it yet"):
                 await append()
-        assert await store.tail(MODEL) == 1
+        assert await store.log.tail(MODEL) == 1
         server.stall(False)
         assert await append() == [(REPEATED, 1)]
 
@@ -131,13 +132,13 @@ def test_a_server_that_comes_back_knows_no_script_until_it_is_told() -> None:
     async def act(loop: Clockwork) -> None:
         server = Server(loop.time)
         client: Any = Client(server)
-        await new_model_config(Store(client))
+        await new_model(Store(client))
         [digest] = [digest for digest, name in BY_DIGEST.items() if name == "release"]
         server.stop()
         server.start()
         with pytest.raises(NoScriptError):
             await client.together("key", ("EVALSHA", digest, 1, "key", 1))
-        await Store(client).release(MODEL, 1)
+        await Store(client).leases.release(MODEL, 1)
         assert await client.together("key", ("EVALSHA", digest, 1, "key", 1)) == [0]
 
     run(act)

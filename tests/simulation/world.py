@@ -27,7 +27,9 @@ from app.serving import weight_cache as weight_cache_module
 from app.serving.weight_cache import ServedModel, WeightCache
 from app.storage import rollback
 from app.storage.cancellation import end
-from app.storage.store import APPENDED, AppendResult, Event, LogPosition, Store
+from app.storage.log import APPENDED, AppendResult, NewRecord
+from app.storage.states import LogPosition
+from app.storage.store import Store
 from tests.faults.invented import Invented
 from tests.simulation import clockwork
 from tests.simulation.checker import Checker, Told, Violation, check_by_its_own_words, hold
@@ -146,7 +148,7 @@ class World:
     async def create(self, store: Store) -> None:
         settings = self.rng.choice(KINDS)
         with suppress(ModelExists):
-            await store.create(MODEL, initial_state(settings, seed=self.rng.randbytes(8)))
+            await store.models.create(MODEL, initial_state(settings, seed=self.rng.randbytes(8)))
 
     def hire(self) -> Process:
         losses = self.checker.losses
@@ -317,10 +319,10 @@ class Hand:
 
     async def _find(self) -> None:
         try:
-            epoch = (await self._store.position(MODEL))[0]
+            epoch = (await self._store.states.position(MODEL))[0]
         except NoSuchModel:
             await self._world.create(self._store)
-            epoch = (await self._store.position(MODEL))[0]
+            epoch = (await self._store.states.position(MODEL))[0]
         if epoch != self._epoch:
             self._epoch = epoch
             self._invented.lists.clear()
@@ -498,9 +500,9 @@ class Fate:
     async def _administer(self) -> None:
         """A rollback, other parameters, or measures from the start."""
         with suppress(SolarError):
-            epoch, *_ = await self._store.position(MODEL)
-            state = await self._store.version(
-                MODEL, self._rng.choice(await self._store.versions(MODEL))
+            epoch, *_ = await self._store.states.position(MODEL)
+            state = await self._store.states.version(
+                MODEL, self._rng.choice(await self._store.states.versions(MODEL))
             )
             record = self._rng.choice(
                 (Replace(state.state.model, "rollback"), Retune(C=1e-3), ResetMeasures())
@@ -508,15 +510,15 @@ class Fate:
             self._records += 1
             name = f"admin-{self._records}"
             self._world.checker.sent.add(name)
-            event = Event(name, b"", codec.dump_record(record))
-            await self._store.append(
+            event = NewRecord(name, b"", codec.dump_record(record))
+            await self._store.log.append(
                 MODEL, epoch, [event], limit=self._world.limit, time=self._world.now()
             )
 
     async def _delete(self) -> None:
         """That makes room, and needs none."""
         try:
-            await self._store.delete(MODEL)
+            await self._store.models.delete(MODEL)
         except Full as error:
             raise Violation(f"I8: the model is deleted, but: {error}") from error
         except SolarError as error:

@@ -23,7 +23,7 @@ from app.ingest.appender import PendingEvent, Post, fingerprint
 from app.ranking.clicks import STRATEGIES
 from app.ranking.limits import LEAST, MOST
 from app.serving.weight_cache import ServedModel
-from app.storage.store import APPENDED, FORGOTTEN, OTHER_BODY, AppendResult, StoredImpression
+from app.storage.log import APPENDED, FORGOTTEN, OTHER_BODY, AppendResult, StoredImpression
 
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,4})", re.IGNORECASE)
 #: `Prefer: wait` waits at most so many seconds.

@@ -51,7 +51,7 @@ class HealthEndpoints:
         if self._weight_cache.reachable:
             with suppress(SolarError, TimeoutError):
                 async with asyncio.timeout(STORE_SECONDS):
-                    standings = await self._store.standings([model.name for model in models])
+                    standings = await self._store.models.statuses([model.name for model in models])
         server = Server(self._weight_cache.reachable, self._weight_cache.memory_share)
         page = self._metrics.page(models, standings, server)
         return Answer(200, page, MEDIA_TYPE)

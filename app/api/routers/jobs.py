@@ -32,7 +32,7 @@ ELSEWHERE = "expected a job whose data is still here; post the data again"
 async def warm_start(service: Service, call: Call) -> Answer:
     """Judged data comes in; 202 with a job once it was read, 422 if it is not what it should be."""
     name = model_name(call)
-    config = (await service.store.load_weights(name)).config
+    config = (await service.store.states.load_weights(name)).config
     _expect_room(service)
     job = decoding.new_request_id(name)
     directory = await service.job_runner.prepare(job)
@@ -189,7 +189,7 @@ async def start(service: Service, call: Call) -> Answer:
     found = await _found(service, model, job)
     if found.state != "failed":
         raise Problem(409, "job: expected one that has failed")
-    epoch, *_ = await service.store.position(model)
+    epoch, *_ = await service.store.states.position(model)
     if epoch != found.epoch:
         raise Problem(409, OTHER_LIFE)
     directory = service.job_runner.directory(job)

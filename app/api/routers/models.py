@@ -20,7 +20,7 @@ from app.ingest.appender import now
 from app.ranking import covariance
 from app.ranking.limits import LEAST
 from app.storage.keys import check_name
-from app.storage.store import Event
+from app.storage.log import NewRecord
 
 
 def _decoded(decode: Any, call: Call) -> Any:
@@ -53,7 +53,7 @@ async def create(service: Service, call: Call) -> Answer:
     try:
         await service.create(name, settings)
     except ModelExists:
-        if (await service.store.load_weights(name)).config != settings:
+        if (await service.store.states.load_weights(name)).config != settings:
             raise
         return await _read(service, name, 200)
     return await _read(service, name, 201)
@@ -65,8 +65,8 @@ async def read(service: Service, call: Call) -> Answer:
 
 
 async def _read(service: Service, name: str, status: int) -> Answer:
-    stored = await service.store.load(name)
-    seq = await service.store.tail(name)
+    stored = await service.store.states.load(name)
+    seq = await service.store.log.tail(name)
     return Answer(status, schemas.encode(described(name, stored.state, seq)))
 
 
@@ -127,9 +127,9 @@ def _means(sums: dict[str, float], prefix: str, count: str = "queries") -> dict[
 async def listed(service: Service, _: Call) -> Answer:
     """All models, briefly."""
     models = []
-    for name in await service.store.models():
+    for name in await service.store.models.names():
         try:
-            found = await service.store.load_weights(name)
+            found = await service.store.states.load_weights(name)
         except NoSuchModel:  # deleted meanwhile
             continue
         models.append(
@@ -138,7 +138,7 @@ async def listed(service: Service, _: Call) -> Answer:
                 "algorithm": found.config.algorithm,
                 "features": len(found.config.given),
                 "version": found.seq,
-                "seq": await service.store.tail(name),
+                "seq": await service.store.log.tail(name),
             }
         )
     return Answer(200, schemas.encode({"models": models}))
@@ -146,7 +146,7 @@ async def listed(service: Service, _: Call) -> Answer:
 
 async def delete(service: Service, call: Call) -> Answer:
     """End a model with all that it learnt."""
-    if not await service.store.delete(model_name(call)):
+    if not await service.store.models.delete(model_name(call)):
         raise Problem(404, "model: expected one that exists")
     service.weight_cache.forget(model_name(call))
     return Answer(204, b"")
@@ -163,7 +163,7 @@ async def tune(service: Service, call: Call) -> Answer:
     }
     if not given:
         raise Problem(422, "expected C, gamma, clicks or explore")
-    settings = (await service.store.load_weights(name)).config
+    settings = (await service.store.states.load_weights(name)).config
     check_config(replace(settings, **given))
     return await _append(service, name, Retune(**given))
 
@@ -171,8 +171,8 @@ async def tune(service: Service, call: Call) -> Answer:
 async def versions(service: Service, call: Call) -> Answer:
     """The versions that are kept, oldest first: a rollback can go to each."""
     name = model_name(call)
-    await service.store.position(name)
-    kept = await service.store.versions(name)
+    await service.store.states.position(name)
+    kept = await service.store.states.versions(name)
     return Answer(200, schemas.encode({"versions": [{"version": seq} for seq in kept]}))
 
 
@@ -180,18 +180,18 @@ async def rollback(service: Service, call: Call) -> Answer:
     """Back to a kept version; what came after it stays in the log, the measures go on."""
     body = _decoded(schemas.decode_rollback, call)
     name = model_name(call)
-    await service.store.position(name)
+    await service.store.states.position(name)
     try:
-        model = (await service.store.version(name, body.version)).state.model
+        model = (await service.store.states.version(name, body.version)).state.model
     except NoSuchModel:
         raise Problem(404, "version: expected one that is kept") from None
     return await _append(service, name, Replace(model, f"rollback to version {body.version}"))
 
 
 async def _append(service: Service, name: str, record: Record) -> Answer:
-    epoch, *_ = await service.store.position(name)
-    event = Event(f"admin-{uuid4()}", b"", codec.dump_record(record))
-    appended = await service.store.append(
+    epoch, *_ = await service.store.states.position(name)
+    event = NewRecord(f"admin-{uuid4()}", b"", codec.dump_record(record))
+    appended = await service.store.log.append(
         name, epoch, [event], limit=service.settings.backlog, time=now(), wait=True
     )
     return Answer(202, schemas.encode({"seq": appended[0].seq}))

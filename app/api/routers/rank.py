@@ -169,7 +169,7 @@ async def _spread(service: Service, serving: ServedModel) -> Any:
         return None
     try:
         async with asyncio.timeout(STORE_SECONDS):
-            stored = await service.store.load(serving.name)
+            stored = await service.store.states.load(serving.name)
     except (StoreError, TimeoutError):  # the contributions do without
         return None
     return stored.state.model.spread if stored.epoch == serving.epoch else None

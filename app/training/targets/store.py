@@ -9,7 +9,8 @@ from app.domain.model import initial_state
 from app.domain.records import Replace
 from app.errors import NoSuchModel
 from app.ingest.appender import now
-from app.storage.store import Event, Store
+from app.storage.log import NewRecord
+from app.storage.store import Store
 from app.training import trainer
 from app.training.targets.file import TrainingRequest, new_config, summary, trained
 
@@ -18,15 +19,15 @@ async def into_store(request: TrainingRequest, model: str, store: Store, setting
     """Train, and put the model in place; what was found."""
     data, training = request.read()
     try:
-        config = (await store.load_weights(model)).config
+        config = (await store.states.load_weights(model)).config
     except NoSuchModel:
         config = new_config(data.n)
-        await store.create(model, initial_state(config, seed=os.urandom(16)))
+        await store.models.create(model, initial_state(config, seed=os.urandom(16)))
     found, about = trained(data, training, config, settings.feature_bound)
     record = codec.dump_record(Replace(trainer.online(found, config), "warm start"))
-    epoch, *_ = await store.position(model)
-    (appended,) = await store.append(
-        model, epoch, [Event(f"train-{uuid4()}", b"", record)],
+    epoch, *_ = await store.states.position(model)
+    (appended,) = await store.log.append(
+        model, epoch, [NewRecord(f"train-{uuid4()}", b"", record)],
         limit=settings.backlog, time=now(), wait=True,
     )  # fmt: skip
     request.write(config.given, found.weights.tolist(), about)

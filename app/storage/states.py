@@ -1,0 +1,233 @@
+"""A model's committed state and its kept versions.
+
+A commit is one Lua script and may be sent twice without harm: it compares (seq, chain) before it
+sets.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha1
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from redis import exceptions as foreign
+
+from app.domain import codec
+from app.domain.model import SUMS, Model, ModelState
+from app.domain.model_config import ModelConfig
+from app.errors import BadBlob, Fenced, NoSuchModel, RolledBack
+from app.ranking.covariance import diagonal, triangle_size
+from app.storage.calls import ScriptRunner, translated
+from app.storage.keys import Keys
+from app.storage.log import LogEntry
+
+#: Epoch, seq and chain of a state.
+LogPosition: TypeAlias = tuple[int, int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """A state as the store has it, with the model's epoch."""
+
+    epoch: int
+    state: ModelState
+
+
+class CommitInfo(NamedTuple):
+    """What a commit says beside the state, for those who look on.
+
+    `time` is when its last record was appended (ms since 1970), `trace` that of Σ. `term` is the
+    name of the learner's term: within one, each commit builds on the one before.
+    """
+
+    time: int = 0
+    trace: float = 0.0
+    term: str = ""
+
+
+class StoredWeights(NamedTuple):
+    """What a replica needs to rank and to tell how it goes: no covariance."""
+
+    epoch: int
+    seq: int
+    chain: bytes
+    config: ModelConfig
+    weights: Any
+    sums: Any
+    aside: CommitInfo
+
+
+class States:
+    """The committed states of all models, and their versions."""
+
+    def __init__(self, client: Any, calls: ScriptRunner) -> None:
+        self._client, self._calls = client, calls
+
+    async def load(self, model: str) -> StoredState:
+        """The committed state, whole; BadBlob if it is damaged."""
+        return await self._load(model, Keys(model).state)
+
+    async def version(self, model: str, seq: int) -> StoredState:
+        """The state after record `seq`, if it was kept."""
+        return await self._load(model, Keys(model).snapshot(seq))
+
+    async def _load(self, model: str, key: str) -> StoredState:
+        with translated():
+            fields = await self._client.hgetall(key)
+        if not fields:
+            raise NoSuchModel(f"model {model}: there is none of this name, or not at this version")
+        try:
+            return StoredState(int(fields[b"epoch"]), load_state(fields))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadBlob(f"expected a whole state, got one without {error}") from error
+
+    async def position(self, model: str) -> LogPosition:
+        """Where the committed state is: the base of the next commit."""
+        with translated():
+            epoch, seq, chain = await self._client.hmget(
+                Keys(model).state, ["epoch", "seq", "chain"]
+            )
+        if epoch is None:
+            raise NoSuchModel(f"model {model}: there is none of this name")
+        return int(epoch), int(seq), chain
+
+    async def claimed(self, model: str) -> tuple[int, bytes]:
+        """Where the committed state says that it is, even if the fields beside it are damaged."""
+        with translated():
+            seq, chain, w = await self._client.hmget(Keys(model).state, ["seq", "chain", "w"])
+        with suppress(BadBlob, KeyError, ValueError):
+            return _claim(codec.load(w or b"", "w").fields)
+        return int(seq), chain
+
+    async def load_weights(self, model: str) -> StoredWeights:
+        """What a replica needs to rank, without the covariance."""
+        with translated():
+            fields = await self._client.hmget(
+                Keys(model).state, ["epoch", "seq", "chain", "meta", "w", "sums"]
+            )
+        if fields[0] is None:
+            raise NoSuchModel(f"model {model}: there is none of this name")
+        epoch, seq, chain, meta, w, sums = fields
+        config = codec.load_config(codec.load(meta or b"", "meta").fields)
+        weights = _weights(w or b"", int(seq), chain)
+        _, said, arrays = codec.load(sums or b"", "sums")
+        aside = CommitInfo(
+            int(said.get("time", 0)), float(said.get("trace", 0.0)), str(said.get("term", ""))
+        )
+        sums = _whole(arrays["values"])
+        return StoredWeights(int(epoch), int(seq), chain, config, weights, sums, aside)
+
+    async def versions(self, model: str) -> list[int]:
+        """The seqs of the kept versions, oldest first."""
+        with translated():
+            return [int(seq) for seq in await self._client.zrange(Keys(model).snapshots, 0, -1)]
+
+    async def commit(
+        self,
+        model: str,
+        base: LogPosition,
+        fence: int,
+        state: ModelState,
+        *,
+        version: bool = False,
+        drop: Sequence[int] = (),
+        trim: int = 0,
+        again: bool = False,
+        time: int = 0,
+        term: str = "",
+        learnt: Sequence[LogEntry] = (),
+    ) -> None:
+        """Put `state` in the place of `base`, or Fenced.
+
+        With `version` it is kept as one, `drop` are versions that go, and the log is trimmed up to
+        and with record `trim`. `again` writes what is committed already once more. `time` is when
+        the last record was appended. Of what was `learnt` since `base`, the last record of each
+        reading must still be in the log, else WentBack: those before it then are there too.
+        """
+        keys, (epoch, seq, chain) = Keys(model), base
+        names = [keys.state, keys.fence, keys.log, keys.snapshots, keys.snapshot(state.seq)]
+        names += [keys.seq, *(keys.snapshot(old) for old in drop)]
+        values = [epoch, fence, seq, chain, state.seq, state.chain]
+        values += dump_state(state, time, term)
+        values += [keys.channel, int(version), trim, int(again)]
+        for entry in learnt:
+            values += [entry.seq, _sha1(entry.record), entry.time]
+        code = await self._calls.script("commit", names, values)
+        if code == 4:
+            raise RolledBack(
+                f"model {model}: records up to {state.seq} are not in the log any more"
+            )
+        if code in (2, 3):
+            why = "the state is another" if code == 2 else "another learner has taken over"
+            raise Fenced(f"model {model}: the commit of {state.seq} was refused: {why}")
+
+    async def watch(self, model: str, poll: float = 0.25) -> AsyncIterator[None]:
+        """Wakes at every hint of a commit, and at least every `poll` seconds; never fails."""
+        while True:
+            try:
+                async with self._client.pubsub() as subscription:
+                    await subscription.subscribe(Keys(model).channel)
+                    while True:
+                        await subscription.get_message(timeout=poll)
+                        yield
+            except (foreign.RedisError, OSError):
+                await asyncio.sleep(poll)
+                yield
+
+
+def _sha1(record: bytes) -> str:
+    return sha1(record, usedforsecurity=False).hexdigest()
+
+
+def dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
+    """The fields of a state as the store keeps them: w, spread, sums, meta."""
+    model = state.model
+    aside = CommitInfo(time, _trace(model), term)._asdict()
+    if not term:  # as it was before there were any
+        del aside["term"]
+    return [
+        codec.dump("w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": model.weights}),
+        codec.dump("spread", {}, {"values": model.spread}),
+        codec.dump("sums", aside, {"values": state.sums}),
+        codec.dump("meta", codec.dump_config(model.config), {}),
+    ]
+
+
+def _trace(model: Model) -> float:
+    n = model.config.n
+    at = diagonal(n) if model.spread.size == triangle_size(n) else slice(None)
+    return float(model.spread[at].sum())
+
+
+def load_state(fields: dict[bytes, bytes]) -> ModelState:
+    """The inverse of `dump_state`, with seq and chain."""
+    config = codec.load_config(codec.load(fields[b"meta"], "meta").fields)
+    seq, chain = int(fields[b"seq"]), fields[b"chain"]
+    weights, spread = _weights(fields[b"w"], seq, chain), _array(fields[b"spread"], "spread")
+    sums = _whole(_array(fields[b"sums"], "sums"))
+    return ModelState(seq, chain, Model(config, weights, spread), sums)
+
+
+def _whole(sums: Any) -> Any:
+    """Sums that were kept before there were as many: the others are 0."""
+    return (
+        np.concatenate([sums, np.zeros(len(SUMS) - len(sums))]) if len(sums) < len(SUMS) else sums
+    )
+
+
+def _weights(blob: bytes, seq: int, chain: bytes) -> Any:
+    """The weights, if they are those of this place in the log."""
+    _, fields, arrays = codec.load(blob, "w")
+    if _claim(fields) != (seq, chain):
+        raise BadBlob(f"expected the weights after record {seq}, got others")
+    return arrays["values"]
+
+
+def _claim(fields: dict[str, Any]) -> tuple[int, bytes]:
+    return int(fields["seq"]), bytes.fromhex(fields["chain"])
+
+
+def _array(blob: bytes, kind: str) -> Any:
+    return codec.load(blob, kind).arrays["values"]
