@@ -33,10 +33,9 @@ def test_what_comes_while_a_call_is_under_way_goes_together_with_the_next() -> N
             return [2 * item for item in items]
 
         grouped = MicroBatcher(double)
-        first = asyncio.create_task(grouped("key", 1))
+        first = grouped("key", 1)
         await under_way.wait()
-        others = [asyncio.create_task(grouped("key", item)) for item in (2, 3, 4)]
-        await asyncio.sleep(0)  # they have asked
+        others = [grouped("key", item) for item in (2, 3, 4)]
         go_on.set()
         return [*await asyncio.gather(*others), await first]
 
@@ -74,13 +73,40 @@ def test_somebody_who_goes_away_takes_no_answer_from_the_others() -> None:
             return list(items)
 
         grouped = MicroBatcher(slow)
-        leaving, staying = (asyncio.create_task(grouped("k", item)) for item in (1, 2))
+        leaving, staying = (grouped("k", item) for item in (1, 2))
         await under_way.wait()
         leaving.cancel()
         go_on.set()
         return await staying
 
     assert asyncio.run(scene()) == 2
+
+
+def test_who_gives_up_before_the_call_is_not_in_it_and_closing_waits_for_the_rest() -> None:
+    calls: list[list[int]] = []
+
+    async def scene() -> int:
+        under_way, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: str, items: list[int]) -> list[int | Exception]:
+            calls.append(items)
+            under_way.set()
+            await go_on.wait()
+            return list(items)
+
+        grouped = MicroBatcher(slow)
+        first, leaving, staying = (grouped("k", item) for item in (1, 2, 3))
+        leaving.cancel()
+        await under_way.wait()
+        gone = grouped("k", 4)
+        gone.set_result(0)
+        go_on.set()
+        await grouped.close()
+        assert first.done()
+        return await staying
+
+    assert asyncio.run(scene()) == 3
+    assert calls == [[1, 3]]
 
 
 def test_posts_of_one_moment_are_each_in_the_log_once_also_on_one_request(url: str) -> None:
@@ -129,7 +155,7 @@ def test_a_post_that_cannot_be_built_is_refused_alone(url: str) -> None:
             Post([PendingEvent(beyond, on_request=True)], recalled),
             Post([invented.labels()], {}),
         ]
-        first = asyncio.create_task(appender.post((MODEL, epoch), Post([invented.labels()], {})))
+        first = appender.post((MODEL, epoch), Post([invented.labels()], {}))
         await asyncio.sleep(0)
         became = await asyncio.gather(
             *(appender.post((MODEL, epoch), one) for one in posts), return_exceptions=True

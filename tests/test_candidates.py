@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from app.api.decoding import LARGEST
 from app.domain import candidates
 from app.domain.candidates import Exploration
-from app.domain.exploration import uniforms
+from app.ranking.serving import uniforms
 from tests.oracles import ranking
 
 Rows = NDArray[np.float32]

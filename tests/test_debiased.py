@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain import candidates, codec
-from app.domain.exploration import uniforms
 from app.domain.impressions import Impression, PriorFeedback, on_request
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
 from app.ranking import debiased, serving
+from app.ranking.serving import uniforms
 
 odds = st.floats(1e-3, 1.0)
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from app.api.schemas import Reading
 from app.domain import candidates, codec
 from app.domain.candidates import Exploration
-from app.domain.exploration import uniforms
 from app.domain.impressions import Impression, PriorFeedback, on_request
 from app.domain.model import PRIOR_VARIANCE, ModelState, Positions, initial_state
 from app.domain.model_config import (
@@ -30,6 +29,7 @@ from app.ranking import debiased, fair, serving
 from app.ranking.clicks import READINGS, STRATEGIES
 from app.ranking.covariance import diagonal
 from app.ranking.pairs import Pairs
+from app.ranking.serving import uniforms
 from app.ranking.solar import SolarII
 
 NOBODY = np.zeros(0, np.int64)

@@ -6,9 +6,9 @@ from html import escape
 from typing import Any
 
 from app.api import schemas
-from app.api.calls import JSON
 from app.api.errors import MEDIA_TYPE, TITLES
-from app.api.routes import ROUTES, Route
+from app.api.routes import ROUTES
+from app.api.routing import JSON, Answer, Route
 
 _OPS = {
     "/healthz": "The process lives.",
@@ -129,3 +129,14 @@ pre{{background:#f4f4f4;padding:.7em;overflow:auto}}h2{{margin-top:2em}}h3{{marg
 <h1>SOLAR</h1><p>Every body and answer with its schema: <a href="/openapi.json">/openapi.json</a>.
 Keys go into <code>Authorization: Bearer …</code>.</p>{routes}
 <h2>Without a key</h2><ul>{ops}</ul></html>"""
+
+
+async def _docs() -> Answer:
+    return Answer(200, page(), "text/html; charset=utf-8")
+
+
+async def _openapi() -> Answer:
+    return Answer(200, schemas.encode(document()))
+
+
+PATHS = {"/docs": _docs, "/openapi.json": _openapi}

@@ -1,16 +1,9 @@
 """Every path, who may take it, and what the documentation says of it."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
-
-from app.api.calls import JSON, MSGPACK, TEXT, Answer, Call
-from app.api.dependencies import Service
 from app.api.routers import jobs, models
 from app.api.routers.feedback import feedback
 from app.api.routers.rank import rank
-
-Handler: TypeAlias = Callable[[Service, Call], Awaitable[Answer]]
+from app.api.routing import JSON, MSGPACK, TEXT, Route
 
 _DOCUMENTS = [
     {"id": "d1", "features": {"bm25": 7.1, "price": 12.5}},
@@ -62,22 +55,6 @@ _DONE = _JOB | {
     "result": {"C": 0.01, "iterations": 5, "converged": True, "zeros": 0.0, "ndcg@10": 0.51,
                "seconds": 0.2, "seq": 818},
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A method of a path."""
-
-    method: str
-    path: str
-    scope: str
-    handler: Handler
-    says: str
-    statuses: tuple[int, ...]
-    bodies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # media type → schemas
-    example: Any = None
-    answer: Any = None
-    uploads: bool = False  # the handler takes the body in itself
 
 
 _COMMON = (401, 403, 503)
@@ -137,18 +114,3 @@ ROUTES: tuple[Route, ...] = (
           "Begin a job again that failed, with the same data.",
           (202, 404, 409, 413, 408, 415, 422, *_COMMON), answer=_JOB),
 )  # fmt: skip
-
-
-def match(path: str) -> tuple[str, Mapping[str, str]]:
-    """The pattern of a path, and what stands in its places.
-
-    >>> match("/models/books/rollback")
-    ('/models/{name}/rollback', {'name': 'books'})
-    >>> match("/rank")
-    ('/rank', {})
-    """
-    parts = path.split("/")
-    place = {"models": "name", "jobs": "id"}.get(parts[1] if len(parts) in (3, 4) else "")
-    if place and parts[2]:
-        return "/".join(["", parts[1], f"{{{place}}}", *parts[3:]]), {place: parts[2]}
-    return path, {}

@@ -1,60 +1,180 @@
-"""The door: one ASGI application that checks, limits, times and always answers."""
+"""Requests in, answers out: one ASGI application that checks, limits, times and always answers."""
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from secrets import token_hex
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
-from app.api import openapi, schemas
 from app.api.auth import ANYBODY, Key, holder, read_keys
-from app.api.calls import (
-    Answer,
-    Call,
-    Disconnected,
-    Receive,
-    Scope,
-    Send,
-    headers_of,
-    read_body,
-    refusal,
-    respond,
-)
-from app.api.dependencies import Service
-from app.api.errors import Problem, problem
-from app.api.routers.health import HealthEndpoints
-from app.api.routes import ROUTES, Route, match
+from app.api.errors import MEDIA_TYPE, Problem, problem
 from app.config import Settings
 from app.observability.metrics import Metrics
 
 log = logging.getLogger("solar.api")
 
-Open = Callable[[], Awaitable[Answer]]
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+JSON, MSGPACK, TEXT = "application/json", "application/msgpack", "text/plain"
+
+
+async def _nothing() -> MutableMapping[str, Any]:
+    return {"type": "http.disconnect"}
+
+
+@dataclass(slots=True)
+class Call:
+    """What a handler gets to see of a request."""
+
+    body: bytes
+    key: Key
+    headers: Mapping[bytes, bytes]
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: bytes = b""
+    receive: Receive = field(default=_nothing)  # of a body that the handler takes in itself
+
+    @property
+    def media_type(self) -> str:
+        """Of the body, without parameters."""
+        kind = self.headers.get(b"content-type", b"")
+        return kind.partition(b";")[0].strip().lower().decode("latin-1")
+
+    def expect_json(self) -> None:
+        """415 if the body says that it is something else."""
+        if self.media_type != JSON:
+            raise Problem(415, f"content-type: expected {JSON}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back."""
+
+    status: int
+    body: bytes
+    media_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def refusal(problem: Problem, more: Mapping[str, Any] | None = None) -> Answer:
+    """The answer that a problem is, with more members (RFC 9457) if there are any."""
+    return Answer(problem.status, problem.body(more or {}), MEDIA_TYPE, problem.headers)
+
+
+def headers_of(scope: Scope) -> dict[bytes, bytes]:
+    """By name, in lower case; the last one of a name counts."""
+    return dict(scope["headers"])
+
+
+async def read_body(
+    receive: Receive, headers: Mapping[bytes, bytes], most: int, seconds: float
+) -> bytes:
+    """The whole body, or a Problem: too large (413), too slow (408), compressed (415)."""
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise Problem(415, "content-encoding: expected none")
+    length = headers.get(b"content-length", b"0")
+    if length.isdigit() and int(length[:20]) > most:
+        raise Problem(413, f"expected at most {most} bytes", {"connection": "close"})
+    try:
+        async with asyncio.timeout(seconds):
+            return await _gather(receive, most)
+    except TimeoutError:
+        raise Problem(
+            408, f"expected the whole body in {seconds:g} s", {"connection": "close"}
+        ) from None
+
+
+async def _gather(receive: Receive, most: int) -> bytes:
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        part, more = message.get("body", b""), message.get("more_body", False)
+        size += len(part)
+        if size > most:
+            raise Problem(413, f"expected at most {most} bytes", {"connection": "close"})
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class Disconnected(Exception):
+    """The caller is gone; there is nobody to answer."""
+
+
+async def respond(send: Send, answer: Answer, identity: str) -> None:
+    """Send an answer whole; by its identity the log knows it."""
+    about = [
+        (b"content-type", answer.media_type.encode()),
+        (b"content-length", b"%d" % len(answer.body)),
+    ]
+    headers = [
+        *(about if answer.status != 204 else ()),
+        (b"x-request-id", identity.encode()),
+        *((name.encode(), value.encode()) for name, value in answer.headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+Handler: TypeAlias = Callable[[Any, Call], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method of a path."""
+
+    method: str
+    path: str
+    scope: str
+    handler: Handler
+    says: str
+    statuses: tuple[int, ...]
+    bodies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # media type → schemas
+    example: Any = None
+    answer: Any = None
+    uploads: bool = False  # the handler takes the body in itself
+
+
+def match(path: str) -> tuple[str, Mapping[str, str]]:
+    """The pattern of a path, and what stands in its places.
+
+    >>> match("/models/books/rollback")
+    ('/models/{name}/rollback', {'name': 'books'})
+    >>> match("/rank")
+    ('/rank', {})
+    """
+    parts = path.split("/")
+    place = {"models": "name", "jobs": "id"}.get(parts[1] if len(parts) in (3, 4) else "")
+    if place and parts[2]:
+        return "/".join(["", parts[1], f"{{{place}}}", *parts[3:]]), {place: parts[2]}
+    return path, {}
+
+
+OpenPath: TypeAlias = Callable[[], Awaitable[Answer]]
 
 
 class HttpApplication:
-    """Every request comes in here. Without a service only what needs no key is served."""
+    """Every request comes in here: `open_paths` need no key, the handlers of `routes` a service."""
 
     def __init__(
         self,
         settings: Settings,
         metrics: Metrics,
-        ops: HealthEndpoints,
-        service: Service | None = None,
+        open_paths: Mapping[str, OpenPath],
+        routes: Iterable[Route] = (),
+        service: Any = None,
     ) -> None:
         self._settings, self._metrics, self._service = settings, metrics, service
+        self._open = open_paths
         self._keys = read_keys(settings.keys)
         self._origins = {part.strip() for part in settings.cors.split(",") if part.strip()}
-        self._open: dict[str, Open] = {
-            "/healthz": ops.healthz,
-            "/readyz": ops.readyz,
-            "/metrics": ops.metrics,
-        }
         self._routes: dict[str, dict[str, Route]] = {}
-        if service is not None:
-            self._open |= {"/docs": _docs, "/openapi.json": _openapi}
-            for route in ROUTES:
-                self._routes.setdefault(route.path, {})[route.method] = route
+        for route in routes:
+            self._routes.setdefault(route.path, {})[route.method] = route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever it is."""
@@ -101,7 +221,6 @@ class HttpApplication:
         limits, body = self._settings, b""
         if not route.uploads:
             body = await read_body(receive, headers, limits.body_bytes, limits.body_seconds)
-        assert self._service is not None  # noqa: S101  # there are routes
         call = Call(body, key, headers, places, scope["query_string"], receive)
         return await route.handler(self._service, call)
 
@@ -149,14 +268,6 @@ class HttpApplication:
                     "ms": round(seconds * 1e3, 2), "request_id": identity,
                 },
             )  # fmt: skip
-
-
-async def _docs() -> Answer:
-    return Answer(200, openapi.page(), "text/html; charset=utf-8")
-
-
-async def _openapi() -> Answer:
-    return Answer(200, schemas.encode(openapi.document()))
 
 
 def _headless(answer: Answer) -> Answer:

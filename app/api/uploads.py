@@ -5,8 +5,8 @@ import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from app.api.calls import Disconnected, Receive
 from app.api.errors import Problem
+from app.api.routing import Disconnected, Receive
 
 #: Bytes that are gathered before they are written.
 ENOUGH = 1 << 20

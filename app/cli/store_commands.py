@@ -94,9 +94,8 @@ async def _watched(
     """Beside the work, answer who asks how it goes."""
     weight_cache = WeightCache(store, metrics.served)
     await weight_cache.start()
-    front = HttpApplication(
-        config.read_settings(), metrics, HealthEndpoints(store, weight_cache, metrics, ready)
-    )
+    paths = HealthEndpoints(store, weight_cache, metrics, ready).paths
+    front = HttpApplication(config.read_settings(), metrics, paths)
     serving = asyncio.create_task(listen(front, listening(host, port), stop))
     try:
         yield

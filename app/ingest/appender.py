@@ -1,10 +1,11 @@
-"""Feedback → log: each event once, whatever is posted at the same time or posted again."""
+"""Feedback → log: within its source's quota, and each event once, however often it is posted."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha1
-from time import time_ns
+from time import monotonic, time_ns
 
 from app.domain import codec
 from app.domain.facts import LogRolledBack
@@ -25,6 +26,36 @@ ROUNDS = 100
 MOST_EVENTS = 2000
 #: Bytes that the records of one post may take: each carries its documents and the clicks before.
 MOST_BYTES = 32 << 20
+
+
+class SourceQuota:
+    """How much of the feedback of the last minute or two came from whom."""
+
+    LEAST = 100  # below so many events nobody is refused
+
+    def __init__(self, most: float, clock: Callable[[], float] = monotonic) -> None:
+        self._most, self._clock = most, clock
+        self._minute = 0
+        self._now: Counter[str] = Counter()
+        self._before: Counter[str] = Counter()
+
+    def take(self, source: str, count: int) -> bool:
+        """Whether so many more events of a source fit into its share; if so they are counted."""
+        if self._most >= 1.0:
+            return True
+        self._turn()
+        total = self._now.total() + self._before.total() + count
+        mine = self._now[source] + self._before[source] + count
+        if total > self.LEAST and mine > self._most * total:
+            return False
+        self._now[source] += count
+        return True
+
+    def _turn(self) -> None:
+        minute = int(self._clock() // 60)
+        if minute != self._minute:
+            self._before = self._now if minute == self._minute + 1 else Counter()
+            self._now, self._minute = Counter(), minute
 
 
 @dataclass(frozen=True, slots=True)

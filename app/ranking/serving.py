@@ -1,5 +1,6 @@
 """Scores → order: what a user gets to see."""
 
+from hashlib import shake_128
 from math import inf, sqrt
 
 import numpy as np
@@ -60,6 +61,17 @@ def sharpened(scores: Floats) -> Floats | None:
         return None
     sharp: Floats = scores * (min(SHARPNESS, float(len(scores))) / spread)
     return sharp
+
+
+def uniforms(seed: str, count: int) -> Floats:
+    """Deterministic uniforms in (0, 1) seeded by a string: 53 bits each, of SHAKE-128's bytes.
+
+    >>> uniforms("books:1:my-request", 2)
+    array([0.50550141, 0.14552937])
+    """
+    drawn = np.frombuffer(shake_128(seed.encode()).digest(8 * count), "<u8")
+    found: Floats = ((drawn >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return found
 
 
 def sampled(sharp: Floats, uniforms: Floats) -> Floats:

@@ -5,12 +5,14 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from app.api.dependencies import Service, SourceQuota
+from app.api import openapi
+from app.api.dependencies import Service
 from app.api.routers.health import HealthEndpoints
+from app.api.routes import ROUTES
 from app.api.routing import HttpApplication
 from app.config import Settings
 from app.errors import SolarError, Unavailable
-from app.ingest.appender import Appender
+from app.ingest.appender import Appender, SourceQuota
 from app.observability.metrics import Metrics
 from app.serving.impression_writer import ImpressionWriter
 from app.serving.weight_cache import WeightCache
@@ -106,16 +108,15 @@ async def service(settings: Settings) -> AsyncIterator[HttpApplication]:
         store, settings.impression_seconds, settings.remember_seconds
     )
     appender = Appender(store, settings.backlog, settings.impression_seconds, metrics.returned)
-    shares = SourceQuota(settings.source_share)
+    quota = SourceQuota(settings.source_share)
     job_runner = JobRunner(store, settings, metrics.trained)
     plugged = Service(
-        store, weight_cache, impression_writer, settings, shares, metrics, appender, job_runner
+        store, weight_cache, impression_writer, settings, quota, metrics, appender, job_runner
     )
     await weight_cache.start()
     try:
-        yield HttpApplication(
-            settings, metrics, HealthEndpoints(store, weight_cache, metrics), plugged
-        )
+        paths = {**HealthEndpoints(store, weight_cache, metrics).paths, **openapi.PATHS}
+        yield HttpApplication(settings, metrics, paths, ROUTES, plugged)
     finally:
         await job_runner.close()
         await impression_writer.close()

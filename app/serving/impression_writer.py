@@ -5,26 +5,10 @@ is answered without having been remembered, and feedback on it will find nothing
 """
 
 import asyncio
-from collections import defaultdict
-from dataclasses import dataclass, field
 
 from app.errors import SolarError
+from app.storage.batching import MicroBatcher
 from app.storage.store import Store
-
-
-@dataclass(slots=True)
-class Group:
-    """Impressions that are written together."""
-
-    written: asyncio.Future[bool]
-    shown: dict[tuple[str, int], dict[str, bytes]] = field(
-        default_factory=lambda: defaultdict(dict)
-    )
-
-    def settle(self, written: bool) -> None:
-        """Tell all who wait."""
-        if not self.written.done():
-            self.written.set_result(written)
 
 
 class ImpressionWriter:
@@ -32,40 +16,28 @@ class ImpressionWriter:
 
     def __init__(self, store: Store, seconds: float, patience: float = 0.05) -> None:
         self._store, self._seconds, self._patience = store, seconds, patience
-        self._next: Group | None = None
-        self._writing: asyncio.Task[None] | None = None
+        self._batches = MicroBatcher(self._write)
 
     def remember(self, model: str, epoch: int, request: str, shown: bytes) -> asyncio.Future[bool]:
         """Whether it was written, once that is known; awaiting it is up to the caller."""
-        if self._next is None:
-            loop = asyncio.get_running_loop()
-            self._next = Group(loop.create_future())
-            loop.call_later(self._patience, self._next.settle, False)
-        group = self._next
-        group.shown[model, epoch][request] = shown
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write())
-        return group.written
+        written = self._batches((model, epoch), (request, shown))
+        asyncio.get_running_loop().call_later(self._patience, _give_up, written)
+        return written
 
-    async def _write(self) -> None:
+    async def _write(
+        self, model: tuple[str, int], shown: list[tuple[str, bytes]]
+    ) -> list[bool | Exception]:
         try:
-            while self._next is not None:
-                group, self._next = self._next, None
-                await self._write_group(group)
-        finally:
-            self._writing = None
-
-    async def _write_group(self, group: Group) -> None:
-        """A group whose time is over is not written any more."""
-        try:
-            for (model, epoch), shown in group.shown.items():
-                if not group.written.done():
-                    await self._store.log.remember(model, epoch, shown, self._seconds)
-            group.settle(True)
+            await self._store.log.remember(*model, dict(shown), self._seconds)
         except SolarError:
-            group.settle(False)
+            return [False] * len(shown)
+        return [True] * len(shown)
 
     async def close(self) -> None:
         """Let what is on its way arrive."""
-        if self._writing is not None:
-            await asyncio.gather(self._writing, return_exceptions=True)
+        await self._batches.close()
+
+
+def _give_up(written: asyncio.Future[bool]) -> None:
+    if not written.done():
+        written.set_result(False)

@@ -51,6 +51,16 @@ class ServedModel:
         return self.epoch, self.version, self.chain
 
     @cached_property
+    def width(self) -> int:
+        """How many features a document comes with."""
+        return len(self.config.given)
+
+    @cached_property
+    def explores(self) -> bool:
+        """Whether lists are varied, unless a request says otherwise."""
+        return self.config.explores
+
+    @cached_property
     def index(self) -> dict[str, int]:
         """Feature that a document comes with → column."""
         return {name: column for column, name in enumerate(self.config.given)}

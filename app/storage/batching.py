@@ -17,19 +17,25 @@ class MicroBatcher(Generic[K, T, R]):
         self._waiting: dict[K, list[tuple[T, asyncio.Future[R]]]] = {}
         self._running: dict[K, asyncio.Task[None]] = {}
 
-    async def __call__(self, key: K, item: T) -> R:
-        """The answer for an item, once its group has been called."""
+    def __call__(self, key: K, item: T) -> asyncio.Future[R]:
+        """The answer for an item, once its group has been called.
+
+        An answer that is settled or cancelled before that takes its item out of the group.
+        """
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append((item, answer))
         if key not in self._running:
             self._running[key] = asyncio.create_task(self._run(key))
-        return await answer
+        return answer
 
     async def _run(self, key: K) -> None:
         try:
-            while group := self._waiting.pop(key, None):
+            while waiting := self._waiting.pop(key, None):
+                group = [(item, answer) for item, answer in waiting if not answer.done()]
+                if not group:
+                    continue
                 for (_, answer), became in zip(group, await self._answers(key, group), strict=True):
-                    if answer.done():  # nobody waits any more
+                    if answer.done():  # its caller has given up
                         continue
                     if isinstance(became, Exception):
                         answer.set_exception(became)
@@ -43,5 +49,9 @@ class MicroBatcher(Generic[K, T, R]):
     ) -> list[R | Exception]:
         try:
             return await self._call(key, [item for item, _ in group])
-        except Exception as error:  # noqa: BLE001  # it is theirs who wait
+        except Exception as error:  # noqa: BLE001  # it belongs to those who wait
             return [error for _ in group]
+
+    async def close(self) -> None:
+        """Let what is on its way arrive."""
+        await asyncio.gather(*self._running.values(), return_exceptions=True)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from app.domain import codec
-from app.domain.exploration import uniforms
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
+from app.ranking.serving import uniforms
 from app.storage.embedded import server
 from app.storage.log import LogEntry
 from app.storage.store import Store

@@ -285,7 +285,7 @@ def test_a_job_is_found_only_by_its_whole_name(scene: Scene) -> None:
             answer = scene.http.post(f"/jobs/books.{UUID}/start")
             check_refusal(answer, 409)  # its data is not here
         finally:
-            store.models.delete(Keys("books").job(f"books.{UUID}"))
+            store.delete(Keys("books").job(f"books.{UUID}"))
     scene.check_nothing_stays()
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from time import time
 
 import msgspec
@@ -11,17 +12,16 @@ import numpy as np
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType
 
 from app.api import decoding, schemas
-from app.api.calls import Answer, Call, refusal
+from app.api.decoding import FeedbackDecoder
 from app.api.dependencies import DEFAULT, Service
 from app.api.errors import Problem, problem, undecodable
-from app.api.schemas import AnyEvent, Clicks, Labels, Triplets
+from app.api.routing import Answer, Call, refusal
+from app.api.schemas import AnyEvent, Clicks
 from app.domain.impressions import Impression
-from app.domain.model import Documents, Positions
+from app.domain.model import Documents
 from app.domain.records import Feedback
 from app.errors import NoSuchModel
 from app.ingest.appender import PendingEvent, Post, fingerprint
-from app.ranking.clicks import STRATEGIES
-from app.ranking.limits import LEAST, MOST
 from app.serving.weight_cache import ServedModel
 from app.storage.log import APPENDED, FORGOTTEN, OTHER_BODY, AppendResult, StoredImpression
 
@@ -29,9 +29,9 @@ _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,4})", re.IGNORECASE)
 #: `Prefer: wait` waits at most so many seconds.
 LONGEST_WAIT = 60.0
 #: How long the store may take for a post; posting it again is safe.
-STORE_SECONDS = 5.0
+APPEND_SECONDS = 5.0
 #: Bytes of what has come of a request: some thousand clicks. Each record carries them all.
-MOST_SO_FAR = 64_000
+LARGEST_SO_FAR = 64_000
 
 
 class Refused(Struct):
@@ -55,25 +55,30 @@ class Received(Struct):
 
 @dataclass(slots=True)
 class Item:
-    """One event on its way: what it is, or why it is refused, and then what became of it."""
+    """One event on its way: decoded, then pending, then in the log; or refused at any of these."""
 
     event: AnyEvent | None
     refused: Problem | None = None
-    posted: PendingEvent | None = None
+    pending: PendingEvent | None = None
     became: AppendResult | None = None
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it can be appended."""
+        return self.pending is not None and self.refused is None
 
 
 async def feedback(service: Service, call: Call) -> Answer:
-    """Read the events, build their records, append them in one call, answer for each."""
+    """Decode the events, resolve what they are about, append them in one call, answer for each."""
     call.expect_json()
-    items, single = _read(call, service.settings.events)
+    items, single = _decode(call.body, service.settings.events)
     model = _model(items)
     if model is not None:
         if not service.weight_cache.reachable:
             raise Problem(503, "the store cannot be reached")
         try:
-            async with asyncio.timeout(STORE_SECONDS):
-                await _store_once_or_twice(service, model, items, call)
+            async with asyncio.timeout(APPEND_SECONDS):
+                await _append(service, model, items, call)
         except TimeoutError:
             raise Problem(503, "the store takes too long; post it again") from None
     if single and items[0].refused:
@@ -82,29 +87,24 @@ async def feedback(service: Service, call: Call) -> Answer:
     return await _answer(service, model, items, _wait(call))
 
 
-async def _store_once_or_twice(service: Service, model: str, items: list[Item], call: Call) -> None:
-    source, waits = call.key.name if call.key.digest else "", _wait(call) > 0
-    try:
-        await _store(service, model, items, source, waits=waits)
-    except NoSuchModel:  # deleted, perhaps created again, since we looked
-        await service.weight_cache.look(model)
-        await _store(service, model, items, source, waits=waits)
+# ---- decode ----
 
 
-def _read(call: Call, most: int) -> tuple[list[Item], bool]:
+def _decode(body: bytes, most: int) -> tuple[list[Item], bool]:
+    """The events of a body, and whether it is one bare event."""
     try:
-        events = schemas.decode_envelope(call.body).events
+        events = schemas.decode_envelope(body).events
         if events is UNSET:
-            return [Item(schemas.decode_event(call.body))], True
-        events = schemas.decode_batch(call.body).events
+            return [Item(schemas.decode_event(body))], True
+        events = schemas.decode_batch(body).events
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise undecodable(error) from None
     if not 1 <= len(events) <= most:
         raise Problem(422, f"events: expected 1 to {most}, got {len(events)}")
-    return [_read_one(raw) for raw in events], False
+    return [_decode_one(raw) for raw in events], False
 
 
-def _read_one(raw: Raw) -> Item:
+def _decode_one(raw: Raw) -> Item:
     try:
         return Item(schemas.decode_event(raw))
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -130,36 +130,54 @@ def _model_of(event: AnyEvent) -> str:
     return ours.model
 
 
-async def _store(
-    service: Service, model: str, items: list[Item], default_source: str, *, waits: bool
-) -> None:
-    """Build what can be built and append it; what cannot is refused, each for itself."""
-    serving = await service.serving(model)
-    recalled = await _recall(service, serving, items)
-    builder = _Builder(service, serving, recalled, default_source)
+# ---- append ----
+
+
+async def _append(service: Service, model: str, items: list[Item], call: Call) -> None:
+    """Append what can be; once more if the model was deleted, and made again, since we looked."""
+    try:
+        await _append_once(service, model, items, call)
+    except NoSuchModel:
+        await service.weight_cache.look(model)
+        await _append_once(service, model, items, call)
+
+
+async def _append_once(service: Service, model: str, items: list[Item], call: Call) -> None:
+    served, post = await service.resolve(model, partial(_resolve, service, items, call))
+    if post is None:
+        return
+    results = await service.appender.post((model, served.epoch), post)
+    going = [item for item in items if item.admitted]
+    for item, became in zip(going, results, strict=True):
+        item.became = became
+        if became.outcome == OTHER_BODY:
+            item.refused = Problem(422, _OTHER_BODY)
+        elif became.outcome == FORGOTTEN:
+            item.refused = _forgotten(service, item)
+
+
+async def _resolve(
+    service: Service, items: list[Item], call: Call, served: ServedModel
+) -> Post | None:
+    """What is posted of the events, with the impressions that they are about; None if nothing."""
+    recalled = await _recall(service, served, items)
+    shown = {request: Impression.load(one.shown) for request, one in recalled.items()}
+    key_name = call.key.name if call.key.digest else ""
     for item in items:
         if item.event is not None and item.refused is None:
-            builder.build(item)
-    _check_shares(service, items)
-    going = [item for item in items if item.posted is not None and item.refused is None]
-    if not serving.epoch:  # a `default` still to be made has answered no request
-        for item in going:
-            if item.posted is not None and item.posted.on_request:
-                item.refused = builder.forgotten(item)
-        going = [item for item in going if item.refused is None]
-        if going:
-            serving = await service.made(serving)
-    posted = [item.posted for item in going if item.posted is not None]
-    post = Post(posted, recalled, waits)
-    became = await service.appender.post((model, serving.epoch), post) if posted else []
-    for item, appended in zip(going, became, strict=True):
-        item.became = appended
-        item.refused = builder.refusal(item)
+            try:
+                _build(service, served, item, key_name, shown, recalled)
+            except (ValueError, Problem) as error:
+                item.refused = problem(error)
+    _check_quota(service, items)
+    pending = [item.pending for item in items if item.pending is not None and item.refused is None]
+    return Post(pending, recalled, _wait(call) > 0) if pending else None
 
 
 async def _recall(
-    service: Service, serving: ServedModel, items: Sequence[Item]
+    service: Service, served: ServedModel, items: Sequence[Item]
 ) -> dict[str, StoredImpression]:
+    """The impressions of all requests that the events name; a model still to be made has none."""
     requests = sorted(
         {
             item.event.request_id
@@ -167,162 +185,73 @@ async def _recall(
             if item.event is not None and isinstance(item.event.request_id, str)
         }
     )
-    if not requests:
+    if not (requests and served.epoch):
         return {}
-    return await service.appender.recall((serving.name, serving.epoch), requests)
+    return await service.appender.recall((served.name, served.epoch), requests)
 
 
-def _check_shares(service: Service, items: Sequence[Item]) -> None:
+def _build(
+    service: Service,
+    served: ServedModel,
+    item: Item,
+    key_name: str,
+    shown: dict[str, Impression],
+    recalled: dict[str, StoredImpression],
+) -> None:
+    """Turn an event into what is posted; ValueError or a Problem says why not."""
+    event, limits = item.event, service.settings
+    assert event is not None  # noqa: S101  # mypy
+    source = key_name if event.source is UNSET else event.source
+    texts = [event.event_id, source, event.query_id]
+    decoding.check_texts("event_id, source, query_id", texts, limits)
+    body, request = schemas.encode([source, event]), event.request_id
+    documents = UNSET if isinstance(event, Clicks) else event.documents
+    decoder = FeedbackDecoder(served, limits)
+    if not isinstance(request, str):
+        if documents is UNSET:
+            raise ValueError("expected a request_id, or documents")
+        item.pending = PendingEvent(decoder.on_documents(event, documents, source), body=body)
+        return
+    if documents is not UNSET:
+        raise ValueError("documents: expected these or a request_id, not both")
+    if request in shown:
+        if len(recalled[request].accumulated) > LARGEST_SO_FAR:
+            raise ValueError("request_id: expected one with less feedback so far")
+        built = decoder.on_impression(event, shown[request], source)
+        seen = fingerprint(recalled[request].shown)
+        item.pending = PendingEvent(built, on_request=True, body=body, shown=seen)
+    elif served.epoch:  # the append knows whether this is a repeated one
+        nothing = Feedback(event.event_id, "clicks", _NO_DOCUMENTS, query=request, source=source)
+        item.pending = PendingEvent(nothing, on_request=True, body=body)
+    else:
+        raise _forgotten(service, item)
+
+
+def _check_quota(service: Service, items: Sequence[Item]) -> None:
     """429 for the events of a source that is over its share."""
     sources: dict[str, list[Item]] = {}
     for item in items:
-        if item.posted is not None and item.refused is None:
-            sources.setdefault(item.posted.feedback.source, []).append(item)
+        if item.pending is not None and item.refused is None:
+            sources.setdefault(item.pending.feedback.source, []).append(item)
     for source, theirs in sources.items():
-        if not service.shares.take(source, len(theirs)):
+        if not service.quota.take(source, len(theirs)):
             for item in theirs:
                 item.refused = Problem(429, "source: over its share", {"retry-after": "60"})
 
 
-class _Builder:
-    """Events → feedback, as the model sees it."""
-
-    def __init__(
-        self,
-        service: Service,
-        serving: ServedModel,
-        recalled: dict[str, StoredImpression],
-        default_source: str,
-    ) -> None:
-        self._limits, self._ttl = service.settings, service.settings.impression_seconds
-        self._serving, self._recalled, self._source = serving, recalled, default_source
-        self._shown = {request: Impression.load(one.shown) for request, one in recalled.items()}
-
-    def build(self, item: Item) -> None:
-        """Turn an event into what is posted, or say why not."""
-        try:
-            item.posted = self._posted(item)
-        except (ValueError, Problem) as error:
-            item.refused = problem(error)
-
-    def _posted(self, item: Item) -> PendingEvent:
-        event = item.event
-        assert event is not None  # noqa: S101  # mypy
-        source = self._source if event.source is UNSET else event.source
-        decoding.check_texts("event_id, source, query_id", [event.event_id, source, event.query_id],
-                         self._limits)  # fmt: skip
-        body = schemas.encode([source, event])
-        documents = UNSET if isinstance(event, Clicks) else event.documents
-        request = event.request_id
-        if isinstance(request, str):
-            if documents is not UNSET:
-                raise ValueError("documents: expected these or a request_id, not both")
-            return self._on_request(event, request, source, body)
-        if documents is UNSET:
-            raise ValueError("expected a request_id, or documents")
-        slate = decoding.of_documents(documents, self._serving, self._limits)
-        own = Impression(tuple(slate.ids), slate.documents, np.zeros(0, np.int64))
-        return PendingEvent(self._feedback(event, own, None, event.query_id, source), body=body)
-
-    def _on_request(self, event: AnyEvent, request: str, source: str, body: bytes) -> PendingEvent:
-        shown = self._shown.get(request)
-        if shown is None:  # the append knows whether this is a repeated one
-            nothing = Feedback(
-                event.event_id, "clicks", _NO_DOCUMENTS, query=request, source=source
-            )
-            return PendingEvent(nothing, on_request=True, body=body)
-        if len(self._recalled[request].accumulated) > MOST_SO_FAR:
-            raise ValueError("request_id: expected one with less feedback so far")
-        built = self._feedback(event, shown, shown.submitted, request, source)
-        built = replace(built, odds=shown.odds, swaps=shown.swaps)
-        seen = fingerprint(self._recalled[request].shown)
-        return PendingEvent(built, on_request=True, body=body, shown=seen)
-
-    def _feedback(
-        self,
-        event: AnyEvent,
-        shown: Impression,
-        submitted: Positions | None,
-        query: str,
-        source: str,
-    ) -> Feedback:
-        documents, name = shown.documents, event.event_id
-        if isinstance(event, Clicks):
-            clicks = shown.positions(event.clicked)
-            self._check_clicks(clicks, len(shown.ids))
-            return Feedback(
-                name, "clicks", documents, submitted, clicks=clicks, query=query, source=source
-            )
-        if isinstance(event, Labels):
-            labels = np.zeros(len(shown.ids))
-            labels[shown.positions(list(event.labels))] = list(event.labels.values())
-            self._check_pairs(_label_pairs(labels))
-            return Feedback(
-                name, "labels", documents, submitted, labels=labels, query=query, source=source
-            )
-        return self._triplets(event, shown, submitted, query, source)
-
-    def _triplets(
-        self,
-        event: Triplets,
-        shown: Impression,
-        submitted: Positions | None,
-        query: str,
-        source: str,
-    ) -> Feedback:
-        self._check_pairs(len(event.triplets))
-        preferred = shown.positions([one.preferred for one in event.triplets])
-        other = shown.positions([one.other for one in event.triplets])
-        weights = np.array([one.weight for one in event.triplets], dtype=np.float64)
-        if not ((weights >= LEAST) & (weights <= MOST)).all():
-            raise ValueError(f"triplets: expected weights from {LEAST} to {MOST}")
-        if (preferred == other).any():
-            raise ValueError("triplets: expected two documents in each")
-        return Feedback(
-            event.event_id, "triplets", shown.documents, submitted,
-            preferred=preferred, other=other, weights=weights, query=query, source=source,
-        )  # fmt: skip
-
-    def _check_clicks(self, clicks: Positions, shown: int) -> None:
-        if len(clicks) > shown:
-            raise ValueError(f"clicked: expected at most {shown}, each once")
-        if len(clicks) * shown <= self._limits.pairs:
-            return
-        reading, places = self._serving.config.clicks, np.unique(clicks)
-        if reading == "click-skip-above":  # counted, not made: 240,000 pairs take 0.1 s
-            self._check_pairs(int((places - np.arange(len(places))).sum()))
-        elif reading == "debiased":
-            self._check_pairs(len(places) * (min(shown, int(places[-1]) + 2) - len(places)))
-        elif reading in STRATEGIES:
-            self._check_pairs(len(STRATEGIES[reading](clicks.tolist(), shown)))
-
-    def _check_pairs(self, count: int) -> None:
-        if count > self._limits.pairs:
-            raise ValueError(f"expected at most {self._limits.pairs} pairs, got {count}")
-
-    def refusal(self, item: Item) -> Problem | None:
-        """Why the append refused an event, None if it did not."""
-        if item.became is None or item.event is None:
-            return None
-        if item.became.outcome == OTHER_BODY:
-            return Problem(422, "event_id: expected a new one, got one with another body before")
-        return self.forgotten(item) if item.became.outcome == FORGOTTEN else None
-
-    def forgotten(self, item: Item) -> Problem:
-        """Too long ago (410), or never there (404)."""
-        ours = decoding.read_request_id(str(item.event.request_id)) if item.event else None
-        if ours is not None and ours.time + self._ttl <= time():
-            return Problem(410, "request_id: its answer is too long ago")
-        return Problem(404, "request_id: expected one that was answered and remembered")
+def _forgotten(service: Service, item: Item) -> Problem:
+    """Too long ago (410), or never there (404)."""
+    ours = decoding.read_request_id(str(item.event.request_id)) if item.event else None
+    if ours is not None and ours.time + service.settings.impression_seconds <= time():
+        return Problem(410, "request_id: its answer is too long ago")
+    return Problem(404, "request_id: expected one that was answered and remembered")
 
 
 _NO_DOCUMENTS: Documents = np.zeros((0, 0), np.float32)
+_OTHER_BODY = "event_id: expected a new one, got one with another body before"
 
 
-def _label_pairs(labels: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> int:
-    """How many pairs labels give: all, less those of equal labels."""
-    _, counts = np.unique(labels, return_counts=True)
-    return int(len(labels) ** 2 - (counts**2).sum()) // 2
+# ---- answer ----
 
 
 async def _answer(

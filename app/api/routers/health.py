@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from app.api import schemas
-from app.api.calls import Answer
 from app.api.errors import Problem
+from app.api.routing import Answer
 from app.domain.facts import ModelStatus
 from app.errors import SolarError
 from app.observability.metrics import MEDIA_TYPE, Metrics, Server
@@ -29,6 +29,11 @@ class HealthEndpoints:
     ) -> None:
         self._store, self._weight_cache, self._metrics = store, weight_cache, metrics
         self._ready = ready
+        self.paths = {
+            "/healthz": self.healthz,
+            "/readyz": self.readyz,
+            "/metrics": self.metrics,
+        }
 
     async def healthz(self) -> Answer:
         """The process lives."""

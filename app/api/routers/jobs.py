@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 
 from app.api import decoding, schemas, uploads
-from app.api.calls import JSON, TEXT, Answer, Call, read_body
 from app.api.dependencies import Service
 from app.api.errors import Problem, undecodable
 from app.api.routers.models import model_name
+from app.api.routing import JSON, TEXT, Answer, Call, read_body
 from app.domain import candidates, codec
 from app.domain.model_config import ModelConfig
 from app.errors import BadData, SolarError
@@ -117,7 +117,7 @@ def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
     starts = np.cumsum([0, *sizes])
     for at, query in enumerate(found.queries):
         try:
-            features = decoding.rows([one.features for one in query.documents], config, index)
+            features = decoding.feature_rows([one.features for one in query.documents], index)
             rows[starts[at] : starts[at + 1]] = candidates.as_documents(
                 features, "none", decoding.LARGEST
             )

@@ -8,9 +8,9 @@ import numpy as np
 from msgspec import UNSET, DecodeError
 
 from app.api import decoding, schemas
-from app.api.calls import Answer, Call
 from app.api.dependencies import Service, numbered
 from app.api.errors import Problem, undecodable
+from app.api.routing import Answer, Call
 from app.domain import codec
 from app.domain.model import ModelState
 from app.domain.model_config import check_config, new_model_config
