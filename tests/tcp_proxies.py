@@ -70,15 +70,15 @@ class Wire:
         self.loop.call_soon_threadsafe(self._pump)
 
     def _pump(self) -> None:
-        for next_chain in [*self.links]:
-            next_chain.requests.pump()
-            next_chain.answers.pump()
+        for link in [*self.links]:
+            link.requests.pump()
+            link.answers.pump()
 
     def close(self) -> None:
         """No more connections, and those that are end."""
         self._server.close()
-        for next_chain in [*self.links]:
-            next_chain.abort()
+        for link in [*self.links]:
+            link.abort()
 
 
 class _Link:
@@ -117,8 +117,8 @@ class _Link:
 class _Way:
     """One direction of a link: what is on its way, each with the time when it is due."""
 
-    def __init__(self, next_chain: _Link, name: Direction) -> None:
-        self._link, self._name = next_chain, name
+    def __init__(self, link: _Link, name: Direction) -> None:
+        self._link, self._name = link, name
         self.end: asyncio.Transport | None = None
         self.queue: deque[tuple[float, bytes | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -155,8 +155,8 @@ class _Way:
 class _Client(asyncio.Protocol):
     """The end that asks."""
 
-    def __init__(self, next_chain: _Link) -> None:
-        self._link = next_chain
+    def __init__(self, link: _Link) -> None:
+        self._link = link
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -173,8 +173,8 @@ class _Client(asyncio.Protocol):
 class _Server(asyncio.Protocol):
     """The end that answers."""
 
-    def __init__(self, next_chain: _Link) -> None:
-        self._link = next_chain
+    def __init__(self, link: _Link) -> None:
+        self._link = link
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

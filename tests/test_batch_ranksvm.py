@@ -136,7 +136,7 @@ def test_the_covariance_is_the_inverse_over_all_support_pairs(
     naive = NaiveRankSVM(gaps(world.X, world.labels, world.starts), C=1.0 / (2.0 * gamma))
     expected = np.linalg.inv(naive.hessian(w))
     np.testing.assert_allclose(covariance.square(found, world.n), expected, rtol=1e-9, atol=1e-12)
-    covariance.check(found, world.n)
+    covariance.check_covariance(found, world.n)
 
 
 def test_the_covariance_is_what_the_online_learner_would_have() -> None:
@@ -198,7 +198,7 @@ def test_the_variance_of_one_feature_is_what_the_online_learner_would_have() -> 
 def test_features_of_any_size_have_a_covariance() -> None:
     world = random_world(5)
     large = Judgements(world.X * [1.0, 1e7, 1e-7], world.labels, world.starts)
-    covariance.check(covariance_after(large, np.zeros(3), 1.0), 3)
+    covariance.check_covariance(covariance_after(large, np.zeros(3), 1.0), 3)
 
 
 def test_queries_are_gathered_dense_and_sparse() -> None:

@@ -9,8 +9,9 @@ import pytest
 from app.domain.records import Feedback
 from app.errors import Backlog
 from app.ingest.appender import Appender, PendingEvent, Post
-from app.learning.learner import LearnerOptions, learn_all
+from app.learning.pool import learn_all
 from app.learning.replay import verify
+from app.learning.session import LearnerOptions
 from app.storage.batching import MicroBatcher
 from app.storage.log import APPENDED, REPEATED
 from app.storage.store import Store

@@ -182,8 +182,8 @@ def test_the_map_shows_every_package() -> None:
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/**/*.md")))
 def test_links_within_the_project_lead_somewhere(path: Path) -> None:
-    for next_chain in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
-        assert (path.parent / next_chain).exists(), next_chain
+    for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+        assert (path.parent / link).exists(), link
 
 
 def test_the_requirement_files_are_hashed_and_name_no_host() -> None:

@@ -17,8 +17,10 @@ from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Replace, ResetMeasures, Retune
 from app.domain.reducer import Reducer
 from app.errors import BadBlob, NoSuchModel
-from app.learning.learner import Learner, LearnerOptions, Tell, learn_all, nobody
+from app.learning.learner import Learner
+from app.learning.pool import learn_all
 from app.learning.replay import verify
+from app.learning.session import LearnerOptions, Tell, ignore_fact
 from app.storage.keys import Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store
@@ -67,7 +69,7 @@ def folded(state: ModelState, records: list[bytes]) -> ModelState:
 
 @contextlib.asynccontextmanager
 async def learning(
-    store: Store, pace: LearnerOptions = QUICK, tell: Tell = nobody
+    store: Store, pace: LearnerOptions = QUICK, tell: Tell = ignore_fact
 ) -> AsyncIterator[None]:
     """All models are learnt in here; then a graceful stop."""
     stop = asyncio.Event()

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from app.domain import codec
+from app.domain.codec import next_chain
 from app.domain.impressions import PriorFeedback, on_request
-from app.domain.model import SUMS, Model, ModelState, initial_state, next_chain
+from app.domain.model import SUMS, Model, ModelState, initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.domain.reducer import Reducer, sound

@@ -9,7 +9,9 @@ import pytest
 from app.domain.facts import LogRolledBack, Served
 from app.errors import RolledBack
 from app.ingest.appender import Appender, Post
-from app.learning.learner import Fact, LeaderSession, Learner, LearnerOptions, learn_all
+from app.learning.learner import Learner
+from app.learning.pool import learn_all
+from app.learning.session import Fact, LeaderSession, LearnerOptions
 from app.observability.metrics import Metrics, Server
 from app.serving.weight_cache import WeightCache
 from app.storage.rollback import rolled_back

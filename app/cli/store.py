@@ -8,7 +8,7 @@ from app.cli.options import add_store, natural, positive
 from app.cli.with_store import settings_of, with_store
 from app.config import Settings
 from app.errors import SolarError
-from app.learning.learner import LearnerOptions
+from app.learning.session import LearnerOptions
 from app.storage.embedded import server
 from app.storage.store import Store
 

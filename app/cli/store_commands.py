@@ -17,8 +17,10 @@ from app.domain import codec
 from app.domain.records import Feedback, Record, Replace, Retune
 from app.errors import Fenced, SolarError, Unavailable
 from app.learning import replay as audit
-from app.learning.learner import LearnerOptions, learn_all, warm_up
+from app.learning.learner import warm_up
+from app.learning.pool import learn_all
 from app.learning.replay import ROUNDS, Folding
+from app.learning.session import LearnerOptions
 from app.observability.metrics import Metrics
 from app.runtime.worker import listen, listening
 from app.serving.weight_cache import WeightCache

@@ -98,7 +98,7 @@ class ClickPairs:
     def _won(self, pairs: Pairs) -> Floats:
         event = self._event
         assert event.submitted is not None  # noqa: S101  # mypy; `wins` has looked
-        if not len(pairs):
+        if not pairs.weights.size:
             return np.zeros(3)
         if event.swaps is not None:
             plain = fair.plain_places(event.swaps, self._shown)

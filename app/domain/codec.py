@@ -8,6 +8,7 @@ should have, is refused with its reason. The golden files in the tests keep old 
 """
 
 import json
+from hashlib import blake2b
 from math import prod
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -15,7 +16,7 @@ from zlib import crc32
 import msgspec
 import numpy as np
 
-from app.domain.model import Model
+from app.domain.model import CHAIN, Model
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
@@ -79,6 +80,13 @@ def load(blob: bytes, *kinds: str) -> Blob:
 def kind_is(blob: bytes, kind: str) -> bool:
     """Whether a blob says that it is of this kind, at a glance."""
     return blob.startswith(b'["' + kind.encode() + b'"', 8)
+
+
+def next_chain(chain: bytes, record: bytes) -> bytes:
+    """The chain after a record: it depends on every record before."""
+    linked = blake2b(chain, digest_size=CHAIN)
+    linked.update(record)
+    return linked.digest()
 
 
 def _header(text: memoryview) -> Any:

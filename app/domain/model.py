@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.model_config import ModelConfig, check_config, has_full_covariance
 from app.ranking import covariance
-from app.ranking.arrays import Floats
+from app.ranking.arrays import Floats, frozen
 
 Positions: TypeAlias = NDArray[np.int64]
 Documents: TypeAlias = NDArray[np.float32]
@@ -84,10 +84,9 @@ def initial_state(
     """The state of a model that has learnt nothing; `seed` makes its chain its own."""
     check_config(config)
     w = _weights(config) if weights is None else np.array(weights, np.float64)
-    spread, sums = _spread(config), np.zeros(len(SUMS))
-    freeze(w, spread, sums)
+    model = Model(config, frozen(w), frozen(_spread(config)))
     chain = blake2b(seed, digest_size=CHAIN).digest()
-    return ModelState(0, chain, Model(config, w, spread), sums)
+    return ModelState(0, chain, model, frozen(np.zeros(len(SUMS))))
 
 
 def _weights(config: ModelConfig) -> Floats:
@@ -105,17 +104,3 @@ def _spread(config: ModelConfig) -> Floats:
     if config.prior:
         spread[-1] = PRIOR_VARIANCE  # the last of the diagonal is the last of the triangle
     return spread
-
-
-def next_chain(chain: bytes, record: bytes) -> bytes:
-    """The chain after a record."""
-    linked = blake2b(chain, digest_size=CHAIN)
-    linked.update(record)
-    return linked.digest()
-
-
-def freeze(*arrays: NDArray[Any] | None) -> None:
-    """Make arrays not writeable, before they are handed out."""
-    for array in arrays:
-        if array is not None:
-            array.flags.writeable = False

@@ -13,12 +13,12 @@ import numpy as np
 from app.domain import click_pairs, codec
 from app.domain.click_pairs import ClickPairs
 from app.domain.impressions import as_labels, as_positions, measured_labels
-from app.domain.model import SUMS, Model, ModelState, Positions, freeze, next_chain
+from app.domain.model import SUMS, Model, ModelState, Positions
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
 from app.ranking import covariance, measures, serving
-from app.ranking.arrays import Floats
+from app.ranking.arrays import Floats, frozen
 from app.ranking.clicks import READINGS
 from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
@@ -49,9 +49,8 @@ class Reducer:
 
     def state(self) -> ModelState:
         """What there is now."""
-        sums = self._sums.copy()
-        freeze(sums)
-        return ModelState(self.seq, self.chain, _model(self.config, self._learner), sums)
+        model = _model(self.config, self._learner)
+        return ModelState(self.seq, self.chain, model, frozen(self._sums.copy()))
 
     def apply(self, blob: bytes) -> bool:
         """Fold the next record of the log; whether it was accepted."""
@@ -59,7 +58,7 @@ class Reducer:
 
     def apply_decoded(self, blob: bytes, record: Record | None) -> bool:
         """The same for a record that was decoded already."""
-        self.seq, self.chain = self.seq + 1, next_chain(self.chain, blob)
+        self.seq, self.chain = self.seq + 1, codec.next_chain(self.chain, blob)
         try:
             self._apply(record)
         except ValueError:
@@ -185,8 +184,7 @@ def sound(state: ModelState) -> list[str]:
         complaints.append("weights: expected finite numbers")
     if not np.isfinite(model.spread).all():
         complaints.append("covariance: expected finite numbers")
-    full = model.config.algorithm == "solar-ii" and model.config.covariance == "full"
-    diagonal = model.spread[covariance.diagonal(model.config.n)] if full else model.spread
+    diagonal = covariance.variances(model.spread, model.weights.size)
     if not (diagonal > 0.0).all():
         complaints.append("covariance: expected a positive diagonal")
     return complaints

@@ -46,7 +46,12 @@ def pack(panels: Floats, n: int) -> Floats:
     return triangle
 
 
-def check(triangle: Floats, n: int) -> None:
+def variances(spread: Floats, n: int) -> Floats:
+    """The diagonal of Σ, of a triangle or of itself; SOLAR-I has none."""
+    return spread[diagonal(n)] if spread.size == triangle_size(n) else spread
+
+
+def check_covariance(triangle: Floats, n: int) -> None:
     """ValueError if this is no covariance: a positive diagonal, and no correlation far above 1."""
     spread = triangle[diagonal(n)]
     if not (spread > 0.0).all():

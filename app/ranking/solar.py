@@ -201,7 +201,7 @@ class SolarII(LinearLearner):
         self._gamma = between(gamma, "gamma")
         triangle = cov.identity(n) if covariance is None else covariance
         triangle = _bounded(triangle, (cov.triangle_size(n),), "covariance", MOST)
-        cov.check(triangle, n)
+        cov.check_covariance(triangle, n)
         self._panels = cov.unpack(triangle, n)
         self._diagonal = aligned(n)
         self._diagonal[:n] = triangle[cov.diagonal(n)]

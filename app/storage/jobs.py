@@ -14,7 +14,7 @@ import msgspec
 
 from app.errors import NoSuchModel
 from app.storage.calls import ScriptRunner
-from app.storage.keys import Keys
+from app.storage.keys import keys_of
 
 JobState = Literal["running", "finishing", "done", "failed", "cancelled"]
 Reported = Literal["kept", "lost", "cancel"]
@@ -57,7 +57,7 @@ class Jobs:
 
     async def begin(self, lease: Lease, epoch: int, about: Mapping[str, Any]) -> bool:
         """Begin a job, or begin it again; False if another trains the model."""
-        keys = Keys(lease.model)
+        keys = keys_of(lease.model)
         values = [epoch, lease.trains, _ms(lease.seconds), _ms(KEPT)]
         fields = {"state": "running", "trains": lease.trains, "about": about}
         code = await self._calls.script(
@@ -71,7 +71,7 @@ class Jobs:
 
     async def report(self, lease: Lease, *, ends: bool = False, **fields: Any) -> Reported:
         """Say how a job goes on, and keep its lease; whether to go on, as another may train."""
-        keys = Keys(lease.model)
+        keys = keys_of(lease.model)
         values = [lease.trains, _ms(lease.seconds), _ms(KEPT), int(ends), *_fields(fields)]
         code = await self._calls.script(
             "job_report", [keys.job(lease.job), keys.training, keys.trained], values
@@ -80,7 +80,7 @@ class Jobs:
 
     async def cancel(self, model: str, job: str) -> Cancelled:
         """Ask whoever trains to stop."""
-        keys = Keys(model)
+        keys = keys_of(model)
         code = await self._calls.script(
             "job_cancel", [keys.job(job), keys.training], ["running", "cancelled"]
         )
@@ -88,7 +88,7 @@ class Jobs:
 
     async def look(self, model: str, job: str) -> Job | None:
         """A job, None if there is none; one that nobody trains any more has failed."""
-        keys = Keys(model)
+        keys = keys_of(model)
         flat, trains = await self._calls.script("job_look", [keys.job(job), keys.training], [])
         if not flat:
             return None

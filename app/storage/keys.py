@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 MODELS, LEARNERS = "solar:models", "solar:learners"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -14,61 +15,61 @@ def check_name(model: str) -> str:
     return model
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Keys:
-    """All keys of one model."""
+    """All keys of one model; `keys_of` makes each once."""
 
     model: str
 
     def _key(self, name: str) -> str:
         return f"solar:{{{self.model}}}:{name}"
 
-    @property
+    @cached_property
     def epoch(self) -> str:
         """Counts the lives of the name."""
         return self._key("epoch")
 
-    @property
+    @cached_property
     def state(self) -> str:
         """The committed state."""
         return self._key("state")
 
-    @property
+    @cached_property
     def seq(self) -> str:
         """The tail of the log."""
         return self._key("seq")
 
-    @property
+    @cached_property
     def log(self) -> str:
         """The log."""
         return self._key("log")
 
-    @property
+    @cached_property
     def fence(self) -> str:
         """Counts the learners."""
         return self._key("fence")
 
-    @property
+    @cached_property
     def lease(self) -> str:
         """The learner at work."""
         return self._key("lease")
 
-    @property
+    @cached_property
     def snapshots(self) -> str:
         """Which snapshots there are."""
         return self._key("snaps")
 
-    @property
+    @cached_property
     def channel(self) -> str:
         """Where commits are announced."""
         return self._key("ch")
 
-    @property
+    @cached_property
     def training(self) -> str:
         """Who trains the model."""
         return self._key("training")
 
-    @property
+    @cached_property
     def trained(self) -> str:
         """Who began to train it last."""
         return self._key("trained")
@@ -88,3 +89,6 @@ class Keys:
     def impression(self, epoch: int, request: str) -> str:
         """What was shown, and what has come of it."""
         return self._key(f"imp:{epoch}:{request}")
+
+
+keys_of = lru_cache(maxsize=1024)(Keys)

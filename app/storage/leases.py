@@ -4,7 +4,7 @@ from typing import Any
 
 from app.errors import NoSuchModel
 from app.storage.calls import ScriptRunner, translated
-from app.storage.keys import LEARNERS, Keys
+from app.storage.keys import LEARNERS, keys_of
 
 
 class Leases:
@@ -15,7 +15,7 @@ class Leases:
 
     async def take(self, model: str, fence: int, ttl: float) -> int:
         """Take or keep the lease; our fencing token, or 0 if another learner holds it."""
-        keys = Keys(model)
+        keys = keys_of(model)
         got = await self._calls.script(
             "lease", [keys.state, keys.fence, keys.lease], [fence or "", int(ttl * 1000)]
         )
@@ -25,7 +25,7 @@ class Leases:
 
     async def release(self, model: str, fence: int) -> None:
         """Give the lease back, if it is ours."""
-        await self._calls.script("release", [Keys(model).lease], [fence])
+        await self._calls.script("release", [keys_of(model).lease], [fence])
 
     async def present(self, learner: str, seconds: float) -> int:
         """Say that a learner is at work, for so long at least; how many there are."""

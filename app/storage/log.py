@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from app.domain import codec
 from app.errors import Backlog, Changed, Fenced, NoSuchModel
 from app.storage.calls import ScriptRunner, translated
-from app.storage.keys import Keys
+from app.storage.keys import keys_of
 
 APPENDED, REPEATED, OTHER_BODY, FORGOTTEN = range(4)
 #: Dedupe keys live at least this long.
@@ -86,7 +86,7 @@ class Log:
         """
         if not events:
             return []
-        keys = Keys(model)
+        keys = keys_of(model)
         names = [keys.state, keys.seq, keys.log]
         values: list[Any] = [epoch, limit, int(max(dedupe, LEAST_DEDUPE) * 1000), time]
         values += ["" if tail is None else tail, int(wait)]
@@ -107,14 +107,14 @@ class Log:
 
     async def known(self, model: str, epoch: int, events: Sequence[str]) -> set[str]:
         """Which of these events are in the log already, as far as that is remembered."""
-        keys = Keys(model)
+        keys = keys_of(model)
         with translated():
             found = await self._client.mget([keys.event(epoch, event) for event in events])
         return {event for event, seen in zip(events, found, strict=True) if seen}
 
     async def read(self, model: str, after: int, count: int, wait: float = 0.0) -> list[LogEntry]:
         """The next records after seq `after`; waits up to so many seconds for the first."""
-        keys, start = Keys(model), f"{after}-0"
+        keys, start = keys_of(model), f"{after}-0"
         with translated():
             found = await self._client.xread(
                 {keys.log: start}, count=count, block=max(1, int(wait * 1000)) if wait else None
@@ -125,7 +125,7 @@ class Log:
 
     async def size(self, model: str) -> tuple[int, int]:
         """How many records the log has, and about how many bytes they take."""
-        key = Keys(model).log
+        key = keys_of(model).log
         with translated():
             length = int(await self._client.xlen(key))
             return length, int(await self._client.memory_usage(key) or 0) if length else 0
@@ -133,14 +133,14 @@ class Log:
     async def tail(self, model: str) -> int:
         """The seq of the last record."""
         with translated():
-            tail = await self._client.get(Keys(model).seq)
+            tail = await self._client.get(keys_of(model).seq)
         if tail is None:
             raise NoSuchModel(f"model {model}: there is none of this name")
         return int(tail)
 
     async def remember(self, model: str, epoch: int, shown: dict[str, bytes], ttl: float) -> None:
         """Keep what was shown for some requests, for `ttl` seconds: one round trip."""
-        keys = Keys(model)
+        keys = keys_of(model)
         names = [keys.impression(epoch, request) for request in shown]
         await self._calls.script("remember", names, [int(ttl * 1000), *shown.values()])
 
@@ -148,7 +148,7 @@ class Log:
         self, model: str, epoch: int, requests: Sequence[str]
     ) -> list[StoredImpression | None]:
         """What was shown for each request, None where that is unknown or forgotten."""
-        keys = Keys(model)
+        keys = keys_of(model)
         with translated():
             pipeline = self._client.pipeline(transaction=False)
             for request in requests:

@@ -7,7 +7,7 @@ from app.domain.facts import ModelStatus
 from app.domain.model import ModelState
 from app.errors import ModelExists
 from app.storage.calls import ScriptRunner, translated
-from app.storage.keys import MODELS, Keys, check_name
+from app.storage.keys import MODELS, check_name, keys_of
 from app.storage.states import States, dump_state
 
 
@@ -19,7 +19,7 @@ class Models:
 
     async def create(self, model: str, state: ModelState) -> int:
         """A new model in state 0; returns its epoch."""
-        keys = Keys(check_name(model))
+        keys = keys_of(check_name(model))
         with translated():
             await self._client.sadd(MODELS, model)  # before and after: we may be cut short, and
         epoch = await self._calls.kept_script(  # somebody may delete the name in between
@@ -34,7 +34,7 @@ class Models:
 
     async def delete(self, model: str) -> bool:
         """End a model with all that it has learnt; whether there was one."""
-        keys = Keys(check_name(model))
+        keys = keys_of(check_name(model))
         with translated():
             epoch, gone = await self._client.hget(keys.state, "epoch"), -1
             while gone < 0:  # a learner may keep one more version meanwhile
@@ -54,16 +54,16 @@ class Models:
     async def relist(self, model: str) -> None:
         """Put a model's name back, if there is one: a Cluster may lose the name alone."""
         with translated():
-            if await self._client.exists(Keys(model).state):
+            if await self._client.exists(keys_of(model).state):
                 await self._client.sadd(MODELS, model)
-                if not await self._client.exists(Keys(model).state):  # deleted meanwhile
+                if not await self._client.exists(keys_of(model).state):  # deleted meanwhile
                     await self._client.srem(MODELS, model)
 
     async def statuses(self, models: Sequence[str]) -> dict[str, ModelStatus]:
         """How many models stand, as far as they exist: one round trip."""
         with translated():
             pipeline = self._client.pipeline(transaction=False)
-            for keys in map(Keys, models):  # one by one: a Cluster's pipeline knows no MGET
+            for keys in map(keys_of, models):  # one by one: a Cluster's pipeline knows no MGET
                 for key in (keys.seq, keys.lease, keys.fence, keys.training):
                     pipeline.get(key)
             found = iter(await pipeline.execute() if models else [])

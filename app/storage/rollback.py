@@ -5,7 +5,7 @@ that is behind, or at the same seq with another chain, tells by itself; one that
 reached over other records if the log does not lead there.
 """
 
-from app.domain.model import next_chain
+from app.domain.codec import next_chain
 from app.storage.states import LogPosition
 from app.storage.store import Store
 

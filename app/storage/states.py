@@ -18,9 +18,9 @@ from app.domain import codec
 from app.domain.model import SUMS, Model, ModelState
 from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, Fenced, NoSuchModel, RolledBack
-from app.ranking.covariance import diagonal, triangle_size
+from app.ranking.covariance import variances
 from app.storage.calls import ScriptRunner, translated
-from app.storage.keys import Keys
+from app.storage.keys import keys_of
 from app.storage.log import LogEntry
 
 #: Epoch, seq and chain of a state.
@@ -67,11 +67,11 @@ class States:
 
     async def load(self, model: str) -> StoredState:
         """The committed state, whole; BadBlob if it is damaged."""
-        return await self._load(model, Keys(model).state)
+        return await self._load(model, keys_of(model).state)
 
     async def version(self, model: str, seq: int) -> StoredState:
         """The state after record `seq`, if it was kept."""
-        return await self._load(model, Keys(model).snapshot(seq))
+        return await self._load(model, keys_of(model).snapshot(seq))
 
     async def _load(self, model: str, key: str) -> StoredState:
         with translated():
@@ -87,7 +87,7 @@ class States:
         """Where the committed state is: the base of the next commit."""
         with translated():
             epoch, seq, chain = await self._client.hmget(
-                Keys(model).state, ["epoch", "seq", "chain"]
+                keys_of(model).state, ["epoch", "seq", "chain"]
             )
         if epoch is None:
             raise NoSuchModel(f"model {model}: there is none of this name")
@@ -96,7 +96,7 @@ class States:
     async def claimed(self, model: str) -> tuple[int, bytes]:
         """Where the committed state says that it is, even if the fields beside it are damaged."""
         with translated():
-            seq, chain, w = await self._client.hmget(Keys(model).state, ["seq", "chain", "w"])
+            seq, chain, w = await self._client.hmget(keys_of(model).state, ["seq", "chain", "w"])
         with suppress(BadBlob, KeyError, ValueError):
             return _claim(codec.load(w or b"", "w").fields)
         return int(seq), chain
@@ -105,7 +105,7 @@ class States:
         """What a replica needs to rank, without the covariance."""
         with translated():
             fields = await self._client.hmget(
-                Keys(model).state, ["epoch", "seq", "chain", "meta", "w", "sums"]
+                keys_of(model).state, ["epoch", "seq", "chain", "meta", "w", "sums"]
             )
         if fields[0] is None:
             raise NoSuchModel(f"model {model}: there is none of this name")
@@ -122,7 +122,7 @@ class States:
     async def versions(self, model: str) -> list[int]:
         """The seqs of the kept versions, oldest first."""
         with translated():
-            return [int(seq) for seq in await self._client.zrange(Keys(model).snapshots, 0, -1)]
+            return [int(seq) for seq in await self._client.zrange(keys_of(model).snapshots, 0, -1)]
 
     async def commit(
         self,
@@ -146,9 +146,10 @@ class States:
         the last record was appended. Of what was `learnt` since `base`, the last record of each
         reading must still be in the log, else WentBack: those before it then are there too.
         """
-        keys, (epoch, seq, chain) = Keys(model), base
-        names = [keys.state, keys.fence, keys.log, keys.snapshots, keys.snapshot(state.seq)]
-        names += [keys.seq, *(keys.snapshot(old) for old in drop)]
+        keys, (epoch, seq, chain) = keys_of(model), base
+        snapshot = keys.snapshot(state.seq) if version else keys.state
+        names = [keys.state, keys.fence, keys.log, keys.snapshots, snapshot, keys.seq]
+        names += [keys.snapshot(old) for old in drop]
         values = [epoch, fence, seq, chain, state.seq, state.chain]
         values += dump_state(state, time, term)
         values += [keys.channel, int(version), trim, int(again)]
@@ -168,7 +169,7 @@ class States:
         while True:
             try:
                 async with self._client.pubsub() as subscription:
-                    await subscription.subscribe(Keys(model).channel)
+                    await subscription.subscribe(keys_of(model).channel)
                     while True:
                         await subscription.get_message(timeout=poll)
                         yield
@@ -196,9 +197,7 @@ def dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
 
 
 def _trace(model: Model) -> float:
-    n = model.config.n
-    at = diagonal(n) if model.spread.size == triangle_size(n) else slice(None)
-    return float(model.spread[at].sum())
+    return float(variances(model.spread, model.weights.size).sum())
 
 
 def load_state(fields: dict[bytes, bytes]) -> ModelState:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain import candidates
-from app.domain.model import Model, freeze
+from app.domain.model import Model
 from app.domain.model_config import ModelConfig
 from app.errors import BadData
 from app.evaluation.letor import JudgedData
-from app.ranking.arrays import Floats
+from app.ranking.arrays import Floats, frozen
 from app.ranking.batch import path
 from app.ranking.batch.judgements import Judgements, csr, is_sparse
 from app.ranking.batch.newton import Minimum
@@ -209,8 +209,7 @@ def online(found: BatchModel, config: ModelConfig) -> Model:
             raise BadData(str(error)) from error
     if config.prior:
         w, spread = _with_order(w, spread, config)
-    freeze(w, spread)
-    return Model(config, w, spread)
+    return Model(config, frozen(w), frozen(spread))
 
 
 def _with_order(w: Floats, spread: Floats, config: ModelConfig) -> tuple[Floats, Floats]:

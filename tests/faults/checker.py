@@ -14,7 +14,8 @@ import numpy as np
 from redis.exceptions import RedisError
 
 from app.domain import codec
-from app.domain.model import ModelState, next_chain
+from app.domain.codec import next_chain
+from app.domain.model import ModelState
 from app.domain.records import Feedback, Replace
 from app.domain.reducer import Reducer, sound
 from app.ingest.appender import PendingEvent

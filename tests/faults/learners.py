@@ -13,7 +13,7 @@ LEASE = 1.0
 EAGER = f"""
 import asyncio, sys
 from app.cli import store_commands
-from app.learning.learner import LearnerOptions
+from app.learning.session import LearnerOptions
 from app.storage.store import Store
 options = LearnerOptions(lease={LEASE}, batch=16, version=20, versions=3)
 asyncio.run(store_commands.learn(Store.open(sys.argv[1]), options))

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from app.domain import codec
-from app.domain.model import SUMS, Model, ModelState, next_chain
+from app.domain.codec import next_chain
+from app.domain.model import SUMS, Model, ModelState
 from app.domain.records import Feedback, Replace, ResetMeasures
 from app.domain.reducer import Reducer, sound
 from app.ingest.appender import PendingEvent
