@@ -96,7 +96,7 @@ def _supervise(
     counted: str,
     stop: threading.Event,
 ) -> None:
-    python = [sys.executable, "-m"]
+    python = [sys.executable, "-P", "-m"]  # -P: import no `app` from the working directory
     number = listening.fileno()
     workers = [
         Child(f"worker {at}", [*python, "app.runtime.worker", str(number)], (number,))

@@ -247,7 +247,8 @@ class Run:
 def _apprentice(directory: Path) -> tuple["subprocess.Popen[bytes]", int]:
     """A process that trains, and where it says how it goes."""
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", "app.training.process", str(writing), str(directory)]
+    python = [sys.executable, "-P", "-m"]  # -P: import no `app` from the working directory
+    command = [*python, "app.training.process", str(writing), str(directory)]
     try:
         process = tied(command, environ={**os.environ, **THREADS}, inherited=(writing,))
     except OSError:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,13 @@ class Running:
 
 @contextlib.contextmanager
 def serving(
-    *flags: str, data: Path | None = None, environ: Mapping[str, str] | None = None
+    *flags: str,
+    data: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    solar: Sequence[str] = (sys.executable, "-m", "app"),
+    folder: Path = ROOT,
 ) -> Iterator[Running]:
-    """A service on a free port with an embedded store, ready to answer."""
+    """A service on a free port with an embedded store, started in a folder, ready to answer."""
     with contextlib.ExitStack() as stack:
         if data is None:
             data = Path(
@@ -63,11 +67,13 @@ def serving(
                 )
             )
         log = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-log-"))) / "log"
-        command = [sys.executable, "-m", "app", "serve", "--port", "0", *flags]
+        command = [*solar, "serve", "--port", "0", *flags]
         patient = {"SOLAR_REMEMBER_SECONDS": "20"}  # the machine may be busy with other tests
         environ = {**_environ(), **patient, "SOLAR_DATA_DIR": str(data), **(environ or {})}
         with log.open("wb") as output:
-            process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=output, stderr=output)
+            process = subprocess.Popen(
+                command, cwd=folder, env=environ, stdout=output, stderr=output
+            )
         try:
             running = Running(process, _address(process, log), data, log)
             with running.client() as client:

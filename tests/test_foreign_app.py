@@ -1,0 +1,132 @@
+"""`solar` in a folder with somebody else's `app`: every process runs our code, not theirs."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.api.services import PLAIN, ROOT, Running, serving
+from tests.api.test_processes import answered, free_port
+from tests.api.trainings import begun, done, drawn, letor, store_of, warm_start
+from tests.servers import PATIENCE, until
+
+SOLAR = str(Path(sys.executable).parent / "solar")
+#: Code that writes down which command runs it.
+NOTE = """
+import pathlib, sys
+with (pathlib.Path(__file__).parent / "imported").open("a") as file:
+    print(*sys.orig_argv, file=file)
+"""
+FOREIGN = f'{NOTE}sys.exit("this is another app")'
+EVENT = {
+    "event_id": "e", "type": "labels", "model": "m", "labels": {"a": 1},
+    "documents": [
+        {"id": "a", "features": [1, 0, 0]}, {"id": "b", "features": [0, 1, 0]},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["app/__init__.py", "app.py"])
+def folder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A folder that holds a package, or a module, of our name; none of our commands imports it."""
+    folder = tmp_path_factory.mktemp("foreign")
+    module = folder / request.param
+    module.parent.mkdir(exist_ok=True)
+    module.write_text(FOREIGN)
+    yield folder
+    imports = [path.read_text() for path in folder.rglob("imported")]
+    assert not imports
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Running]:
+    with serving(solar=[SOLAR], folder=folder) as running, running.client() as http:
+        assert http.put("/models/m", json={**PLAIN, "features": 3}).status_code == 201
+        yield running
+
+
+def solar(folder: Path, *words: str | Path) -> str:
+    ran = subprocess.run(
+        [SOLAR, *map(str, words)], cwd=folder, capture_output=True, text=True, check=False,
+        timeout=3 * PATIENCE,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Path:
+    path = tmp_path / "judged.txt"
+    path.write_bytes(letor(drawn()))
+    return path
+
+
+def test_the_foreign_app_is_what_python_itself_finds_there(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(FOREIGN)
+    command = [sys.executable, "-m", "app", "key", "web"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "this is another app" in ran.stderr
+    assert "-m app key web" in (tmp_path / "imported").read_text()
+
+
+def test_a_service_ranks_and_learns(service: Running) -> None:
+    with service.client() as http:
+        learnt = http.post("/feedback", json=EVENT, headers={"Prefer": f"wait={PATIENCE:g}"})
+        assert learnt.status_code == 200, learnt.text
+        body = {"model": "m", "ids": ["b", "a"], "features": [[0, 1, 0], [1, 0, 0]]}
+        ranked = http.post("/rank", json={**body, "explore": False}).json()
+        assert [one["id"] for one in ranked["documents"]] == ["a", "b"]
+    assert "ended with" not in service.logged()
+
+
+def test_a_service_trains(service: Running) -> None:
+    with service.client() as http:
+        assert http.put("/models/trained", json={"features": 3}).status_code == 201
+        done(http, begun(warm_start(http, "trained", letor(drawn()), C=0.1)))
+
+
+def test_solar_train_trains_into_a_service(service: Running, folder: Path, judged: Path) -> None:
+    words = ("train", judged, "--model", "posted", "--C", "0.1")
+    assert "model posted" in solar(folder, *words, "--url", service.url)
+
+
+def test_solar_train_trains_into_a_store(folder: Path, judged: Path, tmp_path: Path) -> None:
+    words = ("train", judged, "--model", "m", "--C", "0.1")
+    assert "record 1" in solar(folder, *words, "--data-dir", tmp_path / "data")
+
+
+def test_solar_learn_learns(service: Running, folder: Path) -> None:
+    """Beside the learner of a service, as another machine's would."""
+    port = str(free_port())
+    command = [SOLAR, "learn", "--redis-url", store_of(service), "--port", port]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+                until(lambda: answered(http, "/readyz") == 200 or process.poll() is not None)
+            process.send_signal(signal.SIGTERM)
+            said = process.communicate(timeout=PATIENCE)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 0, said
+
+
+@pytest.mark.parametrize("safe", [{}, {"PYTHONSAFEPATH": "1"}])
+def test_the_app_of_pythonpath_is_the_one_that_all_processes_run(
+    tmp_path: Path, safe: dict[str, str]
+) -> None:
+    ours = tmp_path / "path" / "app"
+    shutil.copytree(ROOT / "app", ours, ignore=shutil.ignore_patterns("__pycache__"))
+    worker = ours / "runtime" / "worker.py"
+    worker.write_text(worker.read_text().replace("\ndef main()", f"{NOTE}\ndef main()"))
+    path = [str(ours.parent), os.environ.get("PYTHONPATH", "")]
+    environ = {"PYTHONPATH": os.pathsep.join(filter(None, path)), **safe}
+    with serving("--no-learner", environ=environ, solar=[SOLAR], folder=tmp_path):
+        assert "app.runtime.worker" in (ours / "runtime" / "imported").read_text()
