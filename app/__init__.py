@@ -2,4 +2,6 @@
 
 from app.runtime import jit_cache
 
+__version__ = "0.2.0"
+
 jit_cache.use()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
+from app import __version__
 from app.errors import SolarError
 from app.observability.logging import configure_logging
 
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser(opened: Iterable[str] = tuple(DOORS)) -> argparse.ArgumentParser:
     """All commands, with the options of those whose doors are opened."""
     whole = argparse.ArgumentParser(prog="solar", description="Online learning to rank.")
+    whole.add_argument("--version", action="version", version=f"solar {__version__}")
     added = whole.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, door in DOORS.items():
         command = added.add_parser(name, help=door.help, description=door.description)

@@ -1,0 +1,43 @@
+"""One version, wherever it is said; and the wheel has what type checkers look for."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import yaml
+
+import app
+from app.__main__ import main
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_project_the_package_the_changelog_and_the_image_agree() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    (image,) = yaml.safe_load((ROOT / "k8s/base/kustomization.yaml").read_text())["images"]
+    assert project["version"] == app.__version__
+    assert re.findall(r"^## (.+)$", changelog, re.MULTILINE)[0] == app.__version__
+    assert image["newTag"] == app.__version__
+
+
+def test_solar_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"solar {app.__version__}\n"
+
+
+def test_the_wheel_is_typed_and_has_the_version(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "flit_core.wheel", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (path,) = tmp_path.glob("*.whl")
+    with ZipFile(path) as wheel:
+        names = wheel.namelist()
+        about = wheel.read(f"solar_ranking-{app.__version__}.dist-info/METADATA").decode()
+    assert "app/py.typed" in names
+    assert f"\nVersion: {app.__version__}\n" in about
