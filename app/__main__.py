@@ -1,6 +1,6 @@
-"""The front door: `solar serve`, `solar evaluate`, `solar simulate` and all other commands.
+"""The command line: `solar serve`, `solar evaluate`, `solar simulate` and all other commands.
 
-Only the door of the command that is called is opened: each takes what it needs to load.
+Only the module of the command that is called is imported: some need a second for a compiler.
 """
 
 import argparse
@@ -17,46 +17,42 @@ from app.observability.logging import configure_logging
 
 
 class Command(NamedTuple):
-    """Where a command's options are added, and what it does."""
+    """What `--help` says of a command. The module `app.cli.NAME` has its arguments and its work."""
 
-    room: str
     help: str
     description: str | None = None
 
 
-DOORS = {
-    "serve": Command("app.cli.serve", "serve over HTTP, and learn"),
-    "learn": Command("app.cli.store", "learn every model of a store, until stopped"),
+COMMANDS = {
+    "serve": Command("serve over HTTP, and learn"),
+    "learn": Command("learn every model of a store, until stopped"),
     "train": Command(
-        "app.cli.train",
         "a batch model from judged data, put in an online model's place",
         "Train on judged data and let a model go on from there: in a store, or over HTTP in a "
         "service (whose key is SOLAR_KEY).",
     ),
     "evaluate": Command(
-        "app.cli.evaluate",
         "the paper's experiments on judged data",
         "Play Algorithm 1 on judged data: rank each query, measure the ranking as served, learn "
         "its pairs. Prints online cumulative NDCG and MAP, mean ± standard deviation over random "
         "permutations.",
     ),
     "simulate": Command(
-        "app.cli.simulate",
         "judged data as live traffic, with simulated users",
         "Replay judged data as live traffic: simulated users see lists and click, the model learns "
         "from that. In process, or against a running service (whose key is SOLAR_KEY).",
     ),
-    "key": Command("app.cli.key", "make an API key"),
-    "log": Command("app.cli.store", "show the records of a model's log"),
-    "replay": Command("app.cli.store", "fold a model's log again and compare"),
-    "verify": Command("app.cli.store", "check that models are what their logs say"),
+    "key": Command("make an API key"),
+    "log": Command("show the records of a model's log"),
+    "replay": Command("fold a model's log again and compare"),
+    "verify": Command("check that models are what their logs say"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; errors come in one line, without a stack trace."""
+    """Run one command; an error is one line on standard error, without a stack trace."""
     given = sys.argv[1:] if arguments is None else arguments
-    options = parser(given[:1]).parse_args(given)
+    options = build_parser(given[:1]).parse_args(given)
     configure_logging()
     try:
         options.run(options)
@@ -67,25 +63,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError:
         print("solar: this takes more memory than there is", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # `| head`: whoever read us has had enough
+    except BrokenPipeError:  # `| head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
         return 130
-    gc.freeze()  # there is nothing left to collect, and looking takes 0.3 s where numba is loaded
+    gc.freeze()  # skips a last collection, which takes 0.3 s where numba is loaded
     return 0
 
 
-def parser(opened: Iterable[str] = tuple(DOORS)) -> argparse.ArgumentParser:
-    """All commands, with the options of those whose doors are opened."""
-    whole = argparse.ArgumentParser(prog="solar", description="Online learning to rank.")
-    whole.add_argument("--version", action="version", version=f"solar {__version__}")
-    added = whole.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, door in DOORS.items():
-        command = added.add_parser(name, help=door.help, description=door.description)
-        if name in opened:
-            getattr(import_module(door.room), name)(command)
-    return whole
+def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """All commands; only those named get their arguments, as that imports their modules."""
+    parser = argparse.ArgumentParser(prog="solar", description="Online learning to rank.")
+    parser.add_argument("--version", action="version", version=f"solar {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        added = commands.add_parser(name, help=command.help, description=command.description)
+        if name in names:
+            getattr(import_module(f"app.cli.{name}"), f"add_{name}_arguments")(added)
+    return parser
 
 
 if __name__ == "__main__":

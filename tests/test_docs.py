@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from app import config
-from app.__main__ import parser as front_door
+from app.__main__ import build_parser
 from app.api.routes import ROUTES
 from tests.api.services import serving
 from tests.servers import until
@@ -146,7 +146,9 @@ def test_every_make_verb_of_the_documents_exists_and_is_explained() -> None:
 
 def test_every_option_is_documented() -> None:
     commands = next(
-        action for action in front_door()._actions if isinstance(action, argparse._SubParsersAction)
+        action
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
     )
     pages = {
         "evaluate": EVALUATION,

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from app import config
-from app.__main__ import parser as front_door
+from app.__main__ import build_parser
 from app.api.openapi import _OPS as OPS
 from app.runtime import supervisor, worker
 from app.storage.connection import SCHEMES
@@ -237,7 +237,7 @@ def test_the_commands_exist_and_the_learner_is_not_in_the_api(name: str) -> None
         one = named(overlay(name), "Deployment", f"solar-{who}")
         (container,) = one["spec"]["template"]["spec"]["containers"]
         assert container["command"][0] == "solar"
-        options = vars(front_door().parse_args(container["command"][1:]))
+        options = vars(build_parser().parse_args(container["command"][1:]))
         assert flags.items() <= options.items()
     assert options["port"] == ports_of(one)["metrics"]
     api = named(overlay(name), "Deployment", "solar-api")

@@ -1,4 +1,5 @@
-"""One door for each command: its options, and what it does with them.
+"""The commands of `solar`: the module `app.cli.NAME` has the arguments and the work of one.
 
-`app/__main__.py` loads only the one that is called: `solar key` does not wait for compilers.
+`app/__main__.py` imports only the module of the command that is called: `solar key` does not wait
+for a compiler.
 """

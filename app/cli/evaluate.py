@@ -1,4 +1,4 @@
-"""`solar evaluate`."""
+"""`solar evaluate`: the papers' experiments on judged data."""
 
 import argparse
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from app.ranking.measures import DISCOUNTS
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA
 
 
-def evaluate(parser: argparse.ArgumentParser) -> None:
-    """The options of `solar evaluate`."""
+def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `solar evaluate`."""
     parser.set_defaults(run=_evaluate)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(

@@ -1,12 +1,12 @@
-"""`solar key`."""
+"""`solar key`: make an API key."""
 
 import argparse
 
 from app.api import auth
 
 
-def key(parser: argparse.ArgumentParser) -> None:
-    """The options of `solar key`."""
+def add_key_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `solar key`."""
     parser.add_argument("name", metavar="NAME", help="whose key it is; the source of its feedback")
     parser.add_argument(
         "--scopes", default="rank+feedback", help="of rank, feedback, admin, with + between"

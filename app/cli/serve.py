@@ -1,4 +1,4 @@
-"""`solar serve`."""
+"""`solar serve`: serve over HTTP, and learn."""
 
 import argparse
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from app.domain.model_config import ModelConfig
 from app.runtime import supervisor
 
 
-def serve(parser: argparse.ArgumentParser) -> None:
-    """The options of `solar serve`: every knob."""
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `solar serve`: one for every setting."""
     parser.set_defaults(run=_serve)
     for variable, (field_name, read, meaning) in config.VARIABLES.items():
         flag, help_ = f"--{field_name.replace('_', '-')}", f"{meaning} ({variable})"

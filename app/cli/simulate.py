@@ -1,4 +1,4 @@
-"""`solar simulate`."""
+"""`solar simulate`: judged data as live traffic, with simulated users."""
 
 import argparse
 import sys
@@ -15,22 +15,22 @@ from app.simulation import plots, results, runner
 from app.simulation.results import Row, Trace
 from app.simulation.runner import ALGORITHMS, Judged, Scenario
 
-USERS = ("perfect", "navigational", "informational")
+DEFAULT_USERS = ("perfect", "navigational", "informational")
 
 
-def simulate(parser: argparse.ArgumentParser) -> None:
-    """The options of `solar simulate`."""
+def add_simulate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `solar simulate`."""
     parser.set_defaults(run=_simulate)
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="LETOR/SVMlight text, also .gz and .xz"
     )
-    _who(parser)
-    _what(parser)
-    _how_long(parser)
-    _where(parser)
+    _add_user_arguments(parser)
+    _add_model_arguments(parser)
+    _add_run_arguments(parser)
+    _add_service_arguments(parser)
 
 
-def _who(parser: argparse.ArgumentParser) -> None:
+def _add_user_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--users", action="append", choices=NAMES, help="default: the first three")
     parser.add_argument("--stop", choices=STOPS, default="click", help="drawn when (after a click)")
     parser.add_argument("--attackers", type=_share, default=0.0, metavar="SHARE")
@@ -39,7 +39,7 @@ def _who(parser: argparse.ArgumentParser) -> None:
                         help="file, random, best, or the number of a feature")  # fmt: skip
 
 
-def _what(parser: argparse.ArgumentParser) -> None:
+def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clicks", choices=READINGS, help="how they are read (debiased)")
     parser.add_argument("--algorithm", choices=ALGORITHMS, default="solar-ii")
     parser.add_argument("--gamma", type=float, help="SOLAR-II (1e4)")
@@ -48,7 +48,7 @@ def _what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--normalization", choices=NORMALIZATIONS, default="none")
 
 
-def _how_long(parser: argparse.ArgumentParser) -> None:
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--test", nargs="+", type=Path, metavar="FILE", help="queries to test on")
     parser.add_argument("--holdout", type=_share, default=0.2, metavar="SHARE",
                         help="of the queries to test on, without --test")  # fmt: skip
@@ -58,7 +58,7 @@ def _how_long(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one object a line instead of a table")
 
 
-def _where(parser: argparse.ArgumentParser) -> None:
+def _add_service_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", metavar="URL", help="of a service, instead of in process")
     parser.add_argument("--model", metavar="NAME", help="in the service (a fresh name)")
     parser.add_argument("--connections", type=positive, default=8, metavar="N", help="at once")
@@ -79,14 +79,14 @@ def _simulate(options: argparse.Namespace) -> None:
     if options.plot is not None and options.plot.suffix != ".svg":
         raise SolarError(f"--plot: expected a name that ends in .svg, got {options.plot.name}")
     judged = _judged(options)
-    users = tuple(dict.fromkeys(options.users or USERS))
+    users = tuple(dict.fromkeys(options.users or DEFAULT_USERS))
     found: list[tuple[str, list[Trace]]] = []
     for name, runs in _runs(options, judged, users):
         found.append((name, runs))
         if options.json:
             print(Row.of(name, runs).as_json(runs), flush=True)
     if not options.json:
-        _say(options, judged, found)
+        _print_table(options, judged, found)
     if options.plot is not None:
         title = f"{options.clicks or 'debiased'}, {options.files[0].name}"
         options.plot.write_text(plots.svg(title, results.panels(found)), encoding="utf-8")
@@ -124,16 +124,18 @@ def _runs(
     tuned = {name: getattr(options, name) for name in ("gamma", "C", "prior")}
     live = http_runner.Live(
         options.url, check_name(options.model) if options.model else None, options.connections,
-        {"normalization": options.normalization, **tuned}, _whisper,
+        {"normalization": options.normalization, **tuned}, _print_progress,
     )  # fmt: skip
     return live.run(_scenario(options), judged, users, options.seeds or 1)
 
 
-def _whisper(said: str) -> None:
-    print(said, file=sys.stderr, flush=True)
+def _print_progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
-def _say(options: argparse.Namespace, judged: Judged, found: list[tuple[str, list[Trace]]]) -> None:
+def _print_table(
+    options: argparse.Namespace, judged: Judged, found: list[tuple[str, list[Trace]]]
+) -> None:
     print(
         f"{options.impressions:,} impressions of {len(judged.train)} queries, "
         f"{len(judged.test)} to test on, seeds: {len(found[0][1])}; NDCG@10"

@@ -1,4 +1,7 @@
-"""`solar train`. Each way of training loads what it needs: a store takes a fifth of a second."""
+"""`solar train`: train on judged data, into a file, a store or a service.
+
+Each target imports what it needs: the modules of the store take a fifth of a second.
+"""
 
 import argparse
 from functools import partial
@@ -6,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from app import config
-from app.cli.options import add_store
+from app.cli.options import add_store_arguments
 from app.errors import SolarError
 from app.training.options import Training, check
-from app.training.targets import file as lessons
+from app.training.targets import file
 from app.training.targets.file import TrainingRequest
 
 
-def train(parser: argparse.ArgumentParser) -> None:
-    """The options of `solar train`."""
+def add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `solar train`."""
     parser.set_defaults(run=_train)
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="LETOR/SVMlight text, also .gz and .xz"
@@ -23,7 +26,7 @@ def train(parser: argparse.ArgumentParser) -> None:
         "--model", metavar="NAME", help="whose place it takes; new if there is none"
     )
     parser.add_argument("--url", metavar="URL", help="of a service that is to train")
-    add_store(parser)
+    add_store_arguments(parser)
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the model there")
     parser.add_argument("--trainer", choices=("ranksvm", "domination"), default="ranksvm")
     parser.add_argument("--loss", choices=("l2", "l1"), default="l2", help="of ranksvm")
@@ -45,7 +48,7 @@ def _train(options: argparse.Namespace) -> None:
     if options.model is None:
         if options.output is None:
             raise SolarError("expected --model NAME, --output FILE, or both")
-        print(lessons.into_file(request, config.read_settings().feature_bound))
+        print(file.into_file(request, config.read_settings().feature_bound))
     elif options.url:
         _over_http(request, options)
     else:

@@ -1,4 +1,4 @@
-"""What all commands on a store share."""
+"""Run a command on a store: `--redis-url` and `--data-dir`, or the settings, say where it is."""
 
 import argparse
 import asyncio
@@ -10,11 +10,12 @@ from app.config import Settings
 from app.runtime import wiring
 from app.storage.store import Store
 
-Command = Callable[[argparse.Namespace, Store], Awaitable[None]]
+StoreCommand = Callable[[argparse.Namespace, Store], Awaitable[None]]
+Print = Callable[[str], None]
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """The variables, and the options over them."""
+    """The settings of the environment, with the command's options over them."""
     settings = config.read_settings()
     if options.redis_url:
         settings = replace(settings, redis_url=options.redis_url)
@@ -23,8 +24,10 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return settings
 
 
-def with_store(options: argparse.Namespace, command: Command, *, patient: bool = False) -> None:
-    """Run a command on the store; a patient one waits for it, and then asks how old it is."""
+def with_store(
+    options: argparse.Namespace, command: StoreCommand, *, patient: bool = False
+) -> None:
+    """Run a command on the store; a `patient` one waits for the server and checks it itself."""
     settings = settings_of(options)
 
     async def run(url: str) -> None:

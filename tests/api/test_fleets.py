@@ -9,7 +9,7 @@ from typing import TypeAlias
 import httpx
 import pytest
 
-from app.cli import store_commands
+from app.cli.verify import verify_models
 from tests import fleets
 from tests.api.services import Running, serving
 from tests.fleets import ClusterFleet, SentinelFleet
@@ -53,7 +53,7 @@ def judged(name: str) -> dict[str, object]:
 def verified(url: str) -> str:
     """What `solar verify` says."""
     said: list[str] = []
-    with_store(url, lambda store: store_commands.verify(store, [], said.append))
+    with_store(url, lambda store: verify_models(store, [], said.append))
     return "\n".join(said)
 
 

@@ -12,11 +12,11 @@ LEASE = 1.0
 # A learner that keeps a version every few records, so that the log is trimmed. argv: url
 EAGER = f"""
 import asyncio, sys
-from app.cli import store_commands
+from app.cli.learn import learn_until_stopped
 from app.learning.session import LearnerOptions
 from app.storage.store import Store
 options = LearnerOptions(lease={LEASE}, batch=16, version=20, versions=3)
-asyncio.run(store_commands.learn(Store.open(sys.argv[1]), options))
+asyncio.run(learn_until_stopped(Store.open(sys.argv[1]), options))
 """
 
 

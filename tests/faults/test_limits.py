@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.cli import store_commands
+from app.cli.replay import replay_log
 from app.domain import codec
 from app.domain.impressions import Impression, PriorFeedback, on_request
 from app.domain.model import initial_state
@@ -203,7 +203,7 @@ def test_a_replay_is_put_in_place_beside_those_who_post(server: Server) -> None:
                     await asyncio.sleep(0.002)
 
             posting, said = asyncio.create_task(appender()), list[str]()
-            await store_commands.replay(store, MODEL, "nobody", apply=True, show=said.append)
+            await replay_log(store, MODEL, "nobody", apply=True, show=said.append)
             assert "puts the result in place" in said[-1]
             stop.set()
             await asyncio.gather(posting, learning)

@@ -1,0 +1,125 @@
+"""`solar learn`: learn every model of a store, until stopped."""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
+
+from app import config
+from app.api.routers.health import HealthEndpoints
+from app.api.routing import HttpApplication
+from app.cli.options import add_store_arguments, natural
+from app.cli.with_store import settings_of, with_store
+from app.errors import SolarError, Unavailable
+from app.learning.learner import warm_up
+from app.learning.pool import learn_all
+from app.learning.session import LearnerOptions
+from app.observability.metrics import Metrics
+from app.runtime.worker import listen, listening
+from app.serving.weight_cache import WeightCache
+from app.storage.embedded import server
+from app.storage.store import Store
+
+log = logging.getLogger("solar")
+CHECK_SECONDS = 0.5  # between two looks at a server
+
+
+def add_learn_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `solar learn`."""
+    add_store_arguments(parser)
+    parser.add_argument(
+        "--port", type=natural, metavar="P", help="serve /healthz, /readyz and /metrics there"
+    )
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="for --port")
+    parser.set_defaults(run=lambda options: with_store(options, _learn, patient=True))
+
+
+async def _learn(options: argparse.Namespace, store: Store) -> None:
+    settings = settings_of(options)
+
+    def alive() -> bool:
+        return bool(settings.redis_url) or server.find(settings.data_dir) is not None
+
+    learner = LearnerOptions(lease=settings.lease)
+    await learn_until_stopped(store, learner, options.host, options.port, alive)
+
+
+async def learn_until_stopped(
+    store: Store,
+    options: LearnerOptions,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    alive: Callable[[], bool] = lambda: True,
+) -> None:
+    """Learn every model until SIGTERM or SIGINT; then commit and release.
+
+    SolarError once the server is not `alive` any more: an embedded one does not come back.
+    """
+    stop, metrics = _stop_on_signals(), Metrics()
+    warm = asyncio.create_task(asyncio.to_thread(warm_up))
+    async with contextlib.AsyncExitStack() as stack:
+        if port is not None:  # first: /healthz answers before the store does
+            health = _health_server(store, metrics, host, port, stop, warm.done)
+            await stack.enter_async_context(health)
+        for complaint in await _complaints(store, stop):
+            log.warning("%s", complaint)
+        await warm
+        gone = asyncio.create_task(_stop_without_server(alive, stop))
+        await learn_all(store, stop, options, metrics.learnt)
+        if await gone:
+            raise SolarError("the embedded server is gone, and with it whoever started it")
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, stop.set)
+    return stop
+
+
+async def _complaints(store: Store, stop: asyncio.Event) -> list[str]:
+    """What is wrong with the server's settings; waits for the server."""
+    while not stop.is_set():
+        try:
+            return await store.servers.complaints()
+        except Unavailable as error:
+            log.warning("%s", error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), CHECK_SECONDS)
+    return []
+
+
+async def _stop_without_server(alive: Callable[[], bool], stop: asyncio.Event) -> bool:
+    """Stop once the server is gone; whether it is."""
+    while not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), CHECK_SECONDS)
+        if not stop.is_set() and not await asyncio.to_thread(alive):
+            stop.set()
+            return True
+    return False
+
+
+@contextlib.asynccontextmanager
+async def _health_server(
+    store: Store,
+    metrics: Metrics,
+    host: str,
+    port: int,
+    stop: asyncio.Event,
+    ready: Callable[[], bool],
+) -> AsyncIterator[None]:
+    """Serve /healthz, /readyz and /metrics beside the learner."""
+    weight_cache = WeightCache(store, metrics.served)
+    await weight_cache.start()
+    paths = HealthEndpoints(store, weight_cache, metrics, ready).paths
+    application = HttpApplication(config.read_settings(), metrics, paths)
+    serving = asyncio.create_task(listen(application, listening(host, port), stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await serving
+        await weight_cache.close()

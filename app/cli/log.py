@@ -1,0 +1,73 @@
+"""`solar log`: show the records of a model's log."""
+
+import argparse
+import json
+import time
+from typing import Any
+
+from app.cli.options import add_store_arguments, positive
+from app.cli.with_store import Print, with_store
+from app.domain import codec
+from app.domain.records import Feedback, Record, Replace, Retune
+from app.errors import SolarError
+from app.learning import replay
+from app.storage.store import Store
+
+
+def add_log_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `solar log`."""
+    add_store_arguments(parser)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="start after this one")
+    parser.add_argument("--count", type=positive, default=1000, metavar="N", help="at most so many")
+    parser.set_defaults(run=lambda options: with_store(options, _log))
+
+
+async def _log(options: argparse.Namespace, store: Store) -> None:
+    await show_log(store, options.model, options.after, options.count, print)
+
+
+async def show_log(store: Store, model: str, after: int, count: int, show: Print) -> None:
+    """Print up to `count` records of the log, one a line."""
+    tail = await store.log.tail(model)
+    start = max(after, min(await store.states.versions(model), default=0))
+    until = min(tail, start + count)
+    async for entry in replay.entries(store, model, start, until):
+        show(f"{entry.seq:>8}  {_when(entry.time)}  {_described(entry.record)}")
+
+
+def _described(blob: bytes) -> str:
+    try:
+        record = codec.load_record(blob)
+    except SolarError as error:
+        return f"unreadable: {error}"
+    return json.dumps(_fields(record), ensure_ascii=False)
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    if isinstance(record, Feedback):
+        said = {
+            "clicks": record.clicks,
+            "before": record.clicked_before,
+            "labels": record.labels,
+            "preferred": record.preferred,
+            "other": record.other,
+        }
+        return {
+            "feedback": record.kind,
+            "event": record.event,
+            "query": record.query,
+            "source": record.source,
+            "documents": len(record.documents),
+            **{name: array.tolist() for name, array in said.items() if array is not None},
+        }
+    if isinstance(record, Replace):
+        config = record.model.config
+        return {"replace": record.reason, "algorithm": config.algorithm, "n": config.n}
+    if isinstance(record, Retune):
+        return {"retune": {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}}
+    return {"reset": "measures"}
+
+
+def _when(milliseconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(milliseconds / 1000))

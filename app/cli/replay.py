@@ -1,0 +1,67 @@
+"""`solar replay`: apply a model's log again, and compare or replace the committed state."""
+
+import argparse
+import time
+from uuid import uuid4
+
+from app.cli.options import add_store_arguments
+from app.cli.with_store import Print, with_store
+from app.domain import codec
+from app.domain.records import Replace
+from app.errors import Fenced, SolarError
+from app.learning import replay
+from app.learning.replay import ROUNDS, Folding
+from app.storage.log import NewRecord
+from app.storage.store import Store
+
+
+def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `solar replay`."""
+    add_store_arguments(parser)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--without-source", metavar="S", help="as if this source had never posted")
+    parser.add_argument("--apply", action="store_true", help="put the result in place")
+    parser.set_defaults(run=lambda options: with_store(options, _replay))
+
+
+async def _replay(options: argparse.Namespace, store: Store) -> None:
+    if options.apply and options.without_source is None:
+        raise SolarError("--apply: expected --without-source with it")
+    await replay_log(store, options.model, options.without_source, options.apply, print)
+
+
+async def replay_log(
+    store: Store, model: str, without: str | None, apply: bool, show: Print
+) -> None:
+    """Apply the log again; compare it to the committed state, or replace that if asked to."""
+    found = await replay.replay(store, model, without)
+    records = found.end - found.start
+    show(f"{model}: folded {records} records from version {found.start}")
+    if without is None:
+        differences = found.differences()
+        if differences:
+            raise SolarError(f"{model}: the replay differs in {', '.join(differences)}")
+        show(f"{model}: the same bits as the committed state at {found.committed.seq}")
+        return
+    show(f"{model}: left out {found.skipped} records of source {without}")
+    if apply:
+        seq = await _append_result(store, model, found.folding, f"without source {without}")
+        show(f"{model}: record {seq} puts the result in place")
+
+
+async def _append_result(store: Store, model: str, folding: Folding, reason: str) -> int:
+    """Append the result right after the last record in it; apply records that come first."""
+    epoch, *_ = await store.states.position(model)
+    for _ in range(ROUNDS):
+        record = codec.dump_record(Replace(folding.fold.state().model, reason))
+        event = NewRecord(f"replay-{uuid4()}", b"", record)
+        try:
+            appended = await store.log.append(
+                model, epoch, [event],
+                limit=1 << 40, time=int(time.time() * 1000), tail=folding.at,
+            )  # fmt: skip
+        except Fenced:
+            await folding.go_on(store, model, await store.log.tail(model))
+        else:
+            return appended[0].seq
+    raise Fenced(f"model {model}: feedback comes faster than it can be folded")
