@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test check check-ops bench chaos simulate dashboards up lock clean
+.PHONY: help setup run test check check-ops bench chaos simulate dashboards trace up lock clean
 
 help: ## show these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-11s%s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ simulate: $(VENV)/.dev ## SEEDS=10000 worlds of faults by seed, or one with its 
 
 dashboards: $(VENV)/.ops ## write the dashboards and alert rules in docker/ anew
 	$(BIN)/python -m ops
+
+trace: $(VENV)/.dev ## which files of app/ a ranking, a click and a learner's round cross
+	$(BIN)/python -m tools.trace_request
 
 up: ## start the containers of docker-compose.yml (COMPOSE_PROFILES=demo: with simulated traffic)
 	@sh docker/up.sh

@@ -1,0 +1,176 @@
+"""Which of our files a request crosses: `make trace`.
+
+Three walks, on a real embedded server and the application that `app.runtime.wiring` builds, each
+traced the second time, when imports, kernels and caches are warm:
+
+- `POST /rank`, from the ASGI call to its end: the impression is written, the answer is sent;
+- `POST /feedback` with a click on that request, from the ASGI call to its end: 202;
+- record → committed: the learner's round reads the record, applies it and commits.
+
+`sys.setprofile` reports every Python function that is called. A file under `app/` counts if one of
+its functions runs in the context of the walk: in its own task, or in tasks and threads that it
+starts, which inherit its context variables. Background tasks, such as the polling of the weight
+cache, were started before and do not count; nor does code at module level. numba reports a compiled
+kernel when Python calls it; what that kernel calls itself is machine code and does not count.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import app
+from app.api.routing import HttpApplication
+from app.config import Settings
+from app.learning.learner import LeaderSession, LearnerOptions
+from app.observability.metrics import Metrics
+from app.runtime import wiring
+from app.storage.embedded.server import EmbeddedServer
+from app.storage.store import Store
+
+APP = str(Path(app.__file__).parent) + "/"
+RANK, CLICK, COMMIT = "POST /rank", "click until 202", "record → committed"
+MODEL = "traced"
+RANKING = {
+    "model": MODEL,
+    "documents": [{"id": str(at), "features": [at / 10, 1 - at / 10]} for at in range(10)],
+}
+#: The files that a walk has visited, in order; None outside of a walk.
+_visited: ContextVar[dict[str, None] | None] = ContextVar("_visited", default=None)
+
+
+@contextmanager
+def profiling() -> Iterator[None]:
+    """Note calls in this thread, and in threads that start meanwhile."""
+    threading.setprofile(_note)
+    sys.setprofile(_note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def _note(frame: FrameType, event: str, _: object) -> None:
+    files, code = _visited.get(), frame.f_code
+    if files is None or event != "call" or code.co_name == "<module>":
+        return
+    if code.co_filename.startswith(APP):
+        files.setdefault(code.co_filename.removeprefix(APP))
+
+
+async def files_of(work: Coroutine[Any, Any, object]) -> list[str]:
+    """The files under `app/` that this work crosses, in the order of their first visit."""
+    files: dict[str, None] = {}
+
+    async def walk() -> None:
+        _visited.set(files)  # in the context of this task, which all that it starts inherits
+        await work
+
+    await asyncio.create_task(walk())
+    return list(files)
+
+
+async def request(application: HttpApplication, method: str, path: str, body: object) -> Any:
+    """The answer of an application, called as an ASGI server does."""
+    scope = {
+        "type": "http", "method": method, "path": path, "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await application(scope, receive, send)
+    if sent[0]["status"] not in (200, 201, 202):
+        raise RuntimeError(f"{method} {path}: {sent[0]['status']} {sent[1]['body']!r}")
+    return json.loads(sent[1]["body"])
+
+
+async def rank(application: HttpApplication, name: str) -> None:
+    """One `POST /rank`; its impression must be written."""
+    answer = await request(application, "POST", "/rank", {**RANKING, "request_id": name})
+    if not answer["logged"]:
+        raise RuntimeError("the impression was not written in time")
+
+
+async def click(application: HttpApplication, name: str) -> None:
+    """One `POST /feedback` with a click on a request."""
+    body = {"event_id": name, "type": "clicks", "request_id": name, "clicked": ["3"]}
+    await request(application, "POST", "/feedback", {**body, "model": MODEL})
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Store]:
+    """A store that is closed in the end."""
+    store = Store.open(url)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def learner_session(store: Store) -> LeaderSession:
+    """A learner with the lease of the model; it commits every round, and counts as a real one."""
+    options = LearnerOptions(commit=0.0, commit_share=0.0)
+    fence = await store.lease(MODEL, 0, options.lease)
+    return await LeaderSession.begin(store, MODEL, fence, options, Metrics().learnt)
+
+
+async def commit(session: LeaderSession) -> None:
+    """One round of a learner: it reads a record, applies it, and commits."""
+    await session.round()
+    await session.arrived()
+
+
+async def walks(url: str) -> dict[str, list[str]]:
+    """The files of each walk, on the store behind a URL; the first of everything is a warm-up."""
+    settings = Settings(redis_url=url, remember_seconds=10.0)
+    async with wiring.service(settings) as application, opened(url) as store:
+        await request(application, "PUT", f"/models/{MODEL}", {"features": 2})
+        session = await learner_session(store)
+        await rank(application, "first")
+        await click(application, "first")
+        await commit(session)
+        found = {
+            RANK: await files_of(rank(application, "second")),
+            CLICK: await files_of(click(application, "second")),
+            COMMIT: await files_of(commit(session)),
+        }
+        if session.place[1] != 2:
+            raise RuntimeError(f"expected 2 committed records, got {session.place[1]}")
+        return found
+
+
+def trace() -> dict[str, list[str]]:
+    """The files of each walk, on a server of its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="solar-trace-") as directory,
+        EmbeddedServer.start(Path(directory)) as server,
+        profiling(),
+    ):
+        return asyncio.run(walks(server.url))
+
+
+def table(found: dict[str, list[str]]) -> str:
+    """A walk a line, with its number of files; below it the files, numbered."""
+    lines = []
+    for walk, files in found.items():
+        lines.append(f"{walk:<20} {len(files):>3} files")
+        lines += [f"{at:>23}  app/{file}" for at, file in enumerate(files, start=1)]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table(trace()))
