@@ -29,7 +29,7 @@ from typing import Any
 import app
 from app.api.routing import HttpApplication
 from app.config import Settings
-from app.learning.learner import LeaderSession, LearnerOptions
+from app.learning.session import LeaderSession, LearnerOptions
 from app.observability.metrics import Metrics
 from app.runtime import wiring
 from app.storage.embedded.server import EmbeddedServer
@@ -124,7 +124,7 @@ async def opened(url: str) -> AsyncIterator[Store]:
 async def learner_session(store: Store) -> LeaderSession:
     """A learner with the lease of the model; it commits every round, and counts as a real one."""
     options = LearnerOptions(commit=0.0, commit_share=0.0)
-    fence = await store.lease(MODEL, 0, options.lease)
+    fence = await store.leases.take(MODEL, 0, options.lease)
     return await LeaderSession.begin(store, MODEL, fence, options, Metrics().learnt)
 
 
