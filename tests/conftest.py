@@ -8,9 +8,13 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from tests.global_state import changes, global_state
 
 settings.register_profile("solar", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("solar")
@@ -31,3 +35,21 @@ def run_on(binary: str) -> None:
 
 if "SOLAR_TEST_SERVER" in os.environ:
     run_on(os.environ["SOLAR_TEST_SERVER"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def the_modules_fixtures_change_nothing() -> Iterator[None]:
+    """Fixtures of a whole module leave the process as they found it."""
+    before = global_state()
+    yield
+    changed = changes(before, global_state())
+    assert not changed, "\n".join(changed)
+
+
+@pytest.fixture(autouse=True)
+def the_test_changes_nothing() -> Iterator[None]:
+    """So does each test: in another order, or on another process, it must say the same."""
+    before = global_state()
+    yield
+    changed = changes(before, global_state())
+    assert not changed, "\n".join(changed)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.__main__ import main
 from app.evaluation.letor import JudgedData
 from app.evaluation.synthetic import World
 from app.ranking import measures, traffic
@@ -18,6 +17,7 @@ from app.simulation import runner
 from app.simulation.plots import Curve, Panel, svg
 from app.simulation.results import Row, Trace, checkpoints
 from app.simulation.runner import Judged, Scenario, best_feature
+from tests.commands import solar
 
 SCENARIO = Scenario(impressions=1500)
 
@@ -179,7 +179,7 @@ def test_the_command_prints_a_table_and_draws(
 ) -> None:
     plot = tmp_path / "curves.svg"
     short = ["--impressions", "60", "--seeds", "2", "--users", "perfect", "--users", "pbm"]
-    assert main(["simulate", judged_file(tmp_path), *short, "--plot", str(plot)]) == 0
+    assert solar("simulate", judged_file(tmp_path), *short, "--plot", str(plot)) == 0
     said = capsys.readouterr().out
     assert "60 impressions of 8 queries, 2 to test on, seeds: 2" in said
     assert [line.split()[0] for line in said.splitlines()[1:]] == ["users", "perfect", "pbm"]
@@ -192,7 +192,7 @@ def test_the_same_command_says_the_same(tmp_path: Path, capsys: pytest.CaptureFi
              "--users", "random", "--submitted", "random", "--clicks", "fair-pairs"]  # fmt: skip
     said = []
     for _ in range(2):
-        assert main(words) == 0
+        assert solar(*words) == 0
         said.append(json.loads(capsys.readouterr().out))
         said[-1].pop("rate")
     assert said[0] == said[1]
@@ -211,12 +211,12 @@ def test_the_same_command_says_the_same(tmp_path: Path, capsys: pytest.CaptureFi
 def test_what_cannot_be_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], what: str
 ) -> None:
-    assert main(["simulate", judged_file(tmp_path), *words]) == 2
+    assert solar("simulate", judged_file(tmp_path), *words) == 2
     assert what in capsys.readouterr().err
 
 
 def test_labels_that_no_click_model_knows_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["simulate", judged_file(tmp_path, JUDGED.replace("2 qid", "7 qid"))]) == 2
+    assert solar("simulate", judged_file(tmp_path, JUDGED.replace("2 qid", "7 qid"))) == 2
     assert "labels: expected 0, 1 and 2, or 0 to 4" in capsys.readouterr().err

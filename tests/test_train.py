@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app import __main__ as command
-from app.__main__ import main
 from app.api import auth
 from app.domain.model_config import ModelConfig
 from app.evaluation import letor
@@ -23,6 +21,7 @@ from app.storage.states import StoredState
 from app.storage.store import Store
 from app.training import trainer
 from app.training.options import Training
+from tests import commands
 from tests.api.services import Running, serving
 from tests.servers import until, with_store
 
@@ -36,14 +35,13 @@ class Solar:
     capsys: pytest.CaptureFixture[str]
 
     def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
-        code = main(["train", *map(str, arguments)])
+        code = commands.solar("train", *map(str, arguments))
         said = self.capsys.readouterr()
         return code, said.out, said.err
 
 
 @pytest.fixture
-def solar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Solar:
-    monkeypatch.setattr(command, "configure_logging", lambda: None)  # the log here is pytest's
+def solar(capsys: pytest.CaptureFixture[str]) -> Solar:
     return Solar(capsys)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.__main__ import main
 from app.errors import SolarError
 from app.evaluation.synthetic import World
 from app.simulation import http_client
 from app.simulation.http_client import HttpClient
 from tests.api.services import serving
+from tests.commands import solar
 
 
 def judged_file(folder: Path) -> str:
@@ -36,10 +36,10 @@ def test_simulated_users_teach_a_running_service(
         words = ["simulate", file, "--url", service.url, "--model", "shop", "--users", "perfect",
                  "--prior", "0", "--impressions", "300", "--connections", "4", "--top-k", "5",
                  "--json", "--plot", str(plot)]  # fmt: skip
-        assert main(words) == 0
+        assert solar(*words) == 0
         said, whispered = capsys.readouterr()
         found = client.get("/models/shop").json()
-        assert main([*words, "--gamma", "7"]) == 2
+        assert solar(*words, "--gamma", "7") == 2
         assert "model shop: expected a new one, or one with these settings" in (
             capsys.readouterr().err
         )

@@ -1,0 +1,30 @@
+"""The command line, run in the process of the tests."""
+
+import gc
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.__main__ import main
+
+
+def solar(*arguments: str) -> int:
+    """`solar ...`: its exit code. What it sets for a process of its own is put back."""
+    with logging_put_back():
+        try:
+            return main(arguments)
+        finally:
+            gc.unfreeze()
+
+
+@contextmanager
+def logging_put_back() -> Iterator[None]:
+    """What `configure_logging` sets is in the end as it was."""
+    root, uvicorn = logging.getLogger(), logging.getLogger("uvicorn.error")
+    handlers, levels = root.handlers.copy(), (root.level, uvicorn.level)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(levels[0])
+        uvicorn.setLevel(levels[1])
