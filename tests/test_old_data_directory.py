@@ -1,0 +1,190 @@
+"""A data directory of an earlier version opens: its models are the same bits, and learn on.
+
+The golden file holds one as commit 8009a6c left it after a clean stop, and what `GET /models/…` of
+that service said last. Keys that expire are gone by now: impressions, answers to events, jobs.
+Another version's is written by `python -m tests.test_old_data_directory CHECKOUT FILE`, where
+CHECKOUT is a `git worktree` of its commit.
+"""
+
+import io
+import json
+import os
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from app.learning.replay import verify
+from app.storage.embedded.server import LOCK, LOG, find
+from app.storage.store import Store
+from tests.api.services import Running, serving
+from tests.servers import PATIENCE, until, with_store
+
+GOLDEN = Path(__file__).parent / "golden" / "data-directory-0.1.tar.xz"
+SAID = "said.json"  # beside the data: what the service said of each model
+FILES = (LOCK, LOG, "appendonlydir")
+BASE, MANIFEST = "appendonlydir/appendonly.aof.1.base.rdb", "appendonlydir/appendonly.aof.manifest"
+
+#: One of every algorithm, and of every way to vary a list.
+MODELS: dict[str, dict[str, Any]] = {
+    "books": {"features": ["bm25", "price", "age"]},
+    "fair": {"features": 3, "covariance": "diagonal", "clicks": "fair-pairs"},
+    "plain": {"features": 3, "algorithm": "solar-i", "C": 0.01, "clicks": "last-click-skip-above",
+              "normalization": "query-minmax"},
+}  # fmt: skip
+LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+
+
+class Life:
+    """All that can happen to a model, over HTTP."""
+
+    def __init__(self, http: httpx.Client, model: str, name: str, seed: int = 7) -> None:
+        self._http, self._model, self._name = http, model, name
+        self._random, self._events = np.random.default_rng(seed), 0
+
+    def documents(self) -> list[dict[str, Any]]:
+        rows = self._random.random((5, 3), np.float32).tolist()
+        return [{"id": f"d{at}", "features": row} for at, row in enumerate(rows)]
+
+    def rank(self) -> tuple[str, list[str]]:
+        """The request, and the documents as shown."""
+        body = {"model": self._model, "documents": self.documents()}
+        answer = self._http.post("/rank", json=body).raise_for_status().json()
+        assert answer["logged"]
+        return answer["request_id"], [one["id"] for one in answer["documents"]]
+
+    def post(self, **event: Any) -> None:
+        self._events += 1
+        event |= {"model": self._model, "event_id": f"{self._name}-{self._events}", "source": "web"}
+        answer = self._http.post("/feedback", json=event, headers=LEARNT).raise_for_status().json()
+        assert answer["accepted"] == 1
+        assert answer["version"] == answer["seq"]
+
+    def feedback(self) -> None:
+        """An event of every kind: two on one list that was shown, and on documents sent along."""
+        for _ in range(4):
+            request, shown = self.rank()
+            self.post(type="clicks", request_id=request, clicked=[shown[3]])
+            self.post(type="clicks", request_id=request, clicked=[shown[1], shown[3]])
+        self.post(type="labels", request_id=self.rank()[0], labels={"d1": 2, "d4": 1})
+        self.post(type="labels", documents=self.documents(), labels={"d0": 1})
+        triplets = [["d2", "d0"], ["d1", "d3", 0.5]]
+        self.post(type="triplets", documents=self.documents(), triplets=triplets)
+
+    def until_learnt(self, answer: dict[str, Any]) -> None:
+        """Wait for a record that is no event."""
+        until(lambda: self.read()["version"] == answer["seq"])
+
+    def retune(self) -> None:
+        path = f"/models/{self._model}"
+        name = "C" if self._model == "plain" else "gamma"
+        self.until_learnt(self._http.patch(path, json={name: 0.5}).raise_for_status().json())
+
+    def roll_back(self) -> None:
+        path = f"/models/{self._model}"
+        first = self._http.get(f"{path}/versions").json()["versions"][0]
+        answer = self._http.post(f"{path}/rollback", json=first).raise_for_status()
+        self.until_learnt(answer.json())
+
+    def warm_start(self) -> None:
+        judged = [
+            {"label": at % 3, "features": one["features"]}
+            for at, one in enumerate(self.documents())
+        ]
+        body = {"queries": [{"documents": judged}], "C": 0.1}
+        job = self._http.post(f"/models/{self._model}/warm-start", json=body).json()["id"]
+        until(lambda: self._http.get(f"/jobs/{job}").json()["state"] == "done")
+        self.until_learnt(self._http.get(f"/jobs/{job}").json()["result"])
+
+    def read(self) -> dict[str, Any]:
+        """What the service says of it, and of its versions."""
+        path = f"/models/{self._model}"
+        said: dict[str, Any] = self._http.get(path).raise_for_status().json()
+        said |= self._http.get(f"{path}/versions").raise_for_status().json()
+        return said
+
+
+def live(http: httpx.Client) -> dict[str, Any]:
+    """Models that have seen everything; what is said of them in the end."""
+    said = {}
+    for model, settings in MODELS.items():
+        for _ in range(2):  # so that the one that stays has the name for the second time
+            http.delete(f"/models/{model}")
+            http.put(f"/models/{model}", json=settings).raise_for_status()
+        life = Life(http, model, "old")
+        life.feedback()
+        life.retune()
+        life.feedback()
+        life.roll_back()
+        life.feedback()
+        life.warm_start()
+        life.feedback()
+        life.rank()  # nobody clicks
+        said[model] = life.read()
+    return said
+
+
+def write(checkout: Path, golden: Path) -> None:
+    """A data directory of the code in `checkout`."""
+    with tempfile.TemporaryDirectory(prefix="solar-test-") as folder:
+        data = Path(folder)
+        with serving(data=data, folder=checkout) as running:
+            with running.client() as http:
+                said = json.dumps(live(http)).encode()
+            assert running.stop() == 0
+        with tarfile.open(golden, "w:xz") as packed:
+            for name in FILES:
+                packed.add(data / name, name)
+            entry = tarfile.TarInfo(SAID)
+            entry.size = len(said)
+            packed.addfile(entry, io.BytesIO(said))
+
+
+def unpack(folder: Path) -> dict[str, dict[str, Any]]:
+    """The old data directory; what was said of its models."""
+    with tarfile.open(GOLDEN) as packed:
+        packed.extractall(folder, filter="data")
+    if "SOLAR_TEST_SERVER" in os.environ:  # no other server reads Valkey 9's RDB, which is empty
+        (folder / BASE).unlink()
+        lines = (folder / MANIFEST).read_text().splitlines(keepends=True)
+        (folder / MANIFEST).write_text("".join(one for one in lines if " type b" not in one))
+    said: dict[str, dict[str, Any]] = json.loads((folder / SAID).read_text())
+    return said
+
+
+def complaints(running: Running, model: str) -> list[str]:
+    """What `solar verify` says of a model."""
+    url = find(running.data)
+    assert url is not None
+
+    async def check(store: Store) -> list[str]:
+        return await verify(store, model)
+
+    return with_store(url, check)
+
+
+def test_an_old_data_directory_opens_with_the_same_bits_and_its_models_learn_on(
+    tmp_path: Path,
+) -> None:
+    said = unpack(tmp_path)
+    assert set(said) == set(MODELS)
+    with serving(data=tmp_path) as running, running.client() as http:
+        for model, then in said.items():
+            assert complaints(running, model) == []
+            life = Life(http, model, "new")
+            now = life.read()
+            assert {name: now[name] for name in then} == then  # floats in JSON lose no bit
+            life.feedback()
+            after = life.read()
+            assert after["seq"] > now["seq"]
+            assert after["weights"] != now["weights"]
+            assert complaints(running, model) == []
+        assert running.stop() == 0
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), Path(sys.argv[2]))
