@@ -4,6 +4,7 @@ SOLAR_TEST_SERVER=/usr/bin/redis-server: on that server, not on the wheel's.
 """
 
 import atexit
+import logging
 import os
 import shutil
 import sys
@@ -18,6 +19,10 @@ from tests.global_state import changes, global_state
 
 settings.register_profile("solar", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("solar")
+
+#: At the first subscription redis-py gives this logger a handler on the standard error of the
+#: moment, which is that of a test; not if it is there already.
+logging.getLogger("push_response")
 
 
 def run_on(binary: str) -> None:
