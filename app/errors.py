@@ -1,4 +1,4 @@
-"""Every error that crosses a wall of this house.
+"""Every error that one package raises for another.
 
 SolarError
 ├── BadData             a file that was offered as judged data is not
@@ -16,7 +16,7 @@ SolarError
     ├── Backlog             the log is too far ahead of the learner: try again later
     ├── Changed             a request has got other feedback meanwhile: build the record anew
     └── Fenced              another learner has taken over, or the state moved on
-        └── WentBack            the log has other records than those that were learnt
+        └── RolledBack          the log has other records than those that were learnt
 
 The core (`app/ranking`) raises ValueError for arguments that cannot be: `parameter: expected ...,
 got ...`.

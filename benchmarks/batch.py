@@ -21,7 +21,7 @@ from app.evaluation.synthetic import World
 from app.ranking.arrays import Floats
 from app.ranking.batch import bundle, newton
 from app.ranking.batch.judgements import Judgements
-from app.ranking.batch.path import follow
+from app.ranking.batch.path import follow_path
 from app.ranking.batch.ranksvm import hinge, squared_hinge
 from app.ranking.batch.trainers import trainer
 from app.ranking.batch.warmstart import covariance_after
@@ -119,7 +119,7 @@ def growth() -> None:
     print(table("Growth, time for each document (n = 4)", head, rows), end="\n\n")
 
 
-def _gradient(at: Callable[[Floats], newton.Point], w: Floats) -> Floats:
+def _gradient(at: Callable[[Floats], newton.NewtonPoint], w: Floats) -> Floats:
     return at(w).gradient
 
 
@@ -138,7 +138,7 @@ def training_world() -> tuple[Judgements, str]:
     """MQ2008 where its folder is named, else an invented world of the same size."""
     folder = os.environ.get("SOLAR_MQ2008")
     if folder:
-        read = letor.read([Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3)])
+        read = letor.read_letor([Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3)])
         return Judgements.of(read.queries).with_pairs(), "MQ2008, fold 1"
     _, queries = World(46, 400, 20, noise=1.0).draw(np.random.default_rng(8))
     return Judgements.of(queries).with_pairs(), "an invented world"
@@ -237,10 +237,12 @@ def by_the_way(world: Judgements, name: str) -> None:
     cut = len(world.starts) // 2 + 1
     train = Judgements(world.X[:middle], world.labels[:middle], world.starts[:cut])
     held_out = Judgements(world.X[middle:], world.labels[middle:], world.starts[cut - 1 :] - middle)
-    path = follow(trainer("l2", train), held_out)
+    path = follow_path(trainer("l2", train), held_out)
     seconds = side_by_side(
         {
-            f"path over {len(path.tried)} C": again(lambda: follow(trainer("l2", train), held_out)),
+            f"path over {len(path.tried)} C": again(
+                lambda: follow_path(trainer("l2", train), held_out)
+            ),
             "Σ after it": again(lambda: covariance_after(world, path.best.minimum.w, 1e4)),
         },
         lasting=1.0,

@@ -17,7 +17,7 @@ from app.ranking.arrays import Floats
 from app.ranking.solar import SolarII
 from app.ranking.traffic import Site
 from app.simulation import runner
-from app.simulation.results import FIRST, Trace
+from app.simulation.results import FIRST_LISTS, Trace
 from app.simulation.runner import Judged, Scenario
 from benchmarks import clicks_wins
 from benchmarks.judged import main_data, other_data
@@ -37,15 +37,15 @@ def pdgd(judged: Judged, users: str, seed: int, scenario: Scenario = PLAIN) -> T
     site, test = runner.sites(scenario, judged, seed)
     crowd = runner.visitors(scenario, judged, users)
     learner = Pdgd(judged.n)
-    return runner.follow(scenario, site, test, learner, SHOW, crowd, seed)
+    return runner.follow_traffic(scenario, site, test, learner, SHOW, crowd, seed)
 
 
 CONTENDERS: Mapping[str, Play] = {
-    "debiased": partial(runner.play, PLAIN),
-    "fair-pairs": partial(runner.play, replace(PLAIN, clicks="fair-pairs")),
-    f"debiased, prior {PRIOR}": partial(runner.play, replace(PLAIN, prior=PRIOR)),
+    "debiased": partial(runner.play_traffic, PLAIN),
+    "fair-pairs": partial(runner.play_traffic, replace(PLAIN, clicks="fair-pairs")),
+    f"debiased, prior {PRIOR}": partial(runner.play_traffic, replace(PLAIN, prior=PRIOR)),
     "PDGD": pdgd,
-    "click-skip-above": partial(runner.play, replace(PLAIN, clicks="click-skip-above")),
+    "click-skip-above": partial(runner.play_traffic, replace(PLAIN, clicks="click-skip-above")),
 }
 #: On other data.
 FEW = ("debiased", "fair-pairs", "PDGD")
@@ -129,7 +129,7 @@ def taught(judged: Judged, site: Site, rng: np.random.Generator) -> Floats:
 
 def cold_start(name: str, judged: Judged) -> list[Goal]:
     """The first 2,000 lists, where the submitted order is good and where it says nothing."""
-    short = replace(PLAIN, impressions=FIRST)
+    short = replace(PLAIN, impressions=FIRST_LISTS)
     rows, goals = [], []
     for users in USERS:
         best = _first(replace(short, prior=PRIOR, submitted="best"), judged, users)
@@ -148,15 +148,15 @@ def cold_start(name: str, judged: Judged) -> list[Goal]:
         "without, against it",
         "random: against prior 0",
     ]
-    title = f"Cold start, {name}: first {FIRST:,} lists, prior {PRIOR}, {COLD_SEEDS} seeds"
+    title = f"Cold start, {name}: first {FIRST_LISTS:,} lists, prior {PRIOR}, {COLD_SEEDS} seeds"
     print(table(title, head, rows), end="\n\n")
     return goals
 
 
 def _first(scenario: Scenario, judged: Judged, users: str) -> Floats:
     """The means of shown and submitted lists, by seed."""
-    scenario, judged = runner.settled(scenario, judged)
-    traces = [runner.play(scenario, judged, users, seed) for seed in range(COLD_SEEDS)]
+    scenario, judged = runner.settle_scenario(scenario, judged)
+    traces = [runner.play_traffic(scenario, judged, users, seed) for seed in range(COLD_SEEDS)]
     return np.array([(t.shown.mean(), t.submitted.mean()) for t in traces])
 
 
@@ -165,7 +165,7 @@ def attacked(name: str, judged: Judged, seeds: int) -> list[Goal]:
     goals = []
     for users in USERS:
         calm, loud = (
-            np.array([runner.play(one, judged, users, seed).end for seed in range(seeds)])
+            np.array([runner.play_traffic(one, judged, users, seed).end for seed in range(seeds)])
             for one in (PLAIN, replace(PLAIN, attackers=0.01))
         )
         goals.append(_reach(f"{name}, {users}: 1 % attackers", -0.01, (loud - calm).mean()))
@@ -176,7 +176,7 @@ def speed(judged: Judged) -> list[Goal]:
     """Lists a second of one core's time, learning included; the best of three runs."""
     goals = []
     for users in USERS:
-        runs = [runner.play(PLAIN, judged, users, seed) for seed in range(3)]
+        runs = [runner.play_traffic(PLAIN, judged, users, seed) for seed in range(3)]
         rate = max(len(run.shown) / run.seconds for run in runs)
         goals.append(at_least(f"simulated lists, {users}", 20.0, "k/s", rate / 1e3))
     return goals

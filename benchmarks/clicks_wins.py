@@ -14,7 +14,7 @@ import numpy as np
 
 from app.ranking import measures, traffic
 from app.ranking.arrays import Floats
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.solar import SolarII
 from app.ranking.traffic import Show, Site, Visit
 from app.simulation import runner
@@ -95,9 +95,9 @@ def _told(judged: Judged, rng: np.random.Generator) -> Floats:
     return learner.weights
 
 
-def _ordered(query: JudgedQuery, weights: Floats) -> JudgedQuery:
+def _ordered(query: LabelledQuery, weights: Floats) -> LabelledQuery:
     order = np.argsort(-(query.documents @ weights), kind="stable")
-    return JudgedQuery(query.labels[order], query.documents[order])
+    return LabelledQuery(query.labels[order], query.documents[order])
 
 
 def _clicked(judged: Judged, lists: int) -> Floats:
@@ -106,7 +106,7 @@ def _clicked(judged: Judged, lists: int) -> Floats:
     site, test = runner.sites(scenario, judged, 0)
     learner = runner.learner(scenario, judged.n)
     users = runner.visitors(scenario, judged, USERS)
-    runner.follow(scenario, site, test, learner, Show(), users, 0)
+    runner.follow_traffic(scenario, site, test, learner, Show(), users, 0)
     return learner.weights
 
 

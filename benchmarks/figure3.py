@@ -18,9 +18,9 @@ import numpy as np
 from app.evaluation import letor
 from app.evaluation.synthetic import World
 from app.ranking.batch.judgements import Judgements
-from app.ranking.batch.path import follow
+from app.ranking.batch.path import follow_path
 from app.ranking.batch.trainers import trainer
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII
 from benchmarks.batch import explicit, linear_svc
@@ -56,31 +56,31 @@ def run() -> list[Goal]:
     return []
 
 
-def fold() -> tuple[list[JudgedQuery], Judgements, str]:
+def fold() -> tuple[list[LabelledQuery], Judgements, str]:
     """Training and held-out queries, and where they are from."""
     folder = os.environ.get("SOLAR_MQ2008")
     if folder:
         parts = [Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3, 4)]
-        train, held_out = letor.read(parts[:3]).queries, letor.read(parts[3:]).queries
+        train, held_out = letor.read_letor(parts[:3]).queries, letor.read_letor(parts[3:]).queries
         return train, Judgements.of(held_out), "MQ2008, fold 1"
     _, queries = World(46, 628, 20, noise=1.0).draw(np.random.default_rng(8))
     return queries[:471], Judgements.of(queries[471:]), "an invented world"
 
 
-def measured(queries: list[JudgedQuery], held_out: Judgements) -> Part:
+def measured(queries: list[LabelledQuery], held_out: Judgements) -> Part:
     """Everybody on these queries."""
     pairs = sum(len(query.pairs) for query in queries)
     return Part(len(queries), pairs, side_by_side(candidates(queries, held_out), LASTING))
 
 
-def candidates(queries: list[JudgedQuery], held_out: Judgements) -> Mapping[str, Prepare]:
+def candidates(queries: list[LabelledQuery], held_out: Judgements) -> Mapping[str, Prepare]:
     """Who takes part."""
     world = Judgements.of(queries)
     found: dict[str, Prepare] = {
         "SOLAR-I": warmed(partial(one_pass, SolarI, world), times=3),
         "SOLAR-II": warmed(partial(one_pass, SolarII, world)),
         f"RankSVM, C = {C:g}": warmed(again(lambda: trainer("l2", world).fit(C))),
-        "RankSVM, path over C": again(lambda: follow(trainer("l2", world), held_out)),
+        "RankSVM, path over C": again(lambda: follow_path(trainer("l2", world), held_out)),
     }
     if not missing("sklearn.svm:LinearSVC"):
         rows, classes = two_classes(explicit(world))

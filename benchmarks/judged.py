@@ -17,7 +17,7 @@ import numpy as np
 
 from app.evaluation import letor
 from app.evaluation.synthetic import World
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.simulation.runner import Judged
 from benchmarks.peers import missing
 
@@ -53,7 +53,7 @@ def _read(files: list[Path]) -> Judged:
     return Judged([query for part in train for query in part.queries], test.queries)
 
 
-def _halves(loaded: Any, make: Callable[..., JudgedQuery]) -> Judged:
+def _halves(loaded: Any, make: Callable[..., LabelledQuery]) -> Judged:
     """Queries of two thirds of the rows to learn from, of the others to test on."""
     rng = np.random.default_rng(1)
     rows = rng.permutation(len(loaded.target))
@@ -65,16 +65,16 @@ def _halves(loaded: Any, make: Callable[..., JudgedQuery]) -> Judged:
     return Judged(train, test)
 
 
-def _digits(loaded: Any, rows: Any, rng: np.random.Generator) -> JudgedQuery:
+def _digits(loaded: Any, rows: Any, rng: np.random.Generator) -> LabelledQuery:
     """A picture asks for others of its digit: differences and products of the pixels."""
     asked, *found = rng.choice(rows, 1 + DOCUMENTS, replace=False)
     pixels, query = loaded.data[found], loaded.data[asked]
     features = np.hstack([np.abs(pixels - query), pixels * query / 16.0]).astype(np.float32)
-    return JudgedQuery(2.0 * (loaded.target[found] == loaded.target[asked]), features)
+    return LabelledQuery(2.0 * (loaded.target[found] == loaded.target[asked]), features)
 
 
-def _diabetes(loaded: Any, rows: Any, rng: np.random.Generator) -> JudgedQuery:
+def _diabetes(loaded: Any, rows: Any, rng: np.random.Generator) -> LabelledQuery:
     """A group of patients: the worst tenth of all has grade 2, the next three tenths 1."""
     found = rng.choice(rows, DOCUMENTS, replace=False)
     grades = np.digitize(loaded.target[found], np.quantile(loaded.target, [0.6, 0.9]))
-    return JudgedQuery(grades.astype(np.float64), loaded.data[found].astype(np.float32))
+    return LabelledQuery(grades.astype(np.float64), loaded.data[found].astype(np.float32))

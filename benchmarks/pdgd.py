@@ -10,7 +10,7 @@ the list with both exchanged against that of the list shown:
 import numpy as np
 
 from app.ranking.debiased import KAPPA
-from app.ranking.solar import Batch, LinearLearner, Steps
+from app.ranking.solar import GapBatch, LinearLearner, Steps
 from app.ranking.traffic import DRAWN, Show
 
 #: How its lists are drawn: from raw scores.
@@ -24,7 +24,7 @@ class Pdgd(LinearLearner):
         super().__init__(n)
         self._rate, self._decay = rate, decay
 
-    def _learn_dense(self, batch: Batch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         rows = batch.preferred.reshape(-1, self.n).astype(np.float64)
         x = rows[batch.p] - rows[batch.o]
         rho = batch.omega / (2.0 * KAPPA)

@@ -14,7 +14,7 @@ from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
 from app.ranking import measures, online, pairs, serving
-from app.ranking.online import JudgedQuery, Pairwise
+from app.ranking.online import LabelledQuery, Pairwise
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal
 from app.ranking.sparse import SparseRows
 
@@ -72,8 +72,8 @@ def main() -> None:
         for learner in (SolarI(n, 0.1), SolarIIDiagonal(n, 10.0)):
             learner.learn_pairs(sparse(documents), ordered)
             digest.update(learner.weights.tobytes() + learner.score(sparse(documents)).tobytes())
-        queries = [JudgedQuery(labels[at::4], documents[at::4]) for at in range(4)]
-        played = online.play(Pairwise(SolarII(n)), queries, np.random.default_rng(0))
+        queries = [LabelledQuery(labels[at::4], documents[at::4]) for at in range(4)]
+        played = online.play_online(Pairwise(SolarII(n)), queries, np.random.default_rng(0))
         digest.update(np.array(list(played)).tobytes())
     digest.update(folded())
     sys.stdout.write(digest.hexdigest() + "\n")

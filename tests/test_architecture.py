@@ -73,6 +73,38 @@ def test_a_planted_breach_is_found(copy: Path, module: str, line: str, rule: str
     assert any(rule in said for said in broken), broken
 
 
+#: Names that several modules define with one meaning: loggers, entry points, type variables, and
+#: the functions by which `debiased` and `fair`, and `bundle` and `newton`, stand for each other.
+SHARED = {"T", "log", "main", "minimise", "pairs", "plain_places"}
+
+
+def public_names(path: Path) -> set[str]:
+    """What a module defines at its top level under a name without an underscore."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            parts = [part for target in targets for part in ast.walk(target)]
+            found |= {part.id for part in parts if isinstance(part, ast.Name)}
+    return {name for name in found if not name.startswith("_")}
+
+
+def test_a_public_name_has_one_meaning() -> None:
+    modules: dict[str, list[str]] = {}
+    for path in (ROOT / "app").rglob("*.py"):
+        for name in public_names(path):
+            modules.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    several = {name: where for name, where in modules.items() if len(where) > 1}
+    assert set(several) == SHARED, several
+
+
+def test_the_top_of_the_package_has_at_most_16_entries() -> None:
+    besides = {"__init__.py", "__main__.py", "py.typed", "__pycache__"}
+    assert len({path.name for path in (ROOT / "app").iterdir()} - besides) <= 16
+
+
 def test_the_mathematics_draws_no_global_randomness_and_opens_nothing() -> None:
     for path in RANKING.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

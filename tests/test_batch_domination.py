@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
 from app.evaluation.synthetic import World
-from app.ranking.batch.domination import Descent, Domination, largest_penalty, train
+from app.ranking.batch.domination import Descent, Domination, largest_penalty, train_domination
 from app.ranking.batch.judgements import Judgements
 from tests.oracles import Floats
 from tests.oracles_batch import NaiveDomination
@@ -69,7 +69,7 @@ def test_scores_far_apart_neither_overflow_nor_stall() -> None:
 def test_it_ends_at_the_minimum_of_an_independent_solver(margin: float, share: float) -> None:
     world = invented(2, features=3)
     penalty = share * largest_penalty(world, margin)
-    found = train(world, penalty, margin=margin, tolerance=1e-9, most=5000)
+    found = train_domination(world, penalty, margin=margin, tolerance=1e-9, most=5000)
     assert found.converged
     true = naive(world, 0.0, margin)
 
@@ -86,7 +86,9 @@ def test_it_ends_at_the_minimum_of_an_independent_solver(margin: float, share: f
 def test_a_larger_penalty_leaves_fewer_weights_until_none_is_left() -> None:
     world = invented(3, features=20, queries=30)
     most = largest_penalty(world)
-    shares = [train(world, factor * most).zeros for factor in (0.0, 0.02, 0.2, 0.999, 1.0)]
+    shares = [
+        train_domination(world, factor * most).zeros for factor in (0.0, 0.02, 0.2, 0.999, 1.0)
+    ]
     assert shares == sorted(shares)
     assert shares[0] == 0.0
     assert shares[1] < shares[3] < 1.0
@@ -96,14 +98,14 @@ def test_a_larger_penalty_leaves_fewer_weights_until_none_is_left() -> None:
 def test_sparse_rows_lead_to_the_same_model() -> None:
     world = invented(4)
     sparse = Judgements(csr_array(world.X), world.labels, world.starts)
-    ours, theirs = (train(one, 1.0, tolerance=1e-6) for one in (world, sparse))
+    ours, theirs = (train_domination(one, 1.0, tolerance=1e-6) for one in (world, sparse))
     np.testing.assert_allclose(ours.w, theirs.w, rtol=1e-9)
 
 
 def test_it_goes_on_from_where_it_was() -> None:
     world = invented(5)
-    there = train(world, 1.0, tolerance=1e-6)
-    assert train(world, 1.0, start=there.w, tolerance=1e-4).sweeps == 1
+    there = train_domination(world, 1.0, tolerance=1e-6)
+    assert train_domination(world, 1.0, start=there.w, tolerance=1e-4).sweeps == 1
 
 
 def test_progress_may_cancel() -> None:
@@ -111,17 +113,17 @@ def test_progress_may_cancel() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(invented(6), 1.0, progress=first)
+        train_domination(invented(6), 1.0, progress=first)
 
 
 def test_judgements_without_pairs_lead_to_no_model() -> None:
     world = Judgements(np.ones((3, 2)), np.ones(3), np.array([0, 3]))
-    assert train(world, 0.0).w.tolist() == [0.0, 0.0]
+    assert train_domination(world, 0.0).w.tolist() == [0.0, 0.0]
 
 
 def test_parameters_that_cannot_be_are_refused() -> None:
     for wrong in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="penalty: expected a number from 0"):
-            train(invented(7), wrong)
+            train_domination(invented(7), wrong)
         with pytest.raises(ValueError, match="margin: expected a number from 0"):
-            train(invented(7), 1.0, margin=wrong)
+            train_domination(invented(7), 1.0, margin=wrong)

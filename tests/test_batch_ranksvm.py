@@ -17,7 +17,7 @@ from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.ordertree import OrderTree
 from app.ranking.batch.ranksvm import hinge, squared_hinge
 from app.ranking.batch.warmstart import covariance_after, variances_after
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.solar import SolarII, SolarIIDiagonal
 from app.ranking.sparse import SparseRows
 from tests.oracles_batch import NaiveRankSVM, all_pairs, gaps, inside, naive_variances, sums
@@ -206,7 +206,7 @@ def test_queries_are_gathered_dense_and_sparse() -> None:
     rows = SparseRows((2, 2), np.array([0, 1, 2]), np.array([0, 1]), np.array([1.0, 2.0]))
     labels = np.array([1.0, 0.0])
     for documents in (dense, rows, csr_array(dense)):
-        judged = Judgements.of([JudgedQuery(labels, documents)] * 2)
+        judged = Judgements.of([LabelledQuery(labels, documents)] * 2)
         X = judged.X if documents is dense else judged.X.toarray()
         assert X.tolist() == [[1.0, 0.0], [0.0, 2.0]] * 2
         assert X.dtype == np.float64

@@ -16,7 +16,7 @@ from app.ranking.batch.accuracy import pairwise_accuracy
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.ranksvm import hinge, squared_hinge
 from app.ranking.batch.simplex import highest
-from app.ranking.batch.trainers import GRID, KINDS, Kind, trainer
+from app.ranking.batch.trainers import GRID, TRAINERS, Kind, trainer
 from tests.oracles import Floats, ndcg, ranking
 from tests.oracles_batch import NaiveRankSVM, gaps
 
@@ -178,8 +178,11 @@ def test_progress_hears_of_every_iteration_and_may_cancel() -> None:
     trainers: list[Any] = [
         lambda: newton.minimise(squared_hinge(judged, 1.0), tolerance=0.0, progress=third),
         lambda: bundle.minimise(hinge(judged, 1.0), tolerance=0.0, progress=third),
-        lambda: domination.train(judged, 0.0, tolerance=0.0, progress=third),
-        *(partial(path.follow, trainer(kind, judged), judged, progress=third) for kind in KINDS),
+        lambda: domination.train_domination(judged, 0.0, tolerance=0.0, progress=third),
+        *(
+            partial(path.follow_path, trainer(kind, judged), judged, progress=third)
+            for kind in TRAINERS
+        ),
     ]
     for train in trainers:
         with pytest.raises(Cancelled):
@@ -205,7 +208,9 @@ def test_the_path_chooses_the_best_of_those_it_tried(by: path.Measure) -> None:
     _, queries = World(features=8, queries=60, noise=1.0).draw(np.random.default_rng(6))
     train, held_out = Judgements.of(queries[:30]), Judgements.of(queries[30:])
     seen: list[int] = []
-    found = path.follow(trainer("l2", train), held_out, by, progress=lambda i, *_: seen.append(i))
+    found = path.follow_path(
+        trainer("l2", train), held_out, by, progress=lambda i, *_: seen.append(i)
+    )
     assert seen == list(range(len(seen)))
     assert 1 < len(found.tried) < len(GRID)
     assert [one.parameter for one in found.tried] == list(GRID[: len(found.tried)])
@@ -220,11 +225,11 @@ def test_the_path_chooses_the_best_of_those_it_tried(by: path.Measure) -> None:
         assert one.quality == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TRAINERS)
 def test_the_path_finds_what_the_world_hides(kind: Kind) -> None:
     u, queries = World(features=8, queries=60, noise=0.1).draw(np.random.default_rng(7))
     train, held_out = Judgements.of(queries[:30]), Judgements.of(queries[30:])
-    found = path.follow(trainer(kind, train), held_out, "pairwise")
+    found = path.follow_path(trainer(kind, train), held_out, "pairwise")
     w = found.best.minimum.w
     assert w @ u > 0.99 * np.linalg.norm(w)
 
@@ -232,6 +237,6 @@ def test_the_path_finds_what_the_world_hides(kind: Kind) -> None:
 def test_what_the_path_cannot_follow_is_refused() -> None:
     judged = world(8, 2)
     with pytest.raises(ValueError, match=r"by: expected one of ndcg@10, pairwise"):
-        path.follow(trainer("l2", judged), judged, "map")  # type: ignore[arg-type]
+        path.follow_path(trainer("l2", judged), judged, "map")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="grid: expected at least one"):
-        path.follow(trainer("l2", judged), judged, grid=[])
+        path.follow_path(trainer("l2", judged), judged, grid=[])

@@ -1,4 +1,4 @@
-"""One door to three losses: each ends where its own solver ends, from wherever it starts."""
+"""One interface to three losses: each ends where its own solver ends, from wherever it starts."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from app.ranking.batch import bundle, domination, newton, path
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.ordertree import OrderTree
 from app.ranking.batch.ranksvm import hinge, squared_hinge
-from app.ranking.batch.trainers import GRID, KINDS, Kind, trainer
+from app.ranking.batch.trainers import GRID, TRAINERS, Kind, trainer
 
 
 def invented(seed: int, queries: int = 20) -> Judgements:
@@ -28,10 +28,10 @@ def alone(kind: Kind, judged: Judgements, parameter: float) -> float:
         return newton.minimise(squared_hinge(judged, parameter), tolerance=1e-7).value
     if kind == "l1":
         return bundle.minimise(hinge(judged, parameter), tolerance=1e-7).value
-    return domination.train(judged, parameter, tolerance=1e-7).value
+    return domination.train_domination(judged, parameter, tolerance=1e-7).value
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TRAINERS)
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_fit_ends_where_the_solver_ends_from_any_start(kind: Kind, sparse: bool) -> None:
     judged = invented(1)
@@ -47,7 +47,7 @@ def test_a_fit_ends_where_the_solver_ends_from_any_start(kind: Kind, sparse: boo
             assert found.value == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TRAINERS)
 def test_from_the_last_model_the_next_is_near(kind: Kind) -> None:
     fitting = trainer(kind, invented(2), tolerance=1e-4)
     first = fitting.fit(fitting.grid[7])
@@ -62,10 +62,10 @@ def test_a_stop_depends_on_no_start() -> None:
     steepest = newton.norm(objective.at(np.zeros(6)).gradient)
     for start in (None, np.full(6, 50.0)):
         assert fitting.fit(0.1, start).distance <= 1e-2 * steepest
-    assert trainer("l2", judged).fit(0.1).distance <= newton.TOLERANCE * steepest
+    assert trainer("l2", judged).fit(0.1).distance <= newton.GRADIENT_TOLERANCE * steepest
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TRAINERS)
 def test_the_grid_grows_less_regular(kind: Kind) -> None:
     fitting = trainer(kind, invented(4))
     sizes = [np.abs(fitting.fit(parameter).w).sum() for parameter in fitting.grid[:4]]
@@ -81,11 +81,11 @@ def test_a_grid_is_walked_from_its_regular_end() -> None:
     judged = invented(5)
     for kind, expected in {"l2": [0.5, 1.0], "l1": [0.5, 1.0], "domination": [1.0, 0.5]}.items():
         for grid in ([0.5, 1.0], [1.0, 0.5]):
-            found = path.follow(trainer(kind, judged), judged, grid=grid)  # type: ignore[arg-type]
+            found = path.follow_path(trainer(kind, judged), judged, grid=grid)  # type: ignore[arg-type]
             assert [one.parameter for one in found.tried] == expected
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TRAINERS)
 def test_the_order_tree_is_built_once(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int] = []
     of = OrderTree.of
@@ -103,7 +103,7 @@ def test_the_order_tree_is_built_once(kind: Kind, monkeypatch: pytest.MonkeyPatc
 
 def test_judgements_without_pairs_are_refused() -> None:
     judged = Judgements(np.ones((3, 2)), np.ones(3), np.array([0, 3]))
-    for kind in KINDS:
+    for kind in TRAINERS:
         with pytest.raises(ValueError, match="labels: expected two documents of one query"):
             trainer(kind, judged)
 

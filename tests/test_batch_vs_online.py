@@ -15,13 +15,13 @@ from app.evaluation import batch_vs_online, warm_vs_cold
 from app.evaluation.batch_vs_online import GRID_C, GRID_GAMMA
 from app.evaluation.folds import Fold, rotated
 from app.evaluation.letor import JudgedData
-from app.evaluation.online_experiment import Experiment, Row
+from app.evaluation.online_experiment import Experiment, OnlineRow
 from app.evaluation.synthetic import World
 from app.evaluation.warm_vs_cold import STARTS, Start
-from app.ranking.batch.path import PATIENCE
+from app.ranking.batch.path import MOST_WITHOUT_GAIN
 from app.ranking.batch.trainers import GRID
-from app.ranking.measures import DISCOUNTS, NAMES, Discount
-from app.ranking.online import JudgedQuery
+from app.ranking.measures import DISCOUNTS, MEASURE_NAMES, Discount
+from app.ranking.online import LabelledQuery
 from tests import oracles
 from tests.oracles import Floats, NaiveSolarI, NaiveSolarII
 from tests.oracles_batch import NaiveRankSVM
@@ -35,28 +35,28 @@ EXPERIMENT = Experiment(permutations=2, seed=3, gamma=50.0)
 def partitions(size: World = SMALL, seed: int = 0) -> list[JudgedData]:
     """A world in five parts; its features are large enough for C and gamma to matter."""
     _, queries = size.draw(np.random.default_rng(seed))
-    queries = [JudgedQuery(query.labels, 20.0 * query.documents) for query in queries]
+    queries = [LabelledQuery(query.labels, 20.0 * query.documents) for query in queries]
     each = len(queries) // 5
     return [JudgedData(size.features, queries[at : at + each]) for at in range(0, 5 * each, each)]
 
 
 @cache
-def found() -> tuple[list[Fold], dict[str, Row], dict[str, Start]]:
+def found() -> tuple[list[Fold], dict[str, OnlineRow], dict[str, Start]]:
     folds = rotated(partitions())
-    rows = list(batch_vs_online.run(EXPERIMENT, folds, progress=False))
+    rows = list(batch_vs_online.run_folds(EXPERIMENT, folds, progress=False))
     return (
         folds,
-        {row.algorithm: row for row in rows if isinstance(row, Row)},
+        {row.algorithm: row for row in rows if isinstance(row, OnlineRow)},
         {row.start: row for row in rows if isinstance(row, Start)},
     )
 
 
-def served(w: Floats, query: JudgedQuery) -> list[float]:
+def served(w: Floats, query: LabelledQuery) -> list[float]:
     scores = query.documents.astype(float) @ w
     return [float(query.labels[d]) for d in oracles.ranking(scores.tolist())]
 
 
-def naive_quality(w: Floats, queries: Sequence[JudgedQuery]) -> Floats:
+def naive_quality(w: Floats, queries: Sequence[LabelledQuery]) -> Floats:
     """NDCG@1, @5, @10, NDCG and MAP, the mean over queries."""
     lists = [served(w, query) for query in queries]
     measured = [
@@ -66,15 +66,15 @@ def naive_quality(w: Floats, queries: Sequence[JudgedQuery]) -> Floats:
     return np.asarray(np.mean(measured, axis=0))
 
 
-def ndcg_10(w: Floats, queries: Sequence[JudgedQuery]) -> float:
+def ndcg_10(w: Floats, queries: Sequence[LabelledQuery]) -> float:
     return float(naive_quality(w, queries)[2])
 
 
-def best(models: Sequence[Floats], queries: Sequence[JudgedQuery]) -> Floats:
+def best(models: Sequence[Floats], queries: Sequence[LabelledQuery]) -> Floats:
     return max(models, key=lambda w: ndcg_10(w, queries))
 
 
-def gaps(queries: Sequence[JudgedQuery]) -> Floats:
+def gaps(queries: Sequence[LabelledQuery]) -> Floats:
     rows = []
     for query in queries:
         documents = query.documents.astype(float)
@@ -83,7 +83,7 @@ def gaps(queries: Sequence[JudgedQuery]) -> Floats:
 
 
 def learn(
-    learner: NaiveSolarI | NaiveSolarII, query: JudgedQuery, rng: np.random.Generator
+    learner: NaiveSolarI | NaiveSolarII, query: LabelledQuery, rng: np.random.Generator
 ) -> None:
     every = gaps([query]) if np.ptp(query.labels) else np.empty((0, FEATURES))
     for at in rng.permutation(len(every)):
@@ -147,7 +147,7 @@ def ranksvms() -> list[Floats]:
         for C in GRID:
             tried.append(ranksvm(fold, C))
             qualities = [ndcg_10(w, fold.validation) for w in tried]
-            if len(tried) - qualities.index(max(qualities)) > PATIENCE:
+            if len(tried) - qualities.index(max(qualities)) > MOST_WITHOUT_GAIN:
                 break
         models.append(best(tried, fold.validation))
     return models
@@ -161,7 +161,7 @@ def test_ranksvms_row_is_that_of_a_plain_solver_which_chooses_on_validation() ->
 
 
 def naive_play(
-    w: Floats, queries: Sequence[JudgedQuery], at: int, learner: NaiveSolarII | None
+    w: Floats, queries: Sequence[LabelledQuery], at: int, learner: NaiveSolarII | None
 ) -> list[float]:
     """NDCG@10 of each ranking as served; without a learner the weights stay as they are."""
     rng = np.random.default_rng([EXPERIMENT.seed, at])
@@ -218,7 +218,7 @@ def test_the_first_hundred_queries_count_by_themselves() -> None:
     folds = rotated(partitions(World(features=FEATURES, queries=550, documents=4), seed=1))
     w = np.array([1.0, 0.5, 0.0, 0.0])
     heard: list[str] = []
-    played = warm_vs_cold.play(EXPERIMENT, folds[0], w, heard.append)
+    played = warm_vs_cold.play_start(EXPERIMENT, folds[0], w, heard.append)
     assert heard == [start for start in STARTS for _ in range(2)]
     for at in range(2):
         naive = naive_play(w, folds[0].test, at, None)
@@ -242,7 +242,7 @@ def test_a_lead_is_taken_fold_by_fold() -> None:
 
 def test_in_a_world_that_stays_the_same_a_warm_start_is_ahead_of_a_cold_one() -> None:
     folds = rotated(partitions(World(features=20, queries=150, documents=8), seed=5))
-    rows = batch_vs_online.run(Experiment(permutations=2), folds, progress=False)
+    rows = batch_vs_online.run_folds(Experiment(permutations=2), folds, progress=False)
     played = {row.start: row.all for row in rows if isinstance(row, Start)}
     cold, frozen = played["solar-ii-cold"], played["ranksvm-frozen"]
     assert cold.against_warm < -0.02 < -3 * cold.error
@@ -267,7 +267,7 @@ def command(folder: Path, *more: str) -> list[str]:
 def test_the_table_is_printed_for_people_and_the_starts_beneath(folder: Path) -> None:
     head, columns, *rows, empty, of_starts, warm, cold, frozen = command(folder, "--gamma", "50")
     assert head == "40 queries, 240 documents, 4 features"
-    assert columns.split() == [name.upper() for name in NAMES]
+    assert columns.split() == [name.upper() for name in MEASURE_NAMES]
     assert [row.split()[0] for row in rows] == ["ranksvm", "solar-i", "solar-ii"]
     assert f"{found()[1]['solar-ii'].mean.ndcg_10:.4f}" in rows[2]
     assert empty == ""
@@ -282,7 +282,7 @@ def test_the_table_is_printed_for_people_and_the_starts_beneath(folder: Path) ->
 def test_json_has_an_object_for_each_row_and_each_start(folder: Path) -> None:
     rows = [json.loads(line) for line in command(folder, "--json", "--gamma", "50")]
     assert [row["algorithm"] for row in rows[:3]] == ["ranksvm", "solar-i", "solar-ii"]
-    assert list(rows[0]) == ["algorithm", "queries", *NAMES]
+    assert list(rows[0]) == ["algorithm", "queries", *MEASURE_NAMES]
     assert [row["start"] for row in rows[3:]] == list(STARTS)
     for row in rows[3:]:
         assert list(row) == ["start", "queries", "online-ndcg@10-first-100", "online-ndcg@10"]
@@ -293,8 +293,10 @@ def test_json_has_an_object_for_each_row_and_each_start(folder: Path) -> None:
 def test_gamma_is_that_of_the_starts_and_the_discount_that_of_everything() -> None:
     folds, rows, played = found()
     plain = [*rows.values(), *played.values()]
-    other = list(batch_vs_online.run(replace(EXPERIMENT, gamma=1e5), folds, progress=False))
-    letors = list(batch_vs_online.run(replace(EXPERIMENT, discount="letor"), folds, progress=False))
+    other = list(batch_vs_online.run_folds(replace(EXPERIMENT, gamma=1e5), folds, progress=False))
+    letors = list(
+        batch_vs_online.run_folds(replace(EXPERIMENT, discount="letor"), folds, progress=False)
+    )
     assert plain[:3] == other[:3]
     assert all(one != same for one, same in zip(plain[3:5], other[3:5], strict=True))
     assert all(one != same for one, same in zip(plain, letors, strict=True))
@@ -306,12 +308,12 @@ def test_published_figures_of_table_3_stand_beneath_ours_if_comparable(discount:
     cuts = pairwise([0, 157, 314, 471, 628, 784])
     folds = rotated([JudgedData(46, queries[a:b]) for a, b in cuts])
     experiment = Experiment(permutations=1, discount=discount)
-    rows = list(batch_vs_online.run(experiment, folds, progress=False))
-    published = batch_vs_online.PUBLISHED[784, 46] if discount == "letor" else {}
+    rows = list(batch_vs_online.run_folds(experiment, folds, progress=False))
+    published = batch_vs_online.PUBLISHED_BATCH[784, 46] if discount == "letor" else {}
     for row in rows[:3]:
-        assert isinstance(row, Row)
+        assert isinstance(row, OnlineRow)
         assert row.published == published.get(row.algorithm)
-    shown = "  published           0.3626            0.4695\n" in batch_vs_online.table(rows)
+    shown = "  published           0.3626            0.4695\n" in batch_vs_online.folds_table(rows)
     assert shown == (discount == "letor")
 
 
@@ -326,4 +328,4 @@ def test_published_figures_of_table_3_stand_beneath_ours_if_comparable(discount:
 def test_what_cannot_be_is_said_before_the_work(n: int, gamma: float, message: str) -> None:
     untouched = Fold(n, [], [], [])
     with pytest.raises(ValueError, match=message):
-        next(batch_vs_online.run(Experiment(gamma=gamma), [untouched], progress=False))
+        next(batch_vs_online.run_folds(Experiment(gamma=gamma), [untouched], progress=False))

@@ -85,10 +85,10 @@ def test_equal_documents_get_equal_scores_in_long_lists_too(n: int) -> None:
 @given(rows(min_value=-4.0, max_value=4.0), st.integers(1, 14))
 def test_the_best_come_first_and_ties_stay_as_submitted(documents: Rows, top_k: int) -> None:
     weights = np.ones(documents.shape[1])
-    found = candidates.rank(np.round(documents), weights, top_k)
+    found = candidates.rank_candidates(np.round(documents), weights, top_k)
     assert found.shown.tolist() == ranking(found.scores.tolist())[:top_k]
     assert found.odds is None
-    assert candidates.rank(np.round(documents), weights, None).shown.tolist() == ranking(
+    assert candidates.rank_candidates(np.round(documents), weights, None).shown.tolist() == ranking(
         found.scores.tolist()
     )
 
@@ -102,7 +102,7 @@ def swapping(name: str) -> Exploration:
 
 
 def test_exploring_a_list_of_equal_scores_keeps_the_order_as_submitted() -> None:
-    found = candidates.rank(np.ones((5, 2), np.float32), np.ones(2), 4, drawing("any"))
+    found = candidates.rank_candidates(np.ones((5, 2), np.float32), np.ones(2), 4, drawing("any"))
     assert found.shown.tolist() == [0, 1, 2, 3]
     assert not found.explored
     assert found.odds is not None
@@ -112,7 +112,10 @@ def test_exploring_a_list_of_equal_scores_keeps_the_order_as_submitted() -> None
 def test_exploring_puts_the_better_document_first_more_often_but_not_always() -> None:
     scores = np.array([0.0, 0.9, 1.0])
     documents = scores[:, None].astype(np.float32)
-    drawn = [candidates.rank(documents, np.ones(1), None, drawing(str(at))) for at in range(1000)]
+    drawn = [
+        candidates.rank_candidates(documents, np.ones(1), None, drawing(str(at)))
+        for at in range(1000)
+    ]
     assert all(one.explored for one in drawn)
     first = [one.shown[0] for one in drawn]
     odds = np.exp(3.0 * scores / scores.std())
@@ -129,8 +132,8 @@ def test_a_feature_beyond_the_bound_is_refused_and_its_place_is_told(bad: float)
 
 @given(rows(min_value=-1.0, max_value=1.0))
 def test_features_up_to_the_bound_are_fine(documents: Rows) -> None:
-    assert candidates.within(documents.astype(np.float64), 1.0)
-    assert candidates.within(np.array([[1.0, -1.0]]), 1.0)
+    assert candidates.features_within(documents.astype(np.float64), 1.0)
+    assert candidates.features_within(np.array([[1.0, -1.0]]), 1.0)
 
 
 def test_named_features_stand_in_the_models_order_and_absent_ones_are_0() -> None:

@@ -216,7 +216,7 @@ def test_a_replay_names_what_differs(url: str, field: str, named: str) -> None:
     state = learnt(url, blobs(0, 10))
     other = {"w": state.model.weights, "spread": state.model.spread, "sums": state.sums}[field]
     fields = claim(state) if field == "w" else {}
-    tamper(url, field, codec.dump(field, fields, {"values": np.nextafter(other, 9.0)}))
+    tamper(url, field, codec.dump_blob(field, fields, {"values": np.nextafter(other, 9.0)}))
     said = one_line(solar(url, "replay", "books"))
     assert said == f"solar: books: the replay differs in {named}\n"
 
@@ -224,7 +224,7 @@ def test_a_replay_names_what_differs(url: str, field: str, named: str) -> None:
 def test_a_replay_names_settings_that_differ(url: str) -> None:
     learnt(url, blobs(0, 3))
     settings = replace(first().model.config, gamma=99.0)
-    tamper(url, "meta", codec.dump("meta", codec.dump_config(settings), {}))
+    tamper(url, "meta", codec.dump_blob("meta", codec.dump_config(settings), {}))
     assert "differs in settings" in one_line(solar(url, "replay", "books"))
 
 
@@ -247,7 +247,7 @@ def test_verify_names_every_bad_model_and_what_is_wrong_with_it(url: str) -> Non
 
 def test_verify_finds_other_bits(url: str) -> None:
     state = learnt(url, blobs(0, 5))
-    tamper(url, "w", codec.dump("w", claim(state), {"values": state.model.weights + 1.0}))
+    tamper(url, "w", codec.dump_blob("w", claim(state), {"values": state.model.weights + 1.0}))
 
     assert with_store(url, lambda store: verify(store, "books")) == [
         "weights: the replay gives other bits"
@@ -256,7 +256,7 @@ def test_verify_finds_other_bits(url: str) -> None:
 
 def test_verify_finds_weights_that_are_no_numbers(url: str) -> None:
     state = learnt(url, blobs(0, 5))
-    tamper(url, "w", codec.dump("w", claim(state), {"values": np.full(4, np.nan)}))
+    tamper(url, "w", codec.dump_blob("w", claim(state), {"values": np.full(4, np.nan)}))
     complaints = with_store(url, lambda store: verify(store, "books"))
     assert "weights: expected finite numbers" in complaints
 

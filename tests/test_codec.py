@@ -153,13 +153,15 @@ def test_arrays_that_come_out_cannot_be_written() -> None:
 
 def test_strided_arrays_are_written_as_what_they_show() -> None:
     table = np.arange(12.0).reshape(3, 4)
-    found = codec.load(codec.dump("w", {}, {"values": table.T[::2]}), "w").arrays["values"]
+    found = codec.load_blob(codec.dump_blob("w", {}, {"values": table.T[::2]}), "w").arrays[
+        "values"
+    ]
     np.testing.assert_array_equal(found, table.T[::2])
 
 
 # ---- damage ----
 
-SMALL = codec.dump("so-far", {"a": 1}, {"clicks": np.array([3], np.int64)})
+SMALL = codec.dump_blob("so-far", {"a": 1}, {"clicks": np.array([3], np.int64)})
 
 
 def test_every_flipped_byte_is_refused() -> None:
@@ -168,18 +170,18 @@ def test_every_flipped_byte_is_refused() -> None:
             damaged = bytearray(SMALL)
             damaged[place] ^= flip
             with pytest.raises(BadBlob):
-                codec.load(bytes(damaged), "so-far")
+                codec.load_blob(bytes(damaged), "so-far")
 
 
 def test_every_truncation_and_every_byte_too_many_is_refused() -> None:
     for size in range(len(SMALL)):
         with pytest.raises(BadBlob):
-            codec.load(SMALL[:size], "so-far")
+            codec.load_blob(SMALL[:size], "so-far")
         with pytest.raises(BadBlob):
-            codec.load(SMALL[size + 1 :], "so-far")
+            codec.load_blob(SMALL[size + 1 :], "so-far")
     for byte in range(256):
         with pytest.raises(BadBlob):
-            codec.load(SMALL + bytes([byte]), "so-far")
+            codec.load_blob(SMALL + bytes([byte]), "so-far")
 
 
 @given(records, st.data())
@@ -199,24 +201,24 @@ def test_random_bytes_are_no_record(noise: bytes, ours: bool) -> None:
 def test_an_unknown_version_is_named() -> None:
     blob = sealed(b'["so-far",{},[]]', version=2)
     with pytest.raises(BadBlob, match="expected version 1, got 2"):
-        codec.load(blob, "so-far")
+        codec.load_blob(blob, "so-far")
 
 
 def test_an_unknown_kind_is_named_with_what_was_expected() -> None:
-    blob = codec.dump("so-far", {}, {})
+    blob = codec.dump_blob("so-far", {}, {})
     with pytest.raises(BadBlob, match=r"expected feedback or replace or .*, got "):
         codec.load_record(blob)
     with pytest.raises(BadBlob, match="expected w, got "):
-        codec.load(blob, "w")
+        codec.load_blob(blob, "w")
 
 
 def test_each_reason_is_its_own() -> None:
     with pytest.raises(BadBlob, match="a blob of ours"):
-        codec.load(b"PK\x03\x04", "w")
+        codec.load_blob(b"PK\x03\x04", "w")
     with pytest.raises(BadBlob, match="damaged"):
-        codec.load(SMALL[:-1] + bytes([SMALL[-1] ^ 1]), "so-far")
+        codec.load_blob(SMALL[:-1] + bytes([SMALL[-1] ^ 1]), "so-far")
     with pytest.raises(BadBlob, match="bytes of content"):
-        codec.load(sealed(b'["w",{},[]]', b"12345678"), "w")
+        codec.load_blob(sealed(b'["w",{},[]]', b"12345678"), "w")
 
 
 # ---- a right checksum around nonsense: somebody else wrote it ----
@@ -314,7 +316,7 @@ def golden_blobs() -> dict[str, bytes]:
             ("a", "ü"), documents[:2], np.array([1, 0]), swaps=np.array([[0, 1]])
         ).dump(),
         "retune-explore": codec.dump_record(Retune(clicks="debiased", explore=True)),
-        "meta-prior": codec.dump("meta", codec.dump_config(prior), {}),
+        "meta-prior": codec.dump_blob("meta", codec.dump_config(prior), {}),
         "sums-term": dump_state(state, 7, "0a1b")[2],
         "so-far": PriorFeedback(
             np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])
@@ -332,7 +334,7 @@ def test_every_golden_blob_can_still_be_read(path: Path) -> None:
     kind = path.stem.split("-", 1)[1]
     for suffix in ("-bare", "-aside", "-drawn", "-swapped", "-explore", "-prior", "-term"):
         kind = kind.removesuffix(suffix)
-    assert codec.load(path.read_bytes(), kind).kind == kind
+    assert codec.load_blob(path.read_bytes(), kind).kind == kind
 
 
 def test_golden_values_mean_what_they_meant() -> None:

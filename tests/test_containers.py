@@ -15,7 +15,7 @@ import yaml
 from app import config
 from app.api import auth
 from app.runtime import jit_cache
-from app.runtime.precompile import KINDS, TRAININGS
+from app.runtime.precompile import MODEL_KINDS, TRAININGS
 from docker.demo import traffic
 from tests.api.services import serving
 from tests.servers import until
@@ -208,7 +208,7 @@ def test_kernels_of_a_cache_that_cannot_be_written_are_not_compiled_again(tmp_pa
 
 
 def test_warming_covers_every_kind_of_model_and_of_training() -> None:
-    assert {(kind.algorithm, kind.covariance) for kind in KINDS} == {
+    assert {(kind.algorithm, kind.covariance) for kind in MODEL_KINDS} == {
         ("solar-i", "full"), ("solar-ii", "full"), ("solar-ii", "diagonal"),
     }  # fmt: skip
     assert {(one.trainer, one.loss) for one in TRAININGS} >= {

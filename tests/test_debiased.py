@@ -77,8 +77,8 @@ def test_over_all_lists_a_careless_user_prefers_nobody() -> None:
 
 def test_odds_out_of_reach_weigh_the_least() -> None:
     found = debiased.pairs([0], np.array([1.0, 0.0, 0.0]))
-    assert found.weights.tolist() == [debiased.LEAST]
-    assert debiased.pairs([1], np.array([1e-300, 1e-320, 0.0])).weights[0] >= debiased.LEAST
+    assert found.weights.tolist() == [debiased.LEAST_WEIGHT]
+    assert debiased.pairs([1], np.array([1e-300, 1e-320, 0.0])).weights[0] >= debiased.LEAST_WEIGHT
 
 
 @pytest.mark.parametrize("bad", [[1.0, math.nan], [math.inf, 0.0], [-0.5, 0.0], [1.0, -1.0]])
@@ -99,7 +99,7 @@ def drawn(seed: int, documents: int = 8, top: int = 5) -> tuple[Impression, cand
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((documents, 3)).astype(np.float32)
     explore = candidates.Exploration("drawn", partial(uniforms, str(seed)))
-    ranking = candidates.rank(rows, np.array([0.3, -0.2, 0.1]), top, explore)
+    ranking = candidates.rank_candidates(rows, np.array([0.3, -0.2, 0.1]), top, explore)
     ids = tuple(map(str, ranking.shown))
     return Impression(ids, rows[ranking.shown], ranking.shown, ranking.odds), ranking
 

@@ -10,11 +10,11 @@ import pytest
 
 from app.evaluation import online_experiment
 from app.evaluation.letor import JudgedData
-from app.evaluation.online_experiment import ALGORITHMS, BASELINES, PUBLISHED, Experiment
+from app.evaluation.online_experiment import BASELINES, PUBLISHED_ONLINE, Experiment
 from app.evaluation.synthetic import World
 from app.ranking import online
-from app.ranking.online import JudgedQuery, Pairwise
-from app.ranking.solar import SolarI, SolarII
+from app.ranking.online import LabelledQuery, Pairwise
+from app.ranking.solar import ALGORITHMS, SolarI, SolarII
 from tests import oracles
 
 SMALL = World(features=6, queries=60, documents=8)
@@ -25,11 +25,11 @@ def solar(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
-def world(seed: int = 0, size: World = SMALL) -> list[JudgedQuery]:
+def world(seed: int = 0, size: World = SMALL) -> list[LabelledQuery]:
     return size.draw(np.random.default_rng(seed))[1]
 
 
-def as_letor(queries: list[JudgedQuery]) -> str:
+def as_letor(queries: list[LabelledQuery]) -> str:
     lines = []
     for at, query in enumerate(queries):
         for label, document in zip(query.labels, query.documents, strict=True):
@@ -48,7 +48,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_whole_loop_is_what_a_plain_implementation_does() -> None:
     queries = world()
     learner = SolarII(6)
-    played = list(online.play(Pairwise(learner), queries, np.random.default_rng(5)))
+    played = list(online.play_online(Pairwise(learner), queries, np.random.default_rng(5)))
     rng, naive = np.random.default_rng(5), oracles.NaiveSolarII(6)
     for at, quality in zip(rng.permutation(len(queries)), played, strict=True):
         documents, labels = queries[at].documents.astype(float), queries[at].labels
@@ -63,8 +63,10 @@ def test_the_whole_loop_is_what_a_plain_implementation_does() -> None:
 
 
 def test_a_query_is_measured_before_it_is_learnt_from() -> None:
-    query = JudgedQuery(np.array([0.0, 1.0]), np.array([[0.0], [1.0]]))
-    first, second = online.play(Pairwise(SolarI(1)), [query, query], np.random.default_rng(0))
+    query = LabelledQuery(np.array([0.0, 1.0]), np.array([[0.0], [1.0]]))
+    first, second = online.play_online(
+        Pairwise(SolarI(1)), [query, query], np.random.default_rng(0)
+    )
     assert first.map == 0.5
     assert second.map == 1.0
 
@@ -72,23 +74,25 @@ def test_a_query_is_measured_before_it_is_learnt_from() -> None:
 def test_the_hidden_utility_of_a_world_is_found() -> None:
     u, queries = World(noise=0.0).draw(np.random.default_rng(2))
     learner = SolarII(20, gamma=1.0)
-    played = list(online.play(Pairwise(learner), queries, np.random.default_rng(2)))
+    played = list(online.play_online(Pairwise(learner), queries, np.random.default_rng(2)))
     w = learner.weights
     assert w @ u / np.linalg.norm(w) > 0.97
-    assert online.mean(played[-100:]).ndcg_10 > 0.95 > online.mean(played[:1]).ndcg_10
+    assert (
+        online.mean_quality(played[-100:]).ndcg_10 > 0.95 > online.mean_quality(played[:1]).ndcg_10
+    )
 
 
 def test_every_algorithm_beats_chance_on_a_world() -> None:
     data = JudgedData(6, world())
-    chance = online.mean(
+    chance = online.mean_quality(
         [
             quality
             for seed in range(3)
-            for quality in online.play(Idle(), data.queries, np.random.default_rng(seed))
+            for quality in online.play_online(Idle(), data.queries, np.random.default_rng(seed))
         ]
     )
     experiment = Experiment(algorithms=ALGORITHMS + BASELINES, permutations=2)
-    for row in online_experiment.run(experiment, data, progress=False):
+    for row in online_experiment.run_online(experiment, data, progress=False):
         assert row.mean.ndcg_10 > chance.ndcg_10 + 0.1, row.algorithm
 
 
@@ -98,7 +102,7 @@ class Idle:
     def score(self, documents: object) -> oracles.Floats:
         return np.zeros(len(documents))  # type: ignore[arg-type]
 
-    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
+    def learn(self, query: LabelledQuery, rng: np.random.Generator) -> None:
         pass
 
 
@@ -135,10 +139,16 @@ def test_the_same_seed_gives_the_same_figures(judged: Path) -> None:
 
 def test_mean_and_deviation_are_taken_over_permutations() -> None:
     data = JudgedData(6, world())
-    (row,) = online_experiment.run(Experiment(("solar-i",), permutations=4), data, progress=False)
+    (row,) = online_experiment.run_online(
+        Experiment(("solar-i",), permutations=4), data, progress=False
+    )
     means = [
-        online.mean(
-            list(online.play(Pairwise(SolarI(6)), data.queries, np.random.default_rng([0, at])))
+        online.mean_quality(
+            list(
+                online.play_online(
+                    Pairwise(SolarI(6)), data.queries, np.random.default_rng([0, at])
+                )
+            )
         ).map
         for at in range(4)
     ]
@@ -148,7 +158,9 @@ def test_mean_and_deviation_are_taken_over_permutations() -> None:
 
 def test_one_permutation_has_no_deviation() -> None:
     data = JudgedData(6, world())
-    (row,) = online_experiment.run(Experiment(("solar-i",), permutations=1), data, progress=False)
+    (row,) = online_experiment.run_online(
+        Experiment(("solar-i",), permutations=1), data, progress=False
+    )
     assert row.std == (0.0,) * 5
 
 
@@ -156,17 +168,19 @@ def test_published_figures_stand_beneath_ours() -> None:
     queries = world(size=World(features=46, queries=784, documents=3))
     data = JudgedData(46, queries)
     experiment = Experiment(permutations=1, discount="letor")
-    rows = list(online_experiment.run(experiment, data, progress=False))
+    rows = list(online_experiment.run_online(experiment, data, progress=False))
     assert rows[0].published == (0.3490, 0.4584, 0.5022)
-    assert rows[1].published == PUBLISHED[784, 46]["solar-ii"] == (0.3594, 0.4680, 0.5107)
-    text = online_experiment.table(rows)
+    assert rows[1].published == PUBLISHED_ONLINE[784, 46]["solar-ii"] == (0.3594, 0.4680, 0.5107)
+    text = online_experiment.online_table(rows)
     assert "  published           0.3594            0.4680            0.5107\n" in text + "\n"
     assert f"{rows[1].mean.ndcg_1 - 0.3594:+.4f}" in text
 
 
 def test_published_figures_are_not_compared_under_another_discount() -> None:
     data = JudgedData(46, world(size=World(features=46, queries=784, documents=3)))
-    (row,) = online_experiment.run(Experiment(("solar-i",), permutations=1), data, progress=False)
+    (row,) = online_experiment.run_online(
+        Experiment(("solar-i",), permutations=1), data, progress=False
+    )
     assert row.published is None
 
 

@@ -71,7 +71,7 @@ def test_only_neighbours_of_a_pair_change_places(places: int, name: str, held: s
     assert not of_pairs & set(fixed.tolist())
     assert all(moved[at] == at for at in range(places) if at not in of_pairs)
     assert (fair.plain_places(swaps, places) == moved).all()
-    fair.checked(swaps, places)
+    fair.checked_swaps(swaps, places)
 
 
 def test_each_pair_of_neighbours_is_shown_either_way_as_often() -> None:
@@ -124,7 +124,7 @@ def test_over_all_exchanges_a_user_who_looks_at_places_alone_prefers_nobody() ->
 )
 def test_swaps_that_cannot_be_are_refused(bad: Positions) -> None:
     with pytest.raises(ValueError, match="swaps: expected"):
-        fair.checked(bad, 4)
+        fair.checked_swaps(bad, 4)
     record = replace(clicked(shown_list(swapping(1), top=4), [1]), swaps=bad)
     fold = Reducer(initial_state(ModelConfig(("a", "b", "c"), clicks="fair-pairs")))
     assert not fold.apply(codec.dump_record(record))
@@ -141,7 +141,7 @@ def test_who_is_pinned_stays_and_the_others_go_round(
     pinned = np.array(sorted(at for at in held if at < count), np.int64)
     others = [at for at in range(count) if at not in held]
     for explore in (None, drawing(name), swapping(name)):
-        found = candidates.rank(rows, np.array([1.0, -0.5]), top, explore, pinned)
+        found = candidates.rank_candidates(rows, np.array([1.0, -0.5]), top, explore, pinned)
         shown = found.shown.tolist()
         assert len(set(shown)) == len(shown) == min(top, count)
         assert all(at >= len(shown) or shown[at] == at for at in pinned.tolist())
@@ -154,7 +154,7 @@ def test_who_is_pinned_stays_and_the_others_go_round(
 def test_a_pinned_document_has_no_part_in_what_is_learnt() -> None:
     rows = np.random.default_rng(5).standard_normal((6, 3)).astype(np.float32)
     weights = np.array([0.3, -0.2, 0.1])
-    found = candidates.rank(rows, weights, 5, drawing(2), np.array([1, 5]))
+    found = candidates.rank_candidates(rows, weights, 5, drawing(2), np.array([1, 5]))
     assert found.odds is not None
     assert found.odds[1] == serving.PINNED
     without = debiased.pairs([0, 2], np.delete(found.odds, 1))
@@ -168,7 +168,7 @@ def test_a_pinned_document_has_no_part_in_what_is_learnt() -> None:
 def test_a_list_of_pinned_documents_alone_is_as_submitted() -> None:
     rows = np.eye(3, dtype=np.float32)
     for explore in (None, drawing(1), swapping(1)):
-        found = candidates.rank(rows, np.ones(3), 2, explore, np.arange(3))
+        found = candidates.rank_candidates(rows, np.ones(3), 2, explore, np.arange(3))
         assert found.shown.tolist() == [0, 1]
         assert not found.explored
 
@@ -180,7 +180,7 @@ WEIGHTS = np.array([0.3, -0.2, 0.1])
 
 def shown_list(explore: Exploration | None, top: int = 5) -> Impression:
     rows = np.random.default_rng(7).standard_normal((8, 3)).astype(np.float32)
-    found = candidates.rank(rows, WEIGHTS, top, explore)
+    found = candidates.rank_candidates(rows, WEIGHTS, top, explore)
     ids = tuple(map(str, found.shown))
     return Impression(ids, rows[found.shown], found.shown, found.odds, found.swaps)
 
@@ -251,7 +251,7 @@ def test_clicks_on_a_plain_list_teach_nothing_but_count(reading: str) -> None:
 
 def test_where_all_scores_are_equal_clicks_on_the_list_as_submitted_begin_to_teach() -> None:
     rows = np.random.default_rng(7).standard_normal((8, 3)).astype(np.float32)
-    found = candidates.rank(rows, np.zeros(3), 5, drawing(1))
+    found = candidates.rank_candidates(rows, np.zeros(3), 5, drawing(1))
     shown = Impression(tuple("abcde"), rows[found.shown], found.shown, found.odds)
     assert (found.shown.tolist(), found.explored) == ([0, 1, 2, 3, 4], False)
     state = folded("debiased", clicked(shown, [2]))
@@ -300,7 +300,7 @@ def test_a_new_model_reads_clicks_debiased_and_begins_with_the_order_as_submitte
     assert model.weights.tolist() == [0.0, 0.0, 0.2]
     assert model.spread[diagonal(3)].tolist() == [1.0, 1.0, PRIOR_VARIANCE]
     rows = candidates.as_documents(np.ones((4, 2)), "none", 1.0, ordered=True)
-    assert candidates.rank(rows, model.weights, None).shown.tolist() == [0, 1, 2, 3]
+    assert candidates.rank_candidates(rows, model.weights, None).shown.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
@@ -332,7 +332,7 @@ def test_a_prior_that_clicks_deny_is_forgotten() -> None:
     for at in range(800):
         utility = np.sort(uniforms(f"u{at}", 10))
         rows = candidates.as_documents(utility[:, None], "none", 1.0, ordered=True)
-        found = candidates.rank(rows, fold.state().model.weights, 10, drawing(at))
+        found = candidates.rank_candidates(rows, fold.state().model.weights, 10, drawing(at))
         best = int(np.argmax(utility[found.shown]))
         shown = Impression(tuple(map(str, found.shown)), rows[found.shown], found.shown, found.odds)
         assert fold.apply(codec.dump_record(replace(clicked(shown, [best]), event=f"e{at}")))
@@ -340,7 +340,7 @@ def test_a_prior_that_clicks_deny_is_forgotten() -> None:
     assert a > 0.0
     assert a > order
     rows = candidates.as_documents(np.linspace(0, 1, 10)[:, None], "none", 1.0, ordered=True)
-    assert candidates.rank(rows, fold.state().model.weights, 1).shown.tolist() == [9]
+    assert candidates.rank_candidates(rows, fold.state().model.weights, 1).shown.tolist() == [9]
 
 
 @pytest.mark.parametrize(

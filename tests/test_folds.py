@@ -10,7 +10,7 @@ import pytest
 from app.errors import BadData
 from app.evaluation import folds, letor
 from app.evaluation.folds import Fold
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from tests.test_evaluation import solar
 
 #: Partition N holds the queries 3N … 3N + 2; a query's first feature tells which one it is.
@@ -21,7 +21,7 @@ def lines(queries: list[int]) -> str:
     return "".join(f"{d} qid:{q} 1:{q} 2:{d}\n" for q in queries for d in (1, 0))
 
 
-def names(queries: list[JudgedQuery]) -> list[int]:
+def names(queries: list[LabelledQuery]) -> list[int]:
     return [int(query.documents[0, 0]) for query in queries]
 
 
@@ -49,7 +49,7 @@ def letors_folds(folder: Path) -> Path:
 
 def test_partitions_take_turns(tmp_path: Path) -> None:
     one, two, three, four, five = PARTITIONS
-    found = [parts(fold) for fold in folds.read(partitions(tmp_path))]
+    found = [parts(fold) for fold in folds.read_folds(partitions(tmp_path))]
     assert found == [
         (one + two + three, four, five),
         (two + three + four, five, one),
@@ -61,13 +61,13 @@ def test_partitions_take_turns(tmp_path: Path) -> None:
 
 def test_letors_folds_are_taken_as_they_are(tmp_path: Path) -> None:
     one, two, three, four, five = PARTITIONS
-    found = [parts(fold) for fold in folds.read(letors_folds(tmp_path))]
+    found = [parts(fold) for fold in folds.read_folds(letors_folds(tmp_path))]
     assert found[0] == (three + four + five, two, one)
     assert found[4] == (two + three + four, one, five)
 
 
 def test_letors_folds_go_before_partitions(tmp_path: Path) -> None:
-    found = folds.read(letors_folds(partitions(tmp_path)))
+    found = folds.read_folds(letors_folds(partitions(tmp_path)))
     assert names(found[0].test) == PARTITIONS[0]
 
 
@@ -79,30 +79,30 @@ def test_parts_may_be_compressed(
     suffix: str,
     packed: Callable[[bytes], bytes],
 ) -> None:
-    plain = [parts(fold) for fold in folds.read(layout(tmp_path))]
+    plain = [parts(fold) for fold in folds.read_folds(layout(tmp_path))]
     for path in tmp_path.rglob("*.txt"):
         path.with_name(path.name + suffix).write_bytes(packed(path.read_bytes()))
         path.unlink()
-    assert [parts(fold) for fold in folds.read(tmp_path)] == plain
+    assert [parts(fold) for fold in folds.read_folds(tmp_path)] == plain
 
 
 def test_all_queries_are_tested_on_once(tmp_path: Path) -> None:
     for layout in (partitions, letors_folds):
-        whole = folds.whole(folds.read(layout(tmp_path)))
+        whole = folds.whole(folds.read_folds(layout(tmp_path)))
         assert sorted(names(whole.queries)) == list(range(15))
         assert (whole.n, whole.documents) == (2, 30)
 
 
 def test_parts_share_the_features_that_only_one_of_them_has(tmp_path: Path) -> None:
     (partitions(tmp_path) / "S3.txt").write_text("1 qid:6 7:1\n0 qid:6 1:0\n")
-    for fold in folds.read(tmp_path):
+    for fold in folds.read_folds(tmp_path):
         assert fold.n == 7
         assert {query.documents.shape[1] for query in fold.train + fold.test} == {7}
 
 
 def test_parts_together_are_the_data_set(tmp_path: Path) -> None:
     paths = [partitions(tmp_path) / f"S{at}.txt" for at in (2, 1)]
-    apart, together = letor.read_parts(paths), letor.read(paths)
+    apart, together = letor.read_parts(paths), letor.read_letor(paths)
     assert [names(part.queries) for part in apart] == [PARTITIONS[1], PARTITIONS[0]]
     assert names(together.queries) == PARTITIONS[1] + PARTITIONS[0]
 
@@ -111,12 +111,12 @@ def test_a_query_that_is_learnt_from_cannot_be_tested_on(tmp_path: Path) -> None
     partitions(tmp_path)
     (tmp_path / "S5.txt").write_text(lines([12, 0]))
     with pytest.raises(BadData, match=r"S5.txt:3: expected all lines of a query in one place"):
-        folds.read(tmp_path)
+        folds.read_folds(tmp_path)
 
 
 def complaint(folder: Path) -> str:
     with pytest.raises(BadData) as caught:
-        folds.read(folder)
+        folds.read_folds(folder)
     return str(caught.value)
 
 

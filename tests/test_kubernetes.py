@@ -271,9 +271,9 @@ def test_a_pod_that_ends_has_the_time_that_the_service_takes(name: str) -> None:
     (container,) = api["containers"]
     before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert before >= 3  # balancers hear of it meanwhile
-    assert api["terminationGracePeriodSeconds"] >= before + supervisor.DRAIN + 5
+    assert api["terminationGracePeriodSeconds"] >= before + supervisor.CHILD_DRAIN_SECONDS + 5
     learner = named(overlay(name), "Deployment", "solar-learner")["spec"]["template"]["spec"]
-    assert learner["terminationGracePeriodSeconds"] >= worker.DRAIN + 5
+    assert learner["terminationGracePeriodSeconds"] >= worker.REQUEST_DRAIN_SECONDS + 5
 
 
 @pytest.mark.parametrize("name", WITH_PODS)

@@ -145,8 +145,8 @@ def test_two_learners_at_once_learn_each_record_once(url: str) -> None:
     "poison",
     [
         codec.dump_record(Retune(gamma="much")),  # type: ignore[arg-type]
-        codec.dump("feedback", {"event": "e", "kind": "clicks", "documents": None}, {}),
-        codec.dump("feedback", {}, {}),
+        codec.dump_blob("feedback", {"event": "e", "kind": "clicks", "documents": None}, {}),
+        codec.dump_blob("feedback", {}, {}),
         b"",
     ],
     ids=["words for gamma", "no documents", "no fields", "no bytes"],

@@ -29,7 +29,7 @@ def written(folder: Path, text: str, name: str = "judged.txt") -> Path:
 
 
 def test_a_file_is_read_into_queries(tmp_path: Path) -> None:
-    data = letor.read([written(tmp_path, GOOD)])
+    data = letor.read_letor([written(tmp_path, GOOD)])
     assert (data.n, len(data.queries), data.documents, data.sparse) == (3, 2, 3, False)
     first, second = data.queries
     assert first.labels.tolist() == [2.0, 0.0]
@@ -44,11 +44,11 @@ def test_a_file_is_read_into_queries(tmp_path: Path) -> None:
 
 
 def test_compressed_files_are_read_alike(tmp_path: Path) -> None:
-    plain = letor.read([written(tmp_path, GOOD)])
+    plain = letor.read_letor([written(tmp_path, GOOD)])
     (tmp_path / "a.gz").write_bytes(gzip.compress(GOOD.encode()))
     (tmp_path / "a.xz").write_bytes(lzma.compress(GOOD.encode()))
     for name in ("a.gz", "a.xz"):
-        data = letor.read([tmp_path / name])
+        data = letor.read_letor([tmp_path / name])
         assert data.n == plain.n
         for ours, theirs in zip(data.queries, plain.queries, strict=True):
             assert ours.labels.tobytes() == theirs.labels.tobytes()
@@ -57,14 +57,14 @@ def test_compressed_files_are_read_alike(tmp_path: Path) -> None:
 
 def test_several_files_are_one_data_set(tmp_path: Path) -> None:
     one, two = written(tmp_path, "1 qid:1 1:1\n", "1"), written(tmp_path, "1 qid:2 5:1\n", "2")
-    data = letor.read([one, two])
+    data = letor.read_letor([one, two])
     assert (data.n, len(data.queries)) == (5, 2)
     assert data.queries[0].documents.shape == (1, 5)
 
 
 def test_many_features_are_kept_sparse(tmp_path: Path) -> None:
     text = "1 qid:1 1:1 5000000:2.5\n0 qid:1 7:1\n0 qid:1\n"
-    data = letor.read([written(tmp_path, text)])
+    data = letor.read_letor([written(tmp_path, text)])
     assert (data.n, data.sparse) == (5_000_000, True)
     rows = data.queries[0].documents
     assert isinstance(rows, SparseRows)
@@ -75,7 +75,7 @@ def test_many_features_are_kept_sparse(tmp_path: Path) -> None:
 
 
 def test_a_document_without_features_is_all_zeros(tmp_path: Path) -> None:
-    data = letor.read([written(tmp_path, "1 qid:1 2:1\n0 qid:1\n1 qid:1 1:3 # x\n")])
+    data = letor.read_letor([written(tmp_path, "1 qid:1 2:1\n0 qid:1\n1 qid:1 1:3 # x\n")])
     assert data.queries[0].documents.tolist() == [[0.0, 1.0], [0.0, 0.0], [3.0, 0.0]]
 
 
@@ -116,7 +116,7 @@ def test_a_document_without_features_is_all_zeros(tmp_path: Path) -> None:
 def test_a_malformed_line_says_where_and_what(tmp_path: Path, line: str, message: str) -> None:
     path = written(tmp_path, f"1 qid:0 1:1 2:1\n{line}\n1 qid:9 1:1\n")
     with pytest.raises(BadData) as caught:
-        letor.read([path])
+        letor.read_letor([path])
     assert str(caught.value).startswith(f"{path}:2: ")
     assert message in str(caught.value)
     assert len(str(caught.value)) < len(str(path)) + 200
@@ -136,7 +136,7 @@ def test_any_line_is_read_or_complained_about(line: str) -> None:
 def test_a_query_split_across_the_file_is_an_error(tmp_path: Path) -> None:
     path = written(tmp_path, "1 qid:1 1:1\n1 qid:2 1:1\n0 qid:1 1:1\n")
     with pytest.raises(BadData) as caught:
-        letor.read([path])
+        letor.read_letor([path])
     assert str(caught.value) == (
         f"{path}:3: expected all lines of a query in one place, got more of '1' "
         f"after those at {path}:1"
@@ -146,33 +146,33 @@ def test_a_query_split_across_the_file_is_an_error(tmp_path: Path) -> None:
 def test_ids_that_are_no_utf8_stay_apart(tmp_path: Path) -> None:
     path = tmp_path / "latin"
     path.write_bytes(b"1 qid:\xff 1:1\n0 qid:\xfe 1:2\n")
-    assert len(letor.read([path]).queries) == 2
+    assert len(letor.read_letor([path]).queries) == 2
 
 
 def test_a_query_split_across_files_is_an_error(tmp_path: Path) -> None:
     one, two = written(tmp_path, "1 qid:1 1:1\n", "1"), written(tmp_path, "1 qid:1 1:1\n", "2")
     with pytest.raises(BadData, match="2:1: expected all lines of a query in one place"):
-        letor.read([one, two])
+        letor.read_letor([one, two])
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n"])
 def test_an_empty_file_is_an_error(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(BadData) as caught:
-        letor.read([path])
+        letor.read_letor([path])
     assert str(caught.value) == f"{path}: expected lines of judged documents, got none"
 
 
 def test_data_without_any_feature_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadData, match="expected features, got none in any line"):
-        letor.read([written(tmp_path, "1 qid:1\n0 qid:1\n")])
+        letor.read_letor([written(tmp_path, "1 qid:1\n0 qid:1\n")])
 
 
 def test_files_that_cannot_be_read_say_so(tmp_path: Path) -> None:
     with pytest.raises(BadData, match=r"gone.txt: No such file or directory"):
-        letor.read([tmp_path / "gone.txt"])
+        letor.read_letor([tmp_path / "gone.txt"])
     with pytest.raises(BadData, match=r"Is a directory"):
-        letor.read([tmp_path])
+        letor.read_letor([tmp_path])
 
 
 @pytest.mark.parametrize("name", ["cut.gz", "cut.xz", "text.gz", "text.xz"])
@@ -181,4 +181,4 @@ def test_broken_archives_say_so(tmp_path: Path, name: str) -> None:
     whole = compress(b"1 qid:1 1:1\n" * 1000)
     (tmp_path / name).write_bytes(whole[: len(whole) // 2] if "cut" in name else b"1 qid:1 1:1\n")
     with pytest.raises(BadData, match=rf"{name}: expected {name[-2:]} data, got "):
-        letor.read([tmp_path / name])
+        letor.read_letor([tmp_path / name])

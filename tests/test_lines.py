@@ -112,9 +112,9 @@ def test_files_are_read_alike_in_blocks_of_any_size(
     lines[20] = "\r1 qid:2 2:7\r\n"  # a line more, which only the careful reader sees
     path = tmp_path / "judged"
     path.write_bytes("".join(lines).encode())
-    whole = letor.read([path])
-    monkeypatch.setattr(letor, "BLOCK", block)
-    parts = letor.read([path])
+    whole = letor.read_letor([path])
+    monkeypatch.setattr(letor, "BYTES_AT_ONCE", block)
+    parts = letor.read_letor([path])
     assert (whole.n, len(whole.queries), whole.documents) == (3, 8, 50)
     assert len(parts.queries) == 8
     for ours, theirs in zip(whole.queries, parts.queries, strict=True):
@@ -122,7 +122,7 @@ def test_files_are_read_alike_in_blocks_of_any_size(
         np.testing.assert_array_equal(ours.documents, theirs.documents)
     path.write_bytes("".join([*lines, "1 qid:0 1:1\n"]).encode())
     with pytest.raises(BadData, match=rf"judged:52: .* got more of '0' after those at {path}:1$"):
-        letor.read([path])
+        letor.read_letor([path])
     path.write_bytes("".join([*lines, "1 qid:x 1:x\n"]).encode())
     with pytest.raises(BadData, match=r"judged:52: expected a finite float32"):
-        letor.read([path])
+        letor.read_letor([path])

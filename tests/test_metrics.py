@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.domain.facts import Committed, LeaseLost, ModelStatus, Replaced, Served, Trained
 from app.domain.model import SUMS
 from app.domain.model_config import ModelConfig
-from app.observability.metrics import Metrics, Server
+from app.observability.metrics import Metrics, StoreHealth
 from app.serving.weight_cache import ServedModel
 
 STANDINGS = ("solar_learner_present", "solar_learner_fence", "solar_training")
@@ -35,7 +35,7 @@ def read(page: bytes) -> Series:
 
 def paged(metrics: Metrics, models: Sequence[ServedModel] = (), **tails: int) -> Series:
     standings = {name: ModelStatus(tail) for name, tail in tails.items()}
-    return read(metrics.page(models, standings, Server(True, 0.25)))
+    return read(metrics.page(models, standings, StoreHealth(True, 0.25)))
 
 
 def series(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -179,7 +179,7 @@ def test_how_a_model_stands_is_told_only_where_the_store_tells_it(metrics: Metri
         "led": ModelStatus(9, leader=4, terms=4, trains=True),
         "alone": ModelStatus(9, terms=6),
     }
-    found = read(metrics.page(models, standings, Server(True, 0.0)))
+    found = read(metrics.page(models, standings, StoreHealth(True, 0.0)))
     told = {"led": (1, 4, 1), "alone": (0, 6, 0)}
     for name, values in told.items():
         for metric, value in zip(STANDINGS, values, strict=True):
@@ -189,7 +189,7 @@ def test_how_a_model_stands_is_told_only_where_the_store_tells_it(metrics: Metri
 
 @pytest.mark.parametrize("reachable", [True, False])
 def test_whether_the_store_is_there_is_told(metrics: Metrics, reachable: bool) -> None:
-    found = read(metrics.page([], {}, Server(reachable, 0.5)))
+    found = read(metrics.page([], {}, StoreHealth(reachable, 0.5)))
     assert found[series("solar_store_up")] == reachable
     assert found[series("solar_store_memory_share")] == 0.5
 

@@ -498,7 +498,7 @@ def test_no_record_whatever_stops_the_fold(record: Record) -> None:
 )
 def test_no_feedback_whatever_stops_the_fold(kind: Any, plain: Any, arrays: Any) -> None:
     fields = {"event": "e", "kind": kind, "query": "", "source": "", **plain}
-    folds(codec.dump("feedback", fields, arrays))
+    folds(codec.dump_blob("feedback", fields, arrays))
 
 
 def test_feedback_whose_documents_are_a_scalar_is_rejected() -> None:
@@ -516,8 +516,8 @@ def test_feedback_whose_documents_are_a_scalar_is_rejected() -> None:
 def test_no_replace_or_retune_whatever_stops_the_fold(given_: Any) -> None:
     plain = {**codec.dump_config(SETTINGS), **given_}
     model = {"weights": MODEL.weights, "spread": MODEL.spread}
-    folds(codec.dump("replace", {"reason": "", "settings": plain}, model))
-    folds(codec.dump("retune", given_, {}))
+    folds(codec.dump_blob("replace", {"reason": "", "settings": plain}, model))
+    folds(codec.dump_blob("retune", given_, {}))
 
 
 def folds(blob: bytes) -> None:

@@ -12,7 +12,7 @@ from app.ingest.appender import Appender, Post
 from app.learning.learner import Learner
 from app.learning.pool import learn_all
 from app.learning.session import Fact, LeaderSession, LearnerOptions
-from app.observability.metrics import Metrics, Server
+from app.observability.metrics import Metrics, StoreHealth
 from app.serving.weight_cache import WeightCache
 from app.storage.rollback import rolled_back
 from app.storage.states import LogPosition
@@ -183,7 +183,7 @@ def test_a_learner_notices_a_store_that_went_back_and_learns_on_from_it(
         assert [fact for fact in facts if isinstance(fact, LogRolledBack)] == [
             LogRolledBack(MODEL)
         ] * back
-        page = metrics.page([], {}, Server(True, 0.0)).decode()
+        page = metrics.page([], {}, StoreHealth(True, 0.0)).decode()
         assert f'solar_version_backwards_total{{model="{MODEL}"}} {float(back)}' in page
 
     with_store(url, act)

@@ -16,8 +16,8 @@ from app.evaluation.synthetic import World
 from app.ranking import traffic
 from app.ranking import users as crowd
 from app.ranking.arrays import Floats
-from app.ranking.online import JudgedQuery
-from app.ranking.traffic import BLOCK, PLAIN, Show, Site
+from app.ranking.online import LabelledQuery
+from app.ranking.traffic import PLAIN, USERS_AT_ONCE, Show, Site
 from app.simulation import runner
 from app.simulation.runner import Judged, Scenario
 
@@ -25,7 +25,7 @@ LISTS = 600  # more than one block of numbers
 
 
 _, QUERIES = World(6, 40, 14, noise=0.8).draw(np.random.default_rng(2))
-SHORT = [JudgedQuery(query.labels[:many], query.documents[:many])
+SHORT = [LabelledQuery(query.labels[:many], query.documents[:many])
          for many, query in enumerate(QUERIES[:15], start=1)]  # fmt: skip
 JUDGED = Judged([*SHORT, *QUERIES[15:30]], QUERIES[30:])
 
@@ -34,8 +34,8 @@ def numbers(site: Site, show: Show) -> Iterator[tuple[int, Floats, Floats]]:
     """The query of each visit, and the numbers by which its user clicks and its list is drawn."""
     rng, clicks = np.random.default_rng([0, 0]), 1 + 2 * show.places
     while True:
-        queries = rng.integers(len(site.ideal), size=BLOCK)
-        drawn = rng.random((BLOCK, clicks + max(site.longest, 1 + show.places)))
+        queries = rng.integers(len(site.ideal), size=USERS_AT_ONCE)
+        drawn = rng.random((USERS_AT_ONCE, clicks + max(site.longest, 1 + show.places)))
         for q, some in zip(queries, drawn, strict=True):
             yield int(q), some[:clicks], some[clicks:]
 
@@ -69,7 +69,7 @@ def test_a_simulated_user_is_one_of_the_service(
             np.asarray(JUDGED.train[q].documents, np.float64), "none", 1e4, ordered=prior > 0.0
         )
         weights = fold.state().model.weights
-        ranking = candidates.rank(documents, weights, top_k, exploring(reading, draws))
+        ranking = candidates.rank_candidates(documents, weights, top_k, exploring(reading, draws))
         labels = JUDGED.train[q].labels[ranking.shown]
         clicked = crowd.clicks(users, labels, clicks)
         assert visit.query == q

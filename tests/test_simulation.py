@@ -11,11 +11,11 @@ import pytest
 from app.evaluation.letor import JudgedData
 from app.evaluation.synthetic import World
 from app.ranking import measures, traffic
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.solar import SolarII
 from app.simulation import runner
 from app.simulation.plots import Curve, Panel, svg
-from app.simulation.results import Row, Trace, checkpoints
+from app.simulation.results import SimulatedRow, Trace, checkpoints
 from app.simulation.runner import Judged, Scenario, best_feature
 from tests.commands import solar
 
@@ -30,7 +30,9 @@ def world(seed: int = 5, noise: float = 1.0) -> Judged:
 def ends(
     scenario: Scenario, users: str, seeds: int = 3, judged: Judged | None = None
 ) -> list[float]:
-    return [runner.play(scenario, judged or world(), users, seed).end for seed in range(seeds)]
+    return [
+        runner.play_traffic(scenario, judged or world(), users, seed).end for seed in range(seeds)
+    ]
 
 
 @pytest.mark.parametrize("users", ["navigational", "informational", "pbm"])
@@ -91,10 +93,12 @@ def test_clicks_themselves_favour_whatever_was_shown() -> None:
 def test_a_prior_starts_with_the_order_as_submitted() -> None:
     best = replace(SCENARIO, submitted="best", impressions=300)
     plain, prior = (
-        np.mean([runner.play(one, world(), "informational", s).shown.mean() for s in range(4)])
+        np.mean(
+            [runner.play_traffic(one, world(), "informational", s).shown.mean() for s in range(4)]
+        )
         for one in (best, replace(best, prior=0.25))
     )
-    submitted = runner.play(best, world(), "informational", 0).submitted.mean()
+    submitted = runner.play_traffic(best, world(), "informational", 0).submitted.mean()
     assert prior > plain
     assert prior > submitted - 0.02
 
@@ -102,7 +106,7 @@ def test_a_prior_starts_with_the_order_as_submitted() -> None:
 def test_the_best_feature_is_the_one_that_judges_look_at() -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((30, 8, 3)).astype(np.float32)
-    queries = [JudgedQuery((-one[:, 1] > 0.5).astype(float), one) for one in rows]
+    queries = [LabelledQuery((-one[:, 1] > 0.5).astype(float), one) for one in rows]
     assert best_feature(queries) == (1, -1.0)
     arranged = Judged(queries, queries).submitted("best", rng)
     assert all((np.diff(query.documents[:, 1]) >= 0.0).all() for query in arranged.train)
@@ -132,7 +136,7 @@ def test_a_row_is_the_mean_of_the_runs() -> None:
     first.test[-1], second.test[-1] = 0.3, 0.5
     first.weight, first.won, first.seconds = 10.0, 6.0, 2.0
     second.weight, second.won, second.seconds = 30.0, 20.0, 2.0
-    row = Row.of("perfect", [first, second])
+    row = SimulatedRow.of("perfect", [first, second])
     assert (row.test, row.shown, row.rate) == pytest.approx((0.4, 0.3, 2.0))
     assert row.test_std == pytest.approx(0.02**0.5)
     assert row.wins == pytest.approx(26.0 / 40.0)

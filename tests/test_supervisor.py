@@ -62,7 +62,7 @@ def test_a_child_that_runs_is_left_alone() -> None:
 def test_a_child_that_ended_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "QUICK", 0.0)  # as if it had lived long
     with kept(Child("worker", python(SLEEP))) as child:
-        for _ in range(supervisor.PATIENCE + 2):
+        for _ in range(supervisor.MOST_QUICK_ENDS + 2):
             before = pid(child)
             assert child._process is not None
             child._process.kill()
@@ -73,7 +73,7 @@ def test_a_child_that_ended_is_started_again(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_child_that_cannot_start_is_given_up_after_some_attempts() -> None:
     with kept(Child("worker 3", python("raise SystemExit(7)"))) as child:
-        for _ in range(supervisor.PATIENCE - 1):
+        for _ in range(supervisor.MOST_QUICK_ENDS - 1):
             until(lambda: ended(child))
             child.keep({})
         until(lambda: ended(child))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.evaluation.synthetic import World
 from app.ranking import traffic
 from app.ranking import users as crowd
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.solar import SolarII
 from app.ranking.traffic import DRAWN, PLAIN, SWAPPED, Show, Site, Visit
 from tests import oracles_traffic as naive
@@ -22,12 +22,12 @@ USERS = crowd.users("informational", 3, 12)
 def visited(
     scores: list[float], labels: list[float], show: Show, uniforms: list[float], draws: list[float]
 ) -> Visit:
-    ideal = Site.of([JudgedQuery(np.array(labels), np.zeros((len(labels), 1)))]).ideal[0]
+    ideal = Site.of([LabelledQuery(np.array(labels), np.zeros((len(labels), 1)))]).ideal[0]
     return Visit(
         0,
         *traffic.impression(
             np.array(scores), np.array(labels), *show, *USERS, np.array(uniforms),
-            np.array(draws), traffic.table(), ideal,
+            np.array(draws), traffic.discount_table(), ideal,
         ),
     )  # fmt: skip
 
@@ -88,7 +88,7 @@ def test_lists_are_drawn_as_plackett_and_luce_say() -> None:
     s = (np.array(scores) / np.std(scores)).tolist()
     seen = dict.fromkeys(permutations(range(3)), 0)
     for draws in rng.random((times, 3)):
-        order, *_ = traffic.listed(np.array(scores), *show[:2], show.sharpness, draws)
+        order, *_ = traffic.draw_list(np.array(scores), *show[:2], show.sharpness, draws)
         seen[tuple(order.tolist())] += 1
     expected = {order: times * naive.chance(order, s, 3) for order in seen}
     off = sum((seen[order] - expected[order]) ** 2 / expected[order] for order in seen)
@@ -98,7 +98,7 @@ def test_lists_are_drawn_as_plackett_and_luce_say() -> None:
 def test_raw_scores_are_drawn_from_where_nothing_sharpens_them() -> None:
     show, rng = Show(DRAWN, 3, sharpness=0.0), np.random.default_rng(0)
     first = [
-        int(traffic.listed(np.log([4.0, 2.0, 1.0]), *show[:2], 0.0, rng.random(3))[0][0])
+        int(traffic.draw_list(np.log([4.0, 2.0, 1.0]), *show[:2], 0.0, rng.random(3))[0][0])
         for _ in range(4000)
     ]
     assert np.bincount(first) / 4000 == pytest.approx([4 / 7, 2 / 7, 1 / 7], abs=0.03)

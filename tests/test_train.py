@@ -74,7 +74,9 @@ def service() -> Iterator[Running]:
 
 def expected(files: list[Path], training: Training, settings: ModelConfig | None = None) -> Any:
     settings = settings or ModelConfig(("f1", "f2", "f3"))
-    found = trainer.train(trainer.judgements(letor.read(files), settings, BOUND), training)
+    found = trainer.train_batch(
+        trainer.judgements(letor.read_letor(files), settings, BOUND), training
+    )
     return trainer.online(found, settings)
 
 

@@ -18,11 +18,11 @@ from app.ranking import covariance
 from app.ranking.batch import path
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.trainers import trainer as solver
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.solar import SolarII
 from app.ranking.sparse import SparseRows
 from app.training import trainer
-from app.training.options import Training, check
+from app.training.options import Training, check_training
 from app.training.trainer import Progressed
 from tests.oracles_batch import gaps
 
@@ -39,11 +39,11 @@ def judged(seed: int = 0, queries: int = 30) -> Judgements:
     return trainer.judgements(invented(seed, queries), ModelConfig(NAMES), BOUND)
 
 
-def query(labels: list[float], *rows: list[float]) -> JudgedQuery:
-    return JudgedQuery(np.array(labels), np.array(rows, np.float32))
+def query(labels: list[float], *rows: list[float]) -> LabelledQuery:
+    return LabelledQuery(np.array(labels), np.array(rows, np.float32))
 
 
-def few(*queries: JudgedQuery) -> Judgements:
+def few(*queries: LabelledQuery) -> Judgements:
     return Judgements.of(queries)
 
 
@@ -68,8 +68,8 @@ def test_sparse_data_is_scaled_as_dense_data_is() -> None:
     rows = SparseRows(csr.shape, csr.indptr, csr.indices, csr.data)
     labels = np.arange(5.0)
     settings = ModelConfig(tuple("abcdefg"), normalization="query-minmax")
-    one = trainer.judgements(JudgedData(7, [JudgedQuery(labels, rows)]), settings, BOUND)
-    other = trainer.judgements(JudgedData(7, [JudgedQuery(labels, dense)]), settings, BOUND)
+    one = trainer.judgements(JudgedData(7, [LabelledQuery(labels, rows)]), settings, BOUND)
+    other = trainer.judgements(JudgedData(7, [LabelledQuery(labels, dense)]), settings, BOUND)
     assert (one.X.toarray() == other.X).all()
 
 
@@ -129,26 +129,26 @@ def test_the_last_queries_are_held_out_where_their_number_is_given() -> None:
     ],
 )
 def test_too_few_queries_to_hold_some_out_are_refused(
-    queries: list[JudgedQuery], training: Training
+    queries: list[LabelledQuery], training: Training
 ) -> None:
     with pytest.raises(BadData, match="validation: expected queries to train on and queries to"):
-        trainer.checked(few(*queries), training)
+        trainer.checked_judgements(few(*queries), training)
 
 
 @pytest.mark.parametrize("labels", [[1.0, 1.0], [0.0, 0.0]])
 def test_data_of_one_level_is_refused(labels: list[float]) -> None:
     with pytest.raises(BadData, match="expected two documents of one query with different labels"):
-        trainer.train(few(query(labels, [1.0], [0.0])), Training(C=1.0))
+        trainer.train_batch(few(query(labels, [1.0], [0.0])), Training(C=1.0))
 
 
 def test_two_levels_that_never_meet_in_a_query_are_refused() -> None:
     apart = few(query([1.0, 1.0], [1.0], [0.0]), query([0.0], [0.0]))
     with pytest.raises(BadData, match="expected two documents of one query with different labels"):
-        trainer.train(apart, Training(C=1.0))
+        trainer.train_batch(apart, Training(C=1.0))
 
 
 def test_one_query_is_enough_where_c_is_given() -> None:
-    found = trainer.train(few(query([1, 0], [1.0], [0.0])), Training(C=1.0))
+    found = trainer.train_batch(few(query([1, 0], [1.0], [0.0])), Training(C=1.0))
     assert found.weights[0] > 0.0
 
 
@@ -158,7 +158,7 @@ def test_one_query_is_enough_where_c_is_given() -> None:
 @pytest.mark.parametrize("loss", ["l2", "l1"])
 def test_with_c_given_it_is_the_solver_on_all_queries(loss: Any) -> None:
     world = judged()
-    found = trainer.train(world, Training(loss=loss, C=0.1))
+    found = trainer.train_batch(world, Training(loss=loss, C=0.1))
     assert (found.weights == solver(loss, world).fit(0.1).w).all()
     assert found.tried == ()
 
@@ -173,12 +173,12 @@ def test_with_c_given_it_is_the_solver_on_all_queries(loss: Any) -> None:
 )
 def test_the_parameter_is_the_best_on_the_queries_held_out(training: Training, kind: Any) -> None:
     world = judged()
-    found = trainer.train(world, training)
+    found = trainer.train_batch(world, training)
     rest, held = trainer.split(world, trainer.HELD_OUT)
     naive, w = [], None
     for parameter in solver(kind, rest).grid[: len(found.tried)]:
         w = solver(kind, rest).fit(parameter, w).w
-        naive.append((parameter, path.quality(held, w, training.by)))
+        naive.append((parameter, path.batch_quality(held, w, training.by)))
     assert found.tried == tuple(naive)
     assert found.parameter == max(naive, key=lambda one: one[1])[0]
     assert found.judged is world  # and then all of them are learnt from
@@ -191,7 +191,7 @@ def test_the_last_queries_choose_and_are_not_learnt_from() -> None:
     rest, _ = trainer.split(world, 5.0)
     chosen = []
     for one in (world, worst):
-        found = trainer.train(one, Training(validation=5.0))
+        found = trainer.train_batch(one, Training(validation=5.0))
         w = None
         for parameter, _ in found.tried:
             w = solver("l2", rest).fit(parameter, w).w
@@ -204,8 +204,8 @@ def test_the_last_queries_choose_and_are_not_learnt_from() -> None:
 def test_a_penalty_leaves_zeros_and_says_how_many() -> None:
     world = judged()
     largest = solver("domination", world).grid[0]
-    found = trainer.train(world, Training("domination", penalty=largest))
-    said = trainer.described(found, Training("domination", penalty=largest))
+    found = trainer.train_batch(world, Training("domination", penalty=largest))
+    said = trainer.describe_training(found, Training("domination", penalty=largest))
     assert 0.0 < found.zeros < 1.0
     assert said["zeros"] == np.mean(found.weights == 0.0)
     assert said["penalty"] == largest
@@ -216,11 +216,11 @@ def test_it_says_how_far_it_is_and_how_well_that_ranks(monkeypatch: pytest.Monke
     monkeypatch.setattr(trainer, "WORD", 0.0)
     heard: list[Progressed] = []
     world = judged()
-    found = trainer.train(world, Training(C=1.0), heard.append)
+    found = trainer.train_batch(world, Training(C=1.0), heard.append)
     assert [one.iteration for one in heard] == list(range(found.minimum.iterations + 1))
     assert heard[-1].objective == found.minimum.value
     assert heard[-1].distance == found.minimum.distance
-    assert heard[-1].ndcg == path.quality(world, found.weights, "ndcg@10")
+    assert heard[-1].ndcg == path.batch_quality(world, found.weights, "ndcg@10")
     assert heard[0].ndcg < heard[-1].ndcg
 
 
@@ -229,7 +229,7 @@ def test_what_a_watcher_raises_ends_the_training() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trainer.train(judged(), Training(C=1.0), stop)
+        trainer.train_batch(judged(), Training(C=1.0), stop)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_what_a_watcher_raises_ends_the_training() -> None:
 )
 def test_a_training_that_cannot_be_is_refused(training: Training, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check(training)
+        check_training(training)
 
 
 # ---- the online model ----
@@ -260,7 +260,7 @@ def test_a_training_that_cannot_be_is_refused(training: Training, message: str) 
 def test_sigma_is_what_the_recursion_would_have_had_after_the_support_pairs() -> None:
     world = judged(queries=10)
     settings = ModelConfig(NAMES, gamma=50.0)
-    found = trainer.train(world, Training(C=0.1))
+    found = trainer.train_batch(world, Training(C=0.1))
     model = trainer.online(found, settings)
     x = gaps(world.X, world.labels, world.starts)
     x = x[x @ found.weights < 1.0]
@@ -277,7 +277,7 @@ def test_sigma_is_what_the_recursion_would_have_had_after_the_support_pairs() ->
 def test_a_diagonal_model_gets_the_variances() -> None:
     world = judged(queries=10)
     settings = ModelConfig(NAMES, covariance="diagonal", gamma=50.0)
-    found = trainer.train(world, Training(C=0.1))
+    found = trainer.train_batch(world, Training(C=0.1))
     x = gaps(world.X, world.labels, world.starts)
     x = x[x @ found.weights < 1.0]
     expected = 1.0 / (1.0 + (x * x).sum(axis=0) / 50.0)
@@ -289,7 +289,7 @@ def test_a_diagonal_model_gets_the_variances() -> None:
     [ModelConfig(NAMES, "solar-i"), ModelConfig(NAMES), ModelConfig(NAMES, covariance="diagonal")],
 )
 def test_the_fold_takes_it_and_goes_on(settings: ModelConfig) -> None:
-    found = trainer.train(judged(), Training(C=0.1))
+    found = trainer.train_batch(judged(), Training(C=0.1))
     fold = Reducer(initial_state(settings))
     assert fold.apply(codec.dump_record(Replace(trainer.online(found, settings), "warm start")))
     rows = np.eye(2, 6, dtype=np.float32)

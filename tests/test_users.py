@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.ranking import users as crowd
-from app.ranking.users import EXAMINATION, NAMES, STOPS, TABLES
+from app.ranking.users import EXAMINATION, STOPS, TABLES, USER_NAMES
 from tests import oracles_traffic as naive
 
-CASES = [(grades, name) for grades in TABLES for name in NAMES]
+CASES = [(grades, name) for grades in TABLES for name in USER_NAMES]
 
 
 def many(found: crowd.Users, labels: list[float], times: int = 20_000) -> Any:
@@ -31,7 +31,7 @@ def test_the_first_place_is_clicked_as_the_table_says(grades: int, name: str) ->
         assert seen == pytest.approx(expected, abs=0.03)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", USER_NAMES)
 def test_the_second_place_is_clicked_by_who_is_still_there(name: str) -> None:
     click, stop = TABLES[3][name]
     first, second = (0.68, 0.61) if name == "pbm" else (1.0, 1.0)

@@ -1,1 +1,1 @@
-"""THE FRONT ROOM: HTTP, and nothing that decides anything about ranking or learning."""
+"""HTTP: it decodes requests, calls the packages below, and encodes answers. It decides nothing."""

@@ -15,7 +15,7 @@ from app.errors import (
     StoreError,
 )
 
-MEDIA_TYPE = "application/problem+json"
+PROBLEM_MEDIA_TYPE = "application/problem+json"
 #: Characters of a message, at most: an answer stays below 2 kB.
 LONGEST = 400
 

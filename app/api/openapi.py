@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from app.api import schemas
-from app.api.errors import MEDIA_TYPE, TITLES
+from app.api.errors import PROBLEM_MEDIA_TYPE, TITLES
 from app.api.routes import ROUTES
 from app.api.routing import JSON, Answer, Route
 
@@ -97,7 +97,7 @@ def _responses(statuses: tuple[int, ...], answer: Any) -> dict[str, Any]:
                 **({"content": content} if content else {}),
             }
         else:
-            problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+            problem = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
             found[str(status)] = {"description": TITLES[status], "content": problem}
     return found
 

@@ -1,8 +1,8 @@
 """Every path, who may take it, and what the documentation says of it."""
 
 from app.api.routers import jobs, models
-from app.api.routers.feedback import feedback
-from app.api.routers.rank import rank
+from app.api.routers.feedback import post_feedback
+from app.api.routers.rank import post_rank
 from app.api.routing import JSON, MSGPACK, TEXT, Route
 
 _DOCUMENTS = [
@@ -62,21 +62,21 @@ _BODY = (400, 408, 413, 415, 422, *_COMMON)
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST", "/rank", "rank", rank,
+        "POST", "/rank", "rank", post_rank,
         "Documents in the order of the model. `features` by name or as a list; `ids` and "
         "`features` as columns; in msgpack as raw little-endian float32 rows.",
         (200, 404, *_BODY), {JSON: ("RankBody",), MSGPACK: ("BinaryRankBody",)},
         {"model": "books", "query_id": "q-123", "documents": _DOCUMENTS, "top_k": 10}, _RANKED,
     ),
     Route(
-        "POST", "/feedback", "feedback", feedback,
+        "POST", "/feedback", "feedback", post_feedback,
         "What users did: one event, or many of one model. Repeating an event_id is safe. "
         "`Prefer: wait=5` answers 200 once it is learnt.",
         (200, 202, 404, 410, 429, *_BODY),
         {JSON: ("Clicks", "Triplets", "Labels", "Events")},
         {"event_id": "e1", "type": "clicks", "request_id": _REQUEST, "clicked": ["d7"]}, _RECEIVED,
     ),
-    Route("GET", "/models", "admin", models.listed, "All models.", (200, *_COMMON),
+    Route("GET", "/models", "admin", models.list_models, "All models.", (200, *_COMMON),
           answer={"models": [{"name": "books", "algorithm": "solar-ii", "features": 2,
                               "version": 812, "seq": 815}]}),
     Route(
@@ -85,7 +85,7 @@ ROUTES: tuple[Route, ...] = (
         (200, 201, 409, *_BODY), {JSON: ("NewModel",)}, _MODEL,
         {"name": "books", "version": 0, "seq": 0, "weights": {"bm25": 0.0, "price": 0.0}},
     ),
-    Route("GET", "/models/{name}", "admin", models.read, "A model with what it learnt.",
+    Route("GET", "/models/{name}", "admin", models.get_model, "A model with what it learnt.",
           (200, 404, *_COMMON)),
     Route(
         "PATCH", "/models/{name}", "admin", models.tune, "Other hyper-parameters: a record.",
@@ -106,7 +106,7 @@ ROUTES: tuple[Route, ...] = (
         "with options as ?loss=l2&C=0.01 or ?validation=0.2; or JSON.",
         (202, 404, 409, *_BODY), {JSON: ("WarmStart",), TEXT: ()}, _JUDGED, _JOB, uploads=True,
     ),
-    Route("GET", "/jobs/{id}", "admin", jobs.read, "How a job goes.", (200, 404, *_COMMON),
+    Route("GET", "/jobs/{id}", "admin", jobs.get_job, "How a job goes.", (200, 404, *_COMMON),
           answer=_DONE),
     Route("DELETE", "/jobs/{id}", "admin", jobs.cancel, "Stop a job.", (202, 404, 409, *_COMMON),
           answer=_JOB),

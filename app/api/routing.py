@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 from app.api.auth import ANYBODY, Key, holder, read_keys
-from app.api.errors import MEDIA_TYPE, Problem, problem
+from app.api.errors import PROBLEM_MEDIA_TYPE, Problem, problem
 from app.config import Settings
 from app.observability.metrics import Metrics
 
@@ -61,7 +61,7 @@ class Answer:
 
 def refusal(problem: Problem, more: Mapping[str, Any] | None = None) -> Answer:
     """The answer that a problem is, with more members (RFC 9457) if there are any."""
-    return Answer(problem.status, problem.body(more or {}), MEDIA_TYPE, problem.headers)
+    return Answer(problem.status, problem.body(more or {}), PROBLEM_MEDIA_TYPE, problem.headers)
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:

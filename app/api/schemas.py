@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from app.training.options import Training
+
 Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="of a model")]
 Identity = Annotated[str, Meta(min_length=1, description="without control characters")]
 Source = Annotated[str, Meta(max_length=64)]
@@ -58,7 +60,7 @@ class BinaryRankBody(Asked, forbid_unknown_fields=True, kw_only=True):
     features: bytes
 
 
-class Event(Struct, forbid_unknown_fields=True, kw_only=True):
+class EventFields(Struct, forbid_unknown_fields=True, kw_only=True):
     """What all events share."""
 
     event_id: Identity
@@ -67,7 +69,7 @@ class Event(Struct, forbid_unknown_fields=True, kw_only=True):
     source: Source | UnsetType = UNSET
 
 
-class Clicks(Event, tag_field="type", tag="clicks", forbid_unknown_fields=True, kw_only=True):
+class Clicks(EventFields, tag_field="type", tag="clicks", forbid_unknown_fields=True, kw_only=True):
     """Which documents of an answer were clicked, in that order; none is fine."""
 
     request_id: Identity
@@ -82,7 +84,9 @@ class Triplet(Struct, array_like=True, forbid_unknown_fields=True):
     weight: float = 1.0
 
 
-class Triplets(Event, tag_field="type", tag="triplets", forbid_unknown_fields=True, kw_only=True):
+class Triplets(
+    EventFields, tag_field="type", tag="triplets", forbid_unknown_fields=True, kw_only=True
+):
     """Which document is preferred to which, of an answer or of documents sent along."""
 
     triplets: list[Triplet]
@@ -90,7 +94,7 @@ class Triplets(Event, tag_field="type", tag="triplets", forbid_unknown_fields=Tr
     documents: list[Document] | UnsetType = UNSET
 
 
-class Labels(Event, tag_field="type", tag="labels", forbid_unknown_fields=True, kw_only=True):
+class Labels(EventFields, tag_field="type", tag="labels", forbid_unknown_fields=True, kw_only=True):
     """How relevant documents are, 0 to 30; one without a label has 0."""
 
     labels: dict[str, Annotated[float, Meta(ge=0, le=30)]]
@@ -107,7 +111,7 @@ class Envelope(Struct):
     events: list[Raw] | UnsetType = UNSET
 
 
-class Batch(Struct, forbid_unknown_fields=True):
+class RawEventBatch(Struct, forbid_unknown_fields=True):
     """Many events of one model; each is read, and refused, on its own."""
 
     events: list[Raw]
@@ -149,20 +153,6 @@ class Tuning(Struct, forbid_unknown_fields=True, kw_only=True):
     explore: bool | UnsetType = UNSET
 
 
-class TrainingOptions(Struct, forbid_unknown_fields=True, kw_only=True):
-    """How to train: `C` (for domination `penalty`), or `validation`, on which it is chosen.
-
-    `validation` is a share of the queries, or from 1 on how many of the last ones; default 0.2.
-    """
-
-    trainer: Literal["ranksvm", "domination"] = "ranksvm"
-    loss: Literal["l2", "l1"] = "l2"
-    C: float | None = None
-    penalty: float | None = None
-    validation: float | None = None
-    by: Literal["ndcg@10", "pairwise"] = "ndcg@10"
-
-
 class JudgedDocument(Struct, forbid_unknown_fields=True, kw_only=True):
     """A document and how relevant it is, 0 to 30."""
 
@@ -178,8 +168,11 @@ class JudgedQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     query_id: str = ""
 
 
-class WarmStart(TrainingOptions, forbid_unknown_fields=True, kw_only=True):
-    """Judged queries, and how to train on them."""
+class WarmStart(Training, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Judged queries, and how to train: `C` (for domination `penalty`), or how it is chosen.
+
+    `validation` is a share of the queries, or from 1 on how many of the last ones; default 0.2.
+    """
 
     queries: Annotated[list[JudgedQuery], Meta(min_length=1)]
 
@@ -193,7 +186,7 @@ class Rollback(Struct, forbid_unknown_fields=True):
 decode_rank = msgspec.json.Decoder(RankBody).decode
 decode_binary_rank = msgspec.msgpack.Decoder(BinaryRankBody).decode
 decode_envelope = msgspec.json.Decoder(Envelope).decode
-decode_batch = msgspec.json.Decoder(Batch).decode
+decode_batch = msgspec.json.Decoder(RawEventBatch).decode
 decode_event = msgspec.json.Decoder(AnyEvent).decode
 decode_new_model = msgspec.json.Decoder(NewModel).decode
 decode_tuning = msgspec.json.Decoder(Tuning).decode

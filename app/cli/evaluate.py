@@ -10,11 +10,11 @@ from app.cli.options import natural, positive
 from app.errors import SolarError
 from app.evaluation import batch_vs_online, folds, letor, online_experiment
 from app.evaluation.letor import JudgedData
-from app.evaluation.online_experiment import ALGORITHMS, BASELINES, Experiment, Row
+from app.evaluation.online_experiment import BASELINES, Experiment, OnlineRow
 from app.evaluation.synthetic import World
 from app.evaluation.warm_vs_cold import Start
 from app.ranking.measures import DISCOUNTS
-from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA
+from app.ranking.solar import ALGORITHMS, DEFAULT_C, DEFAULT_GAMMA
 
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,19 +59,19 @@ def _evaluate(options: argparse.Namespace) -> None:
             print(row.as_json(), flush=True)
     if not options.json:
         print(f"{len(data.queries)} queries, {data.documents} documents, {data.n} features")
-        print(batch_vs_online.table(found))
+        print(batch_vs_online.folds_table(found))
 
 
 def _rows(
     options: argparse.Namespace, experiment: Experiment
-) -> tuple[Iterator[Row | Start], JudgedData]:
+) -> tuple[Iterator[OnlineRow | Start], JudgedData]:
     if not options.folds:
-        data = _world(options.seed) if options.world else letor.read(options.files)
-        return online_experiment.run(experiment, data), data
+        data = _world(options.seed) if options.world else letor.read_letor(options.files)
+        return online_experiment.run_online(experiment, data), data
     if options.algorithm or options.compare or options.C != DEFAULT_C:
         raise SolarError("--folds: expected no --algorithm, --compare or --C with it")
-    read = folds.read(options.folds)
-    return batch_vs_online.run(experiment, read), folds.whole(read)
+    read = folds.read_folds(options.folds)
+    return batch_vs_online.run_folds(experiment, read), folds.whole(read)
 
 
 def _world(seed: int) -> JudgedData:

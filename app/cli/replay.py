@@ -10,7 +10,7 @@ from app.domain import codec
 from app.domain.records import Replace
 from app.errors import Fenced, SolarError
 from app.learning import replay
-from app.learning.replay import ROUNDS, Folding
+from app.learning.replay import REPLAY_ATTEMPTS, Folding
 from app.storage.log import NewRecord
 from app.storage.store import Store
 
@@ -52,7 +52,7 @@ async def replay_log(
 async def _append_result(store: Store, model: str, folding: Folding, reason: str) -> int:
     """Append the result right after the last record in it; apply records that come first."""
     epoch, *_ = await store.states.position(model)
-    for _ in range(ROUNDS):
+    for _ in range(REPLAY_ATTEMPTS):
         record = codec.dump_record(Replace(folding.fold.state().model, reason))
         event = NewRecord(f"replay-{uuid4()}", b"", record)
         try:

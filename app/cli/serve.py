@@ -53,4 +53,4 @@ def _serve(options: argparse.Namespace) -> None:
     auth.check_exposed(settings.host, keys, insecure=settings.insecure)
     if settings.default_features:
         model_config.check_config(ModelConfig(default_features(settings)))
-    supervisor.run(settings)
+    supervisor.run_supervisor(settings)

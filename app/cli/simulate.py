@@ -10,10 +10,11 @@ from app.domain.model_config import NORMALIZATIONS
 from app.errors import SolarError
 from app.evaluation import letor
 from app.ranking.clicks import READINGS
-from app.ranking.users import NAMES, STOPS
+from app.ranking.solar import ALGORITHMS
+from app.ranking.users import STOPS, USER_NAMES
 from app.simulation import plots, results, runner
-from app.simulation.results import Row, Trace
-from app.simulation.runner import ALGORITHMS, Judged, Scenario
+from app.simulation.results import SimulatedRow, Trace
+from app.simulation.runner import Judged, Scenario
 
 DEFAULT_USERS = ("perfect", "navigational", "informational")
 
@@ -31,7 +32,9 @@ def add_simulate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_user_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--users", action="append", choices=NAMES, help="default: the first three")
+    parser.add_argument(
+        "--users", action="append", choices=USER_NAMES, help="default: the first three"
+    )
     parser.add_argument("--stop", choices=STOPS, default="click", help="drawn when (after a click)")
     parser.add_argument("--attackers", type=_share, default=0.0, metavar="SHARE")
     parser.add_argument("--top-k", type=positive, default=10, metavar="K", help="documents shown")
@@ -84,7 +87,7 @@ def _simulate(options: argparse.Namespace) -> None:
     for name, runs in _runs(options, judged, users):
         found.append((name, runs))
         if options.json:
-            print(Row.of(name, runs).as_json(runs), flush=True)
+            print(SimulatedRow.of(name, runs).as_json(runs), flush=True)
     if not options.json:
         _print_table(options, judged, found)
     if options.plot is not None:
@@ -117,7 +120,7 @@ def _runs(
     options: argparse.Namespace, judged: Judged, users: tuple[str, ...]
 ) -> Iterator[tuple[str, list[Trace]]]:
     if not options.url:
-        return runner.run(_scenario(options), judged, users, options.seeds or 10)
+        return runner.run_simulation(_scenario(options), judged, users, options.seeds or 10)
     from app.simulation import http_runner  # noqa: PLC0415
     from app.storage.keys import check_name  # noqa: PLC0415
 
@@ -140,4 +143,4 @@ def _print_table(
         f"{options.impressions:,} impressions of {len(judged.train)} queries, "
         f"{len(judged.test)} to test on, seeds: {len(found[0][1])}; NDCG@10"
     )
-    print(results.table([Row.of(name, runs) for name, runs in found]))
+    print(results.simulation_table([SimulatedRow.of(name, runs) for name, runs in found]))

@@ -11,7 +11,7 @@ from typing import Any
 from app import config
 from app.cli.options import add_store_arguments
 from app.errors import SolarError
-from app.training.options import Training, check
+from app.training.options import Training, check_training
 from app.training.targets import file
 from app.training.targets.file import TrainingRequest
 
@@ -44,7 +44,9 @@ def _train(options: argparse.Namespace) -> None:
     wanted = Training(
         options.trainer, options.loss, options.C, options.penalty, options.validation, options.by
     )
-    request = TrainingRequest(tuple(options.files), options.validate, check(wanted), options.output)
+    request = TrainingRequest(
+        tuple(options.files), options.validate, check_training(wanted), options.output
+    )
     if options.model is None:
         if options.output is None:
             raise SolarError("expected --model NAME, --output FILE, or both")

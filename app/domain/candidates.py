@@ -47,7 +47,7 @@ def as_documents(
 
     With `ordered` the order as submitted is one more feature, the last.
     """
-    if not within(features, bound):
+    if not features_within(features, bound):
         at, column = np.argwhere(~(np.abs(features) <= bound))[0]
         raise ValueError(f"documents[{at}].features[{column}]: expected at most ±{bound:g}")
     documents = features.astype(np.float32)
@@ -68,7 +68,7 @@ def with_order(documents: Documents) -> Documents:
     return np.column_stack([documents, order.astype(np.float32)])
 
 
-def within(features: Floats, bound: float) -> bool:
+def features_within(features: Floats, bound: float) -> bool:
     """Whether all features are numbers in ±bound (NaN is not)."""
     return bool(features.max() <= bound and features.min() >= -bound)
 
@@ -103,7 +103,7 @@ def scores(documents: Documents, weights: Floats) -> Floats:
 NOBODY: Positions = np.zeros(0, np.int64)
 
 
-def rank(
+def rank_candidates(
     documents: Documents,
     weights: Floats,
     top_k: int | None,

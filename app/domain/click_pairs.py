@@ -16,14 +16,14 @@ from app.ranking.arrays import Floats
 from app.ranking.pairs import Pairs, from_clicks
 
 
-def check(event: Feedback) -> None:
+def check_exploration(event: Feedback) -> None:
     """ValueError if a list cannot have been drawn or swapped as it says."""
     if event.odds is not None:
         if event.odds.shape != (len(event.documents) + 1,) or event.odds.dtype != np.float64:
             raise ValueError("odds: expected one of each document, and the rest")
-        debiased.checked(event.odds)
+        debiased.checked_odds(event.odds)
     if event.swaps is not None:
-        fair.checked(event.swaps, len(event.documents))
+        fair.checked_swaps(event.swaps, len(event.documents))
 
 
 def explored(event: Feedback) -> bool:

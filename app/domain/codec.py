@@ -38,7 +38,7 @@ class Blob(NamedTuple):
     arrays: dict[str, np.ndarray[Any, Any]]
 
 
-def dump(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> bytes:
+def dump_blob(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> bytes:
     """Fields and arrays (None is left out) as one blob."""
     parts = {name: np.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
     described = [[name, _NAMES[a.dtype], list(a.shape)] for name, a in parts.items()]
@@ -57,8 +57,8 @@ def _dump_header(kind: str, header: list[Any]) -> bytes:
     return json.dumps(header, separators=(",", ":")).encode()
 
 
-def load(blob: bytes, *kinds: str) -> Blob:
-    """The inverse of `dump`; BadBlob says why it cannot be."""
+def load_blob(blob: bytes, *kinds: str) -> Blob:
+    """The inverse of `dump_blob`; BadBlob says why it cannot be."""
     if blob[:3] != MAGIC:
         raise BadBlob("expected a blob of ours, got other bytes")
     if len(blob) < 8 + CHECKSUM or blob[3] != VERSION:
@@ -159,21 +159,23 @@ def dump_record(record: Record) -> bytes:
     """A record as it stands in the log."""
     if isinstance(record, Feedback):
         fields = {name: getattr(record, name) for name in _FEEDBACK_FIELDS}
-        return dump("feedback", fields, {name: getattr(record, name) for name in _FEEDBACK_ARRAYS})
+        return dump_blob(
+            "feedback", fields, {name: getattr(record, name) for name in _FEEDBACK_ARRAYS}
+        )
     if isinstance(record, Replace):
         model = record.model
         fields = {"reason": record.reason, "settings": dump_config(model.config)}
-        return dump("replace", fields, {"weights": model.weights, "spread": model.spread})
+        return dump_blob("replace", fields, {"weights": model.weights, "spread": model.spread})
     if isinstance(record, Retune):
         fields = {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}
         later = {} if record.explore is None else {"explore": record.explore}
-        return dump("retune", {**fields, **later}, {})
-    return dump("reset-measures", {}, {})
+        return dump_blob("retune", {**fields, **later}, {})
+    return dump_blob("reset-measures", {}, {})
 
 
 def load_record(blob: bytes) -> Record:
     """The inverse of `dump_record`; BadBlob if these bytes are no record."""
-    kind, fields, arrays = load(blob, "feedback", "replace", "retune", "reset-measures")
+    kind, fields, arrays = load_blob(blob, "feedback", "replace", "retune", "reset-measures")
     if kind == "feedback":
         return _load_feedback(fields, arrays)
     if kind == "replace":

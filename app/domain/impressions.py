@@ -34,12 +34,12 @@ class Impression:
         """As the store keeps it."""
         names = ("documents", "submitted", "odds", "swaps")
         arrays = {name: getattr(self, name) for name in names}
-        return codec.dump("shown", {"ids": list(self.ids)}, arrays)
+        return codec.dump_blob("shown", {"ids": list(self.ids)}, arrays)
 
     @classmethod
     def load(cls, blob: bytes) -> "Impression":
         """The inverse of `dump`."""
-        _, fields, arrays = codec.load(blob, "shown")
+        _, fields, arrays = codec.load_blob(blob, "shown")
         return cls(
             tuple(fields["ids"]), arrays["documents"], arrays["submitted"], arrays.get("odds"),
             arrays.get("swaps"),
@@ -67,7 +67,7 @@ class PriorFeedback:
 
     def dump(self) -> bytes:
         """As the store keeps it."""
-        return codec.dump(
+        return codec.dump_blob(
             "so-far", {}, {"clicks": self.clicks, "rounds": self.rounds, "counted": self.counted}
         )
 
@@ -76,7 +76,7 @@ class PriorFeedback:
         """The inverse of `dump`; no bytes are a request without any feedback yet."""
         if not blob:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), None)
-        arrays = codec.load(blob, "so-far").arrays
+        arrays = codec.load_blob(blob, "so-far").arrays
         return cls(arrays["clicks"], arrays["rounds"], arrays.get("counted"))
 
 

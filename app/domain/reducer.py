@@ -89,7 +89,7 @@ class Reducer:
     def _learn(self, event: Feedback) -> None:
         """Algorithm 1: measure the ranking as served, then learn each pair."""
         submission = _submission(event)
-        click_pairs.check(event)
+        click_pairs.check_exploration(event)
         clicks = ClickPairs(event) if event.kind == "clicks" else None
         pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
         gained, won = self._measured(event, submission), clicks.wins() if clicks else 0.0

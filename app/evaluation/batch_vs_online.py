@@ -13,14 +13,14 @@ from tqdm import tqdm
 
 from app.evaluation import online_experiment, warm_vs_cold
 from app.evaluation.folds import Fold, whole
-from app.evaluation.online_experiment import Experiment, Published, Row
+from app.evaluation.online_experiment import Experiment, OnlineRow, Published
 from app.evaluation.warm_vs_cold import STARTS, Start
 from app.ranking import measures, online, serving
 from app.ranking.batch import path
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.trainers import trainer
 from app.ranking.measures import Discount, Quality
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.solar import LinearLearner, SolarI, SolarII
 
 #: The paper's ranges (section 5.3.1) in half powers of ten, the most regular first.
@@ -34,7 +34,7 @@ CANDIDATES: Mapping[str, Callable[[int], list[LinearLearner]]] = {
 
 #: Table 3 of the paper. Its NDCG@10 of RankSVM on MQ2008, 0.2279, is left out: there LETOR counts
 #: 0 for every query of fewer than ten documents, which SOLAR's figures of the same column do not.
-PUBLISHED: Published = {
+PUBLISHED_BATCH: Published = {
     (106, 45): {  # OHSUMED
         "ranksvm": (0.4958, 0.4164, 0.4140),
         "solar-i": (0.5111, 0.4668, 0.4497),
@@ -53,9 +53,9 @@ PUBLISHED: Published = {
 }
 
 
-def run(
+def run_folds(
     experiment: Experiment, folds: Sequence[Fold], *, progress: bool = True
-) -> Iterator[Row | Start]:
+) -> Iterator[OnlineRow | Start]:
     """The rows of Table 3, then the starts; shows a progress bar on a terminal."""
     for fold in folds:
         SolarII(fold.n, experiment.gamma)  # what cannot be is said before minutes of work
@@ -73,7 +73,8 @@ def run(
         yield from _rows(experiment, folds, models, done)
         weights = [model.weights for model in models]
         played = [
-            warm_vs_cold.play(experiment, *one, done) for one in zip(folds, weights, strict=True)
+            warm_vs_cold.play_start(experiment, *one, done)
+            for one in zip(folds, weights, strict=True)
         ]
         yield from warm_vs_cold.summed_up(played, len(whole(folds).queries))
 
@@ -81,7 +82,7 @@ def run(
 def ranksvm(fold: Fold, discount: Discount) -> LinearLearner:
     """RankSVM (squared hinge) with the C that orders the validation queries best."""
     train, validation = Judgements.of(fold.train), Judgements.of(fold.validation)
-    chosen = path.follow(trainer("l2", train), validation, discount=discount).best
+    chosen = path.follow_path(trainer("l2", train), validation, discount=discount).best
     return LinearLearner(fold.n, chosen.minimum.w)
 
 
@@ -97,9 +98,11 @@ def best_after_one_pass(
     return max(learners, key=lambda one: measured(one, fold.validation, discount).ndcg_10)
 
 
-def measured(learner: LinearLearner, queries: Sequence[JudgedQuery], discount: Discount) -> Quality:
+def measured(
+    learner: LinearLearner, queries: Sequence[LabelledQuery], discount: Discount
+) -> Quality:
     """The mean quality of the rankings of queries; nothing is learnt."""
-    return online.mean(
+    return online.mean_quality(
         [
             measures.quality(query.labels[serving.order(learner.score(query.documents))], discount)
             for query in queries
@@ -112,13 +115,15 @@ def _rows(
     folds: Sequence[Fold],
     models: Sequence[LinearLearner],
     done: Callable[[str], None],
-) -> Iterator[Row]:
+) -> Iterator[OnlineRow]:
     data, discount = whole(folds), experiment.discount
-    published = online_experiment.comparable(PUBLISHED, discount)
+    published = online_experiment.comparable(PUBLISHED_BATCH, discount)
 
     def tested(learners: Iterable[LinearLearner]) -> Quality:
         each = zip(learners, folds, strict=True)
-        return online.mean([measured(learner, fold.test, discount) for learner, fold in each])
+        return online.mean_quality(
+            [measured(learner, fold.test, discount) for learner, fold in each]
+        )
 
     def trained(algorithm: str, at: int) -> Iterator[LinearLearner]:
         for fold in folds:
@@ -126,14 +131,14 @@ def _rows(
             yield best_after_one_pass(CANDIDATES[algorithm](fold.n), fold, rng, discount)
             done(algorithm)
 
-    yield Row.of("ranksvm", data, [tested(models)], published)
+    yield OnlineRow.of("ranksvm", data, [tested(models)], published)
     for algorithm in CANDIDATES:
         runs = [tested(trained(algorithm, at)) for at in range(experiment.permutations)]
-        yield Row.of(algorithm, data, runs, published)
+        yield OnlineRow.of(algorithm, data, runs, published)
 
 
-def table(rows: Sequence[Row | Start]) -> str:
+def folds_table(rows: Sequence[OnlineRow | Start]) -> str:
     """All rows for people to read, the starts (if any) beneath."""
     played = [row for row in rows if isinstance(row, Start)]
-    text = online_experiment.table([row for row in rows if isinstance(row, Row)])
-    return f"{text}\n\n{warm_vs_cold.table(played)}" if played else text
+    text = online_experiment.online_table([row for row in rows if isinstance(row, OnlineRow)])
+    return f"{text}\n\n{warm_vs_cold.start_table(played)}" if played else text

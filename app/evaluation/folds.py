@@ -16,7 +16,7 @@ from pathlib import Path
 from app.errors import BadData
 from app.evaluation import letor
 from app.evaluation.letor import JudgedData
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 
 FOLDS = range(5)
 PARTS = ("train", "vali", "test")
@@ -28,12 +28,12 @@ class Fold:
     """Queries of n features: to learn from, to choose parameters on, and to test on."""
 
     n: int
-    train: list[JudgedQuery]
-    validation: list[JudgedQuery]
-    test: list[JudgedQuery]
+    train: list[LabelledQuery]
+    validation: list[LabelledQuery]
+    test: list[LabelledQuery]
 
 
-def read(folder: Path) -> list[Fold]:
+def read_folds(folder: Path) -> list[Fold]:
     """The five folds of a folder."""
     if not folder.is_dir():
         raise BadData(f"{folder}: expected a folder, got {'a file' if folder.exists() else 'none'}")

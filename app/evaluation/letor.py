@@ -27,11 +27,11 @@ from app.errors import BadData
 from app.ranking.arrays import Dense, Floats, Integers
 from app.ranking.limits import LARGEST_LABEL, LARGEST_VALUE, MOST_FEATURES, MOST_FEATURES_FULL
 from app.ranking.lines import Lines, usual
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.sparse import SparseRows
 
 #: So many bytes of text are read at a time.
-BLOCK = 1 << 24
+BYTES_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class JudgedData:
     """Judged queries that share their features, in the order of the files."""
 
     n: int
-    queries: list[JudgedQuery]
+    queries: list[LabelledQuery]
 
     @property
     def documents(self) -> int:
@@ -62,7 +62,7 @@ class _Rows(NamedTuple):
     values: Dense
 
 
-def read(paths: Sequence[Path]) -> JudgedData:
+def read_letor(paths: Sequence[Path]) -> JudgedData:
     """Read files as one data set; a query must stand together, in one place of one file."""
     parts = read_parts(paths)
     return JudgedData(parts[0].n, [query for part in parts for query in part.queries])
@@ -100,18 +100,18 @@ def _groups(path: Path, started: dict[str, str]) -> list[list[_Rows]]:
     return groups
 
 
-def _dense(group: list[_Rows], n: int) -> JudgedQuery:
+def _dense(group: list[_Rows], n: int) -> LabelledQuery:
     query = _joined(group)
     documents = np.zeros((len(query.labels), n), np.float32)
     documents[np.repeat(np.arange(len(documents)), query.lengths), query.columns] = query.values
-    return JudgedQuery(query.labels, documents)
+    return LabelledQuery(query.labels, documents)
 
 
-def _sparse(group: list[_Rows], n: int) -> JudgedQuery:
+def _sparse(group: list[_Rows], n: int) -> LabelledQuery:
     query = _joined(group)
     starts = np.append(0, np.cumsum(query.lengths))
     documents = SparseRows((len(query.labels), n), starts, query.columns, query.values)
-    return JudgedQuery(query.labels, documents)
+    return LabelledQuery(query.labels, documents)
 
 
 def _joined(group: list[_Rows]) -> _Rows:
@@ -134,7 +134,7 @@ def _rows(path: Path) -> Iterator[tuple[int, _Rows]]:
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:
     """The file in parts that end where a line ends."""
     rest = b""
-    while block := file.read(BLOCK):
+    while block := file.read(BYTES_AT_ONCE):
         whole, newline, after = block.rpartition(b"\n")
         if newline:
             yield rest + whole + newline

@@ -20,18 +20,24 @@ from app.ranking.baselines.committee import CommitteePerceptron
 from app.ranking.baselines.pamir import Pamir
 from app.ranking.baselines.perceptron import PairwisePerceptron
 from app.ranking.baselines.prank import PRank
-from app.ranking.measures import NAMES, Discount, Quality
-from app.ranking.online import Contestant, JudgedQuery, Pairwise
-from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, Rows, SolarI, SolarII, SolarIIDiagonal
+from app.ranking.measures import MEASURE_NAMES, Discount, Quality
+from app.ranking.online import Contestant, LabelledQuery, Pairwise
+from app.ranking.solar import (
+    DEFAULT_C,
+    DEFAULT_GAMMA,
+    Rows,
+    SolarI,
+    SolarII,
+    SolarIIDiagonal,
+)
 
-ALGORITHMS = ("solar-i", "solar-ii", "solar-ii-diagonal")
 BASELINES = ("prank-pointwise", "prank-pairwise", "committee-perceptron", "pamir")
 
 #: Figures of the paper (NDCG@1, @5, @10) by (queries, features) of the data set, and algorithm.
 Published: TypeAlias = Mapping[tuple[int, int], Mapping[str, tuple[float, ...]]]
 
 #: Its Table 2.
-PUBLISHED: Published = {
+PUBLISHED_ONLINE: Published = {
     (106, 45): {  # OHSUMED
         "prank-pointwise": (0.2689, 0.2253, 0.2221),
         "prank-pairwise": (0.4456, 0.3953, 0.3904),
@@ -78,14 +84,14 @@ class Pointwise:
         """Score each document."""
         return self.learner.score(documents)
 
-    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
+    def learn(self, query: LabelledQuery, rng: np.random.Generator) -> None:
         """Learn the query's documents, shuffled."""
         order = rng.permutation(len(query.labels))
         self.learner.learn_labels(query.documents[order], query.labels[order])
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OnlineRow:
     """One contestant's means and standard deviations (n - 1) over the permutations."""
 
     algorithm: str
@@ -97,25 +103,27 @@ class Row:
     @classmethod
     def of(
         cls, algorithm: str, data: JudgedData, means: list[Quality], published: Published
-    ) -> "Row":
+    ) -> "OnlineRow":
         """From the means of each permutation."""
         figures = published.get((len(data.queries), data.n), {}).get(algorithm)
-        return cls(algorithm, len(data.queries), online.mean(means), _std(means), figures)
+        return cls(algorithm, len(data.queries), online.mean_quality(means), _std(means), figures)
 
     def as_json(self) -> str:
         """One object, on one line."""
-        values = zip(NAMES, self.mean, self.std, strict=True)
+        values = zip(MEASURE_NAMES, self.mean, self.std, strict=True)
         measures = {name: {"mean": mean, "std": std} for name, mean, std in values}
         return json.dumps({"algorithm": self.algorithm, "queries": self.queries, **measures})
 
 
-def run(experiment: Experiment, data: JudgedData, *, progress: bool = True) -> Iterator[Row]:
+def run_online(
+    experiment: Experiment, data: JudgedData, *, progress: bool = True
+) -> Iterator[OnlineRow]:
     """Evaluate one algorithm after the other; shows a progress bar on a terminal."""
     makers = [_maker(algorithm, experiment, data) for algorithm in experiment.algorithms]
     for make in makers:
         make()  # what cannot be is said before hours of work
     total = len(experiment.algorithms) * experiment.permutations * len(data.queries)
-    published = comparable(PUBLISHED, experiment.discount)
+    published = comparable(PUBLISHED_ONLINE, experiment.discount)
     with tqdm(total=total, unit="query", disable=None if progress else True, leave=False) as bar:
         for algorithm, make in zip(experiment.algorithms, makers, strict=True):
             bar.set_description(algorithm)
@@ -123,7 +131,7 @@ def run(experiment: Experiment, data: JudgedData, *, progress: bool = True) -> I
                 _permutation(make, experiment, data, at, bar)
                 for at in range(experiment.permutations)
             ]
-            yield Row.of(algorithm, data, means, published)
+            yield OnlineRow.of(algorithm, data, means, published)
 
 
 def comparable(published: Published, discount: Discount) -> Published:
@@ -140,10 +148,10 @@ def _permutation(
 ) -> Quality:
     rng = np.random.default_rng([experiment.seed, at])
     qualities = []
-    for quality in online.play(make(), data.queries, rng, experiment.discount):
+    for quality in online.play_online(make(), data.queries, rng, experiment.discount):
         qualities.append(quality)
         bar.update()
-    return online.mean(qualities)
+    return online.mean_quality(qualities)
 
 
 def _maker(algorithm: str, experiment: Experiment, data: JudgedData) -> Callable[[], Contestant]:
@@ -176,9 +184,9 @@ def _std(means: list[Quality]) -> Quality:
     return Quality(*np.std(np.array(means), axis=0, ddof=1).tolist())
 
 
-def table(rows: list[Row]) -> str:
+def online_table(rows: list[OnlineRow]) -> str:
     """The rows for people to read, the published figures (if known) beneath ours."""
-    lines = [f"{'':<22}" + "".join(f"{name.upper():<18}" for name in NAMES)]
+    lines = [f"{'':<22}" + "".join(f"{name.upper():<18}" for name in MEASURE_NAMES)]
     for row in rows:
         cells = zip(row.mean, row.std, strict=True)
         lines.append(f"{row.algorithm:<22}" + "".join(f"{m:.4f} ± {s:.4f}   " for m, s in cells))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.ranking.arrays import Floats
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class World:
     documents: int = 20
     noise: float = 0.3
 
-    def draw(self, rng: np.random.Generator) -> tuple[Floats, list[JudgedQuery]]:
+    def draw(self, rng: np.random.Generator) -> tuple[Floats, list[LabelledQuery]]:
         """The hidden utility `u`, of norm 1, and judged queries."""
         u = rng.standard_normal(self.features)
         u /= np.sqrt((u * u).sum())
@@ -29,4 +29,4 @@ class World:
         documents = rng.standard_normal(shape).astype(np.float32)
         seen = (documents * u).sum(axis=2) + self.noise * rng.standard_normal(shape[:2])
         labels = np.digitize(seen, np.quantile(seen, [0.7, 0.9])).astype(np.float64)
-        return u, [JudgedQuery(*query) for query in zip(labels, documents, strict=True)]
+        return u, [LabelledQuery(*query) for query in zip(labels, documents, strict=True)]

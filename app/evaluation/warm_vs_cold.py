@@ -19,12 +19,12 @@ from app.ranking import online
 from app.ranking.arrays import Floats
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.warmstart import covariance_after
-from app.ranking.online import Contestant, JudgedQuery, Pairwise
+from app.ranking.online import Contestant, LabelledQuery, Pairwise
 from app.ranking.solar import LinearLearner, Rows, SolarII
 
 STARTS = ("solar-ii-warm", "solar-ii-cold", "ranksvm-frozen")
 #: "From the first query on" is measured over so many.
-FIRST = 100
+FIRST_QUERIES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Frozen:
         """Score each document."""
         return self.learner.score(documents)
 
-    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
+    def learn(self, query: LabelledQuery, rng: np.random.Generator) -> None:
         """Stay as it is."""
 
 
@@ -66,13 +66,13 @@ class Start:
     def as_json(self) -> str:
         """One object, on one line."""
         played = {
-            f"online-ndcg@10-first-{FIRST}": self.first._asdict(),
+            f"online-ndcg@10-first-{FIRST_QUERIES}": self.first._asdict(),
             "online-ndcg@10": self.all._asdict(),
         }
         return json.dumps({"start": self.start, "queries": self.queries, **played})
 
 
-def play(
+def play_start(
     experiment: Experiment, fold: Fold, weights: Floats, done: Callable[[str], None]
 ) -> Floats:
     """Online NDCG@10 over the first queries and over all: by start, permutation, (first, all)."""
@@ -81,8 +81,10 @@ def play(
     for place, start in enumerate(STARTS):
         for at in range(experiment.permutations):
             rng = np.random.default_rng([experiment.seed, at])
-            played = list(online.play(makers[start](), fold.test, rng, experiment.discount))
-            found[place, at] = [online.mean(some).ndcg_10 for some in (played[:FIRST], played)]
+            played = list(online.play_online(makers[start](), fold.test, rng, experiment.discount))
+            found[place, at] = [
+                online.mean_quality(some).ndcg_10 for some in (played[:FIRST_QUERIES], played)
+            ]
             done(start)
     return found
 
@@ -118,9 +120,9 @@ def _deviation(values: Floats) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else 0.0
 
 
-def table(rows: Sequence[Start]) -> str:
+def start_table(rows: Sequence[Start]) -> str:
     """The starts side by side, for people to read."""
-    columns = (f"FIRST {FIRST}", "AGAINST WARM", "ALL", "AGAINST WARM")
+    columns = (f"FIRST {FIRST_QUERIES}", "AGAINST WARM", "ALL", "AGAINST WARM")
     lines = [f"{'online NDCG@10':<22}" + "".join(f"{name:<18}" for name in columns)]
     lines += [f"{row.start:<22}{_cells(row.first)}{_cells(row.all)}" for row in rows]
     return "\n".join(line.rstrip() for line in lines)

@@ -21,7 +21,7 @@ log = logging.getLogger("solar.posting")
 #: What no accumulation is: an event that builds on it is never appended.
 NEVER = b"never"
 #: So many rounds of other posts on the same request may come in between.
-ROUNDS = 100
+APPEND_ATTEMPTS = 100
 #: Events that share one append, at most.
 MOST_EVENTS = 2000
 #: Bytes that the records of one post may take: each carries its documents and the clicks before.
@@ -97,7 +97,7 @@ async def post(
     known: set[str] = set()
     if recalled is None:
         recalled = await recall(store, model, epoch, events)
-    for _ in range(ROUNDS):
+    for _ in range(APPEND_ATTEMPTS):
         built = _build(events, recalled, known)
         try:
             return await store.log.append(

@@ -13,7 +13,7 @@ from app.storage.log import LogEntry
 from app.storage.store import Store
 
 #: A live log may be trimmed so often while it is read.
-ROUNDS = 10
+REPLAY_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ async def replay(store: Store, model: str, without: str | None = None) -> Replay
     With `without`, up to the end of the log, as if that source had never posted: its records are
     left out, and what others did on the same requests is built anew.
     """
-    for _ in range(ROUNDS):
+    for _ in range(REPLAY_ATTEMPTS):
         committed = (await store.states.load(model)).state
         start = min(await store.states.versions(model), default=0)
         try:

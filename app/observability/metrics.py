@@ -1,4 +1,4 @@
-"""Prometheus: the only room that knows it. Others tell small facts; this one counts them.
+"""Prometheus metrics. Other packages report small facts; only this module counts them.
 
 What a model has learnt and measured lives in its committed state, so those gauges are read from
 there by a collector of their own and are the same whichever process is asked. Latencies and counts
@@ -29,7 +29,7 @@ from app.domain.model import SUMS
 from app.serving.weight_cache import ServedModel
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 IMPRESSIONS = ("remembered", "dropped")
 EVENTS = ("accepted", "duplicates", "rejected", "over-share")
 JOBS = ("done", "failed", "cancelled")
@@ -37,7 +37,7 @@ JOBS = ("done", "failed", "cancelled")
 REPLACEMENTS = {"warm start": "warm-start", "rollback": "rollback", "without source": "replay"}
 
 
-class Server(NamedTuple):
+class StoreHealth(NamedTuple):
     """How the store's server is, seen from here: whether it answers, and how full it is."""
 
     reachable: bool
@@ -154,7 +154,10 @@ class Metrics:
         self._jobs.labels(fact.model, fact.outcome).inc()
 
     def page(
-        self, models: Iterable[ServedModel], standings: Mapping[str, ModelStatus], server: Server
+        self,
+        models: Iterable[ServedModel],
+        standings: Mapping[str, ModelStatus],
+        server: StoreHealth,
     ) -> bytes:
         """All metrics as text; a model's standing is left out where the store cannot tell it."""
         registry = CollectorRegistry() if self._several else self.registry
@@ -169,7 +172,7 @@ class _Models:
     """The gauges that come from committed states."""
 
     def __init__(
-        self, models: list[ServedModel], standings: Mapping[str, ModelStatus], server: Server
+        self, models: list[ServedModel], standings: Mapping[str, ModelStatus], server: StoreHealth
     ) -> None:
         self._models, self._standings, self._server = models, standings, server
 

@@ -22,7 +22,7 @@ from app.ranking.serving import PINNED
 
 #: With the default γ = 1e4 a pair that was as likely to be seen either way weighs so much.
 KAPPA = 10.0
-LEAST = 1e-6
+LEAST_WEIGHT = 1e-6
 
 
 def pairs(clicks: Sequence[int], odds: Floats, kappa: float = KAPPA) -> Pairs:
@@ -39,12 +39,12 @@ def pairs(clicks: Sequence[int], odds: Floats, kappa: float = KAPPA) -> Pairs:
     if clicks and not 0 <= min(clicks) <= max(clicks) < shown:
         raise ValueError(f"clicks: expected positions below {shown}")
     clicked[list(clicks)] = 1
-    odds = owned(checked(odds), np.float64)
+    odds = owned(checked_odds(odds), np.float64)
     preferred, other = seen_pairs(clicked, odds)
     return Pairs(preferred, other, pair_weights(preferred, other, odds, kappa))
 
 
-def checked(odds: Floats) -> Floats:
+def checked_odds(odds: Floats) -> Floats:
     """Odds as they are, or ValueError: no list can have these."""
     if not (np.isfinite(odds).all() and ((odds >= 0.0) | (odds == PINNED)).all() and odds[-1] >= 0):
         raise ValueError("odds: expected finite numbers from 0")
@@ -94,7 +94,7 @@ def pair_weights(preferred: Any, other: Any, odds: Any, kappa: float) -> Any:
                 ratio *= (left[i] + odds[a] - odds[b]) / left[i]
             else:  # what came after was out of float64's reach
                 ratio = np.inf
-        found[at] = max(LEAST, kappa * 2.0 / (1.0 + ratio))
+        found[at] = max(LEAST_WEIGHT, kappa * 2.0 / (1.0 + ratio))
     return found
 
 

@@ -44,7 +44,7 @@ def plain_places(swaps: Integers, shown: int) -> Integers:
     return places
 
 
-def checked(swaps: Integers, shown: int) -> Integers:
+def checked_swaps(swaps: Integers, shown: int) -> Integers:
     """Swaps of a list of so many documents, or ValueError."""
     if swaps.dtype != np.int64 or swaps.ndim != 2 or swaps.shape[1] != 2:
         raise ValueError("swaps: expected rows of a place and whether it was exchanged")

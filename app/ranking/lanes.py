@@ -12,7 +12,7 @@ Nothing here checks bounds. The callers own the arrays and have checked them.
 import operator
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numba
 from llvmlite import ir
@@ -31,10 +31,12 @@ if "scipy.linalg" not in sys.modules:
 WIDTH = 4
 
 Compiled = Callable[..., Any]
+#: An array in a kernel: numba knows its type, mypy does not.
+Array: TypeAlias = Any
 
 
 def kernel(function: Callable[..., Any]) -> Compiled:
-    """Compile `function` the house's way: strict IEEE, one thread, cached on disk, without the GIL.
+    """Compile `function` as a kernel: strict IEEE, one thread, cached on disk, without the GIL.
 
     numba's cache watches only the file a kernel stands in; so `app/runtime/jit_cache.py` keeps one
     cache for each state of this folder.
@@ -103,7 +105,7 @@ def load(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def store(typing_context: Any, array: Any, index: Any, lanes: Any) -> Any:
+def store_lanes(typing_context: Any, array: Any, index: Any, lanes: Any) -> Any:
     """`array[index : index + 4] = lanes`, for an array of float64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

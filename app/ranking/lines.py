@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.ranking.arrays import Dense, Floats, Integers
-from app.ranking.lanes import inlined, kernel
+from app.ranking.lanes import Array, inlined, kernel
 from app.ranking.limits import LARGEST_LABEL, LARGEST_VALUE, MOST_FEATURES
 
-Array = Any
 TAB, NEWLINE, RETURN, SPACE, HASH, MINUS, PLUS, POINT, COLON = b"\t\n\r #-+.:"
 ZERO, NINE, SMALL_E, CAPITAL_E = b"09eE"
 Q, I, D = b"qid"  # noqa: E741

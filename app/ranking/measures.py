@@ -34,7 +34,7 @@ class Quality(NamedTuple):
     map: float
 
 
-NAMES = ("ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map")
+MEASURE_NAMES = ("ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map")
 
 
 def quality(labels: Floats, discount: Discount = "standard") -> Quality:
@@ -44,7 +44,7 @@ def quality(labels: Floats, discount: Discount = "standard") -> Quality:
     Quality(ndcg_1=0.0, ndcg_5=0.6309297535714574, ndcg_10=0.6309297535714574, \
 ndcg=0.6309297535714574, map=0.5)
     """
-    found = np.empty(len(NAMES))
+    found = np.empty(len(MEASURE_NAMES))
     measure_into(found, labels, discount)
     return Quality(*found.tolist())
 
@@ -158,7 +158,7 @@ def discounted(labels: Any, table: Any, depth: int) -> Any:
 
 
 @kernel
-def within(labels: Any, most: float) -> bool:
+def labels_within(labels: Any, most: float) -> bool:
     """Whether every label is a number in 0 ... most."""
     for label in labels:  # noqa: SIM110  # numba compiles loops, not generators
         if not 0.0 <= label <= most:
@@ -169,7 +169,7 @@ def within(labels: Any, most: float) -> bool:
 @kernel
 def measure(labels: Any, order: Any, table: Any, found: Any) -> bool:
     """Fill `found` with NDCG@1, @5, @10, NDCG and the average precision; False at a bad label."""
-    if not within(labels, LARGEST_LABEL):
+    if not labels_within(labels, LARGEST_LABEL):
         return False
     best = np.sort(labels)[::-1]
     gained = ideal = precision = 0.0
@@ -198,7 +198,7 @@ def measure(labels: Any, order: Any, table: Any, found: Any) -> bool:
 
 def _checked(labels: Floats) -> Floats:
     labels = _one_each(labels)
-    if not within(labels, LARGEST_LABEL):
+    if not labels_within(labels, LARGEST_LABEL):
         raise _out_of_range(labels)
     return labels
 

@@ -18,7 +18,7 @@ from app.ranking.solar import LinearLearner, Rows
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedQuery:
+class LabelledQuery:
     """A query's documents in the order submitted, and their labels."""
 
     labels: Floats
@@ -36,7 +36,7 @@ class Contestant(Protocol):
     def score(self, documents: Rows) -> Floats:
         """Score each document."""
 
-    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
+    def learn(self, query: LabelledQuery, rng: np.random.Generator) -> None:
         """Learn from a judged query; what is left open is drawn from `rng`."""
 
 
@@ -50,14 +50,14 @@ class Pairwise:
         """Score each document."""
         return self.learner.score(documents)
 
-    def learn(self, query: JudgedQuery, rng: np.random.Generator) -> None:
+    def learn(self, query: LabelledQuery, rng: np.random.Generator) -> None:
         """Learn the query's pairs, shuffled."""
         self.learner.learn_pairs(query.documents, query.pairs.shuffled(rng))
 
 
-def play(
+def play_online(
     contestant: Contestant,
-    queries: Sequence[JudgedQuery],
+    queries: Sequence[LabelledQuery],
     rng: np.random.Generator,
     discount: Discount = "standard",
 ) -> Iterator[Quality]:
@@ -69,6 +69,6 @@ def play(
         contestant.learn(query, rng)
 
 
-def mean(qualities: Sequence[Quality]) -> Quality:
+def mean_quality(qualities: Sequence[Quality]) -> Quality:
     """The online cumulative measures (eq. 3)."""
     return Quality(*np.mean(np.array(qualities), axis=0).tolist())

@@ -31,6 +31,8 @@ from app.ranking.sparse import (
     second_order_sparse,
 )
 
+#: The learners, as people name them.
+ALGORITHMS = ("solar-i", "solar-ii", "solar-ii-diagonal")
 #: The paper's settings for every data set (section 5.2).
 DEFAULT_C = 1e-5
 DEFAULT_GAMMA = 1e4
@@ -69,7 +71,7 @@ class Tally(NamedTuple):
     squared_loss: float
 
 
-class Batch(NamedTuple):
+class GapBatch(NamedTuple):
     """A checked stream of gaps, `preferred[p_t] - other[o_t]`, that a kernel can trust.
 
     Dense rows are flat, one after the other.
@@ -119,7 +121,7 @@ class LinearLearner:
         if not isinstance(rows, SparseRows):
             given, nothing = rows.reshape(-1), np.zeros(self.n)
         places, first = np.arange(count), np.zeros(count, np.int64)
-        return self._learn(Batch(given, places, nothing, first, omega))
+        return self._learn(GapBatch(given, places, nothing, first, omega))
 
     def learn_pairs(self, documents: Rows, pairs: Pairs) -> Steps:
         """Learn from the pairs of one list, in their order."""
@@ -132,9 +134,9 @@ class LinearLearner:
         if not (kernels.inside(p, rows.shape[0]) and kernels.inside(o, rows.shape[0])):
             raise ValueError(f"pairs: expected rows below {rows.shape[0]}")
         flat = rows if isinstance(rows, SparseRows) else rows.reshape(-1)
-        return self._learn(Batch(flat, p, flat, o, _omega(pairs.weights, p.size)))
+        return self._learn(GapBatch(flat, p, flat, o, _omega(pairs.weights, p.size)))
 
-    def _learn(self, batch: Batch) -> Steps:
+    def _learn(self, batch: GapBatch) -> Steps:
         steps = Steps(np.empty(batch.p.size), np.empty(batch.p.size, np.uint8))
         if isinstance(batch.preferred, SparseRows):
             self._learn_sparse(batch, steps)
@@ -142,10 +144,10 @@ class LinearLearner:
             self._learn_dense(batch, steps)
         return steps
 
-    def _learn_dense(self, batch: Batch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         raise NotImplementedError
 
-    def _learn_sparse(self, batch: Batch, steps: Steps) -> None:  # noqa: ARG002
+    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> None:  # noqa: ARG002
         raise ValueError(f"sparse rows: expected dense rows, as {type(self).__name__} needs them")
 
 
@@ -164,11 +166,11 @@ class SolarI(LinearLearner):
         self._C = between(C, "C")
         self._x = aligned(n) if n <= MOST_FEATURES_FULL else None
 
-    def _learn_dense(self, batch: Batch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         self._x = aligned(self.n) if self._x is None else self._x
         kernels.first_order(self._w, self.n, self._C, *batch, self._x, *steps)
 
-    def _learn_sparse(self, batch: Batch, steps: Steps) -> None:
+    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> None:
         first_order_sparse(self._w, self.n, self._C, *_sparse(batch), *steps)
 
 
@@ -213,7 +215,7 @@ class SolarII(LinearLearner):
         kernels.settle(self._panels, self._u)
         return frozen(cov.pack(self._panels, self.n))
 
-    def _learn_dense(self, batch: Batch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         kernels.second_order(
             self._w,
             self.n,
@@ -260,13 +262,13 @@ class SolarIIDiagonal(LinearLearner):
         """A frozen copy of the diagonal of Σ."""
         return frozen(self._sigma[: self.n].copy())
 
-    def _learn_dense(self, batch: Batch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         self._scratch = self._scratch or (aligned(self.n), aligned(self.n))
         kernels.second_order_diagonal(
             self._w, self.n, self._gamma, self._sigma, *batch, *self._scratch, *steps
         )
 
-    def _learn_sparse(self, batch: Batch, steps: Steps) -> None:
+    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> None:
         second_order_sparse(self._w, self.n, self._gamma, self._sigma, *_sparse(batch), *steps)
 
 
@@ -280,7 +282,7 @@ def as_rows(rows: Rows, n: int) -> Dense | SparseRows:
     return checked
 
 
-def _sparse(batch: Batch) -> tuple[Any, ...]:
+def _sparse(batch: GapBatch) -> tuple[Any, ...]:
     a, b = batch.preferred, batch.other
     return (
         *(a.indptr, a.indices, a.data, batch.p),

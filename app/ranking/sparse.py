@@ -13,9 +13,7 @@ import numpy as np
 
 from app.ranking.arrays import Dense, Integers, as_floats, owned
 from app.ranking.kernels import REFUSED, STEPPED, judge, leaves_enough
-from app.ranking.lanes import inlined, kernel
-
-Array = Any
+from app.ranking.lanes import Array, inlined, kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ def score_sparse(
 
 
 @inlined
-def merge(
+def merge_rows(
     columns: Array, values: Array, at: int, end: int, columns2: Array, values2: Array,
     at2: int, end2: int, index: Array, x: Array,
 ) -> int:  # fmt: skip
@@ -184,7 +182,7 @@ def first_order_sparse(
     dots, norms = np.zeros(9), np.zeros(9)
     for t in range(p.shape[0]):
         a, b = p[t], o[t]
-        count = merge(
+        count = merge_rows(
             indices, data, indptr[a], indptr[a + 1],
             indices2, data2, indptr2[b], indptr2[b + 1], index, x,
         )  # fmt: skip
@@ -220,7 +218,7 @@ def second_order_sparse(
     dots, norms = np.zeros(9), np.zeros(9)
     for t in range(p.shape[0]):
         a, b = p[t], o[t]
-        count = merge(
+        count = merge_rows(
             indices, data, indptr[a], indptr[a + 1],
             indices2, data2, indptr2[b], indptr2[b + 1], index, x,
         )  # fmt: skip

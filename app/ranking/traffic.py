@@ -18,14 +18,14 @@ from app.ranking.clicks import READINGS
 from app.ranking.debiased import KAPPA, pair_weights, seen_pairs
 from app.ranking.fair import WEIGHT
 from app.ranking.lanes import kernel
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.pairs import Pairs, from_clicks
 from app.ranking.serving import SHARPNESS
 from app.ranking.solar import LinearLearner
-from app.ranking.users import Users, visit
+from app.ranking.users import Users, visit_list
 
 #: How many users' numbers are drawn at a time.
-BLOCK = 512
+USERS_AT_ONCE = 512
 DEPTH = 10  # of the NDCG that is measured
 PLAIN, DRAWN, SWAPPED = 0, 1, 2
 
@@ -43,10 +43,10 @@ class Site:
     ideal: Floats
 
     @classmethod
-    def of(cls, queries: Sequence[JudgedQuery]) -> "Site":
+    def of(cls, queries: Sequence[LabelledQuery]) -> "Site":
         """All queries, as they stand."""
         best = [np.sort(query.labels)[::-1].copy() for query in queries]
-        ideal = [measures.discounted(one, table(), min(DEPTH, len(one))) for one in best]
+        ideal = [measures.discounted(one, discount_table(), min(DEPTH, len(one))) for one in best]
         starts = np.cumsum([0, *(len(query.labels) for query in queries)])
         labels = np.concatenate([query.labels for query in queries])
         return cls(
@@ -65,14 +65,14 @@ class Site:
     def ndcg(self, weights: Floats) -> float:
         """The mean NDCG@10 of the order that these weights give."""
         found = np.einsum("ij,j->i", self.documents, weights)
-        return float(mean_ndcg(found, self.labels, self.starts, self.ideal, table()))
+        return float(mean_ndcg(found, self.labels, self.starts, self.ideal, discount_table()))
 
     def submitted_ndcg(self) -> Floats:
         """The NDCG@10 of each query in the order as submitted."""
         found = np.empty(len(self.ideal))
         for q in range(len(found)):
             labels = self.labels[self.starts[q] : self.starts[q + 1]]
-            gained = measures.discounted(labels, table(), min(DEPTH, len(labels)))
+            gained = measures.discounted(labels, discount_table(), min(DEPTH, len(labels)))
             found[q] = gained / self.ideal[q] if self.ideal[q] > 0.0 else 0.0
         return found
 
@@ -136,12 +136,12 @@ def visits(
     """So many users on random queries, served by the learner as it is when each comes."""
     places = 1 + 2 * show.places
     width = places + max(site.longest, 1 + show.places)
-    discounts, starts = table(), site.starts.tolist()
-    for begun in range(0, count, BLOCK):
-        queries = rng.integers(len(site.ideal), size=BLOCK).tolist()
-        uniforms = rng.random((BLOCK, width))
+    discounts, starts = discount_table(), site.starts.tolist()
+    for begun in range(0, count, USERS_AT_ONCE):
+        queries = rng.integers(len(site.ideal), size=USERS_AT_ONCE).tolist()
+        uniforms = rng.random((USERS_AT_ONCE, width))
         np.maximum(uniforms, 2.0**-54, out=uniforms)  # a uniform of 0 has no logarithm
-        for at in range(min(BLOCK, count - begun)):
+        for at in range(min(USERS_AT_ONCE, count - begun)):
             q, numbers = queries[at], uniforms[at]
             rows = slice(starts[q], starts[q + 1])
             yield Visit(
@@ -153,7 +153,7 @@ def visits(
             )  # fmt: skip
 
 
-def table() -> Floats:
+def discount_table() -> Floats:
     """The discounts, writeable: numba compiles anew for an array that is not."""
     return measures.discounts("standard", DEPTH).copy()
 
@@ -177,16 +177,16 @@ def impression(
 ) -> Any:
     """One user: list, clicks, pairs, and the list's NDCG@10."""
     places = min(places, scores.shape[0])
-    order, sharp, first, varied = listed(scores, how, places, sharpness, draws)
+    order, sharp, first, varied = draw_list(scores, how, places, sharpness, draws)
     shown = order[:places].copy()
     clicked = np.zeros(places, np.uint8)
-    last = visit(labels[shown], click, stop, examine, every, attackers, uniforms, clicked)
+    last = visit_list(labels[shown], click, stop, examine, every, attackers, uniforms, clicked)
     if how == SWAPPED:
         preferred, other, omega = fair_pairs(clicked, first)
     else:
         preferred, other, omega = drawn_pairs(clicked, last if how == DRAWN else -1, sharp, order)
     judging = omega * (varied * KAPPA / WEIGHT if how == SWAPPED else varied)
-    weight, won, submitted_won = wins(scores, shown, preferred, other, judging)
+    weight, won, submitted_won = list_wins(scores, shown, preferred, other, judging)
     gained = measures.discounted(labels[shown], discounts, min(DEPTH, places))
     ndcg = gained / ideal if ideal > 0.0 else 0.0
     found = shown[preferred], shown[other], omega
@@ -194,7 +194,7 @@ def impression(
 
 
 @kernel
-def listed(scores: Any, how: int, places: int, sharpness: float, draws: Any) -> Any:
+def draw_list(scores: Any, how: int, places: int, sharpness: float, draws: Any) -> Any:
     """The order, the s it was drawn from, the first place of a pair, and 1 if it may vary, else 0.
 
     Equal scores are as submitted, as if drawn from equal odds; unless raw scores are drawn from.
@@ -235,7 +235,7 @@ def sharpen(scores: Any, sharpness: float, sharp: Any) -> bool:
 
 
 @kernel
-def odds(sharp: Any, order: Any, places: int) -> Any:
+def list_odds(sharp: Any, order: Any, places: int) -> Any:
     """`e = exp(s - max s)` of the documents shown, and then the sum of all others."""
     found = np.zeros(places + 1)
     most = sharp.max()
@@ -249,7 +249,7 @@ def drawn_pairs(clicked: Any, last: int, sharp: Any, order: Any) -> Any:
     """What clicks on a drawn list say, and how much; nothing without a last one."""
     if last < 0:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-    found = odds(sharp, order, clicked.shape[0])
+    found = list_odds(sharp, order, clicked.shape[0])
     preferred, other = seen_pairs(clicked, found)
     return preferred, other, pair_weights(preferred, other, found, KAPPA)
 
@@ -272,7 +272,7 @@ def fair_pairs(clicked: Any, first: int) -> Any:
 
 
 @kernel
-def wins(scores: Any, shown: Any, preferred: Any, other: Any, omega: Any) -> Any:
+def list_wins(scores: Any, shown: Any, preferred: Any, other: Any, omega: Any) -> Any:
     """`Σω`, and `Σω·[the clicked one stands higher]` in the plain order and as submitted."""
     weight = won = submitted = 0.0
     for at in range(preferred.shape[0]):

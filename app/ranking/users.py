@@ -34,7 +34,7 @@ TABLES: Mapping[int, Mapping[str, Table]] = {
         "pbm": ((0.4, 0.6, 0.7, 0.8, 0.9), (0.0, 0.0, 0.0, 0.0, 0.0)),
     },
 }
-NAMES = tuple(TABLES[3])
+USER_NAMES = tuple(TABLES[3])
 STOPS = ("click", "every")
 #: Who looks at which place, of `pbm`; nobody looks further down.
 EXAMINATION = (0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06)
@@ -61,8 +61,8 @@ def users(
     >>> users("navigational", 3, 10).click
     array([0.05, 0.5 , 0.95])
     """
-    if name not in NAMES:
-        raise ValueError(f"users: expected one of {', '.join(NAMES)}, got {name!r}")
+    if name not in USER_NAMES:
+        raise ValueError(f"users: expected one of {', '.join(USER_NAMES)}, got {name!r}")
     if stop not in STOPS:
         raise ValueError(f"stop: expected one of {', '.join(STOPS)}, got {stop!r}")
     if not 0.0 <= attackers <= 1.0:
@@ -101,12 +101,12 @@ def clicks(found: Users, labels: Floats, uniforms: Floats) -> Integers:
     array([1, 2])
     """
     clicked = np.zeros(len(labels), np.uint8)
-    visit(owned(labels, np.float64), *found, owned(uniforms, np.float64), clicked)
+    visit_list(owned(labels, np.float64), *found, owned(uniforms, np.float64), clicked)
     return np.flatnonzero(clicked)
 
 
 @kernel
-def visit(
+def visit_list(
     labels: Any,
     click: Any,
     stop: Any,

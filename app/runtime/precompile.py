@@ -28,7 +28,7 @@ from app.simulation import runner
 from app.training import process
 from app.training.options import UPLOAD, Training, TrainingTask
 
-KINDS = (
+MODEL_KINDS = (
     ModelConfig(("a", "b"), "solar-i"),
     ModelConfig(("a", "b"), "solar-ii"),
     ModelConfig(("a", "b"), "solar-ii", "diagonal"),
@@ -41,7 +41,7 @@ TRAININGS = (
     Training(validation=0.5, by="pairwise"),
 )
 #: Kernels that nothing here calls: of sparse online models in `solar evaluate`.
-ELSEWHERE = {
+NOT_SERVED = {
     "app.ranking.sparse.first_order_sparse",
     "app.ranking.sparse.score_sparse",
     "app.ranking.sparse.second_order_sparse",
@@ -53,27 +53,27 @@ MEMORY = 4 << 30  # bytes; an order must name some
 def warm() -> None:
     """Call every kernel that learning, training and simulated users need."""
     learner.warm_up()
-    for config in KINDS:
+    for config in MODEL_KINDS:
         fold = Reducer(initial_state(config))
         for event in events():
             if not fold.apply(codec.dump_record(event)):
                 raise AssertionError(f"{event.kind}: a record that is refused warms nothing")
         fold.state()
-    visit()
+    simulate_visits()
     with tempfile.TemporaryDirectory(prefix="solar-warm-") as directory, chdir(directory):
         for config, training in product((dense("full"), dense("diagonal"), sparse()), TRAININGS):
             Path(UPLOAD).write_text(judged(config.n))
-            train(config, training, blob=False)
+            train_kernels(config, training, blob=False)
         Path(UPLOAD).write_bytes(blob())
-        train(dense("full"), Training(C=0.1), blob=True)
+        train_kernels(dense("full"), Training(C=0.1), blob=True)
 
 
-def visit() -> None:
+def simulate_visits() -> None:
     """A few simulated users, for `solar simulate`."""
     _, queries = World(2, 4, 3).draw(np.random.default_rng(0))
     judged = runner.Judged(queries, queries)
     for clicks in ("debiased", "fair-pairs"):
-        runner.play(runner.Scenario(clicks, impressions=20), judged, "informational", 0)
+        runner.play_traffic(runner.Scenario(clicks, impressions=20), judged, "informational", 0)
 
 
 def events() -> Iterator[Feedback]:
@@ -115,10 +115,10 @@ def blob() -> bytes:
     """Judged queries as a body of JSON leaves them."""
     rows = np.tile(np.array([[0.1, 0.9], [0.5, 0.4], [0.8, 0.2]], np.float32), (4, 1))
     labels, starts = np.tile([0.0, 1.0, 2.0], 4), np.arange(5) * 3
-    return codec.dump("judged", {}, {"documents": rows, "labels": labels, "starts": starts})
+    return codec.dump_blob("judged", {}, {"documents": rows, "labels": labels, "starts": starts})
 
 
-def train(config: ModelConfig, training: Training, *, blob: bool) -> None:
+def train_kernels(config: ModelConfig, training: Training, *, blob: bool) -> None:
     """As a job would, in the working directory."""
     process.work(TrainingTask(config, training, 1e4, blob, MEMORY), lambda *_: None)
 
@@ -134,8 +134,8 @@ def counted() -> tuple[int, list[str]]:
 
 def kernels() -> dict[str, Any]:
     """Every kernel of the core that is kept in the cache, by its name."""
-    rooms = [room for name, room in sys.modules.items() if name.startswith("app.ranking")]
-    found = [one for room in rooms for one in vars(room).values() if is_jitted(one)]
+    modules = [module for name, module in sys.modules.items() if name.startswith("app.ranking")]
+    found = [one for module in modules for one in vars(module).values() if is_jitted(one)]
     named = {f"{one.py_func.__module__}.{one.py_func.__name__}": one for one in found}
     return {name: one for name, one in named.items() if one.stats.cache_path is not None}
 
@@ -143,7 +143,7 @@ def kernels() -> dict[str, Any]:
 def cold() -> list[str]:
     """Kernels that were never called, where all were compiled: a service might call them."""
     never = {name for name, kernel in kernels().items() if not kernel.signatures}
-    return sorted(never - ELSEWHERE)
+    return sorted(never - NOT_SERVED)
 
 
 def main(arguments: Sequence[str]) -> int:

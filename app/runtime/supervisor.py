@@ -25,9 +25,9 @@ from app.storage.embedded import server
 log = logging.getLogger("solar")
 
 WATCH = 0.1  # seconds between two looks at the children
-DRAIN = 15.0  # seconds that a child gets to end
+CHILD_DRAIN_SECONDS = 15.0  # seconds that a child gets to end
 QUICK = 2.0  # a child that ends sooner did not really start,
-PATIENCE = 5  # and after so many such starts in a row we give up
+MOST_QUICK_ENDS = 5  # and after so many such starts in a row we give up
 
 
 class Child:
@@ -46,8 +46,10 @@ class Child:
             self._quick = self._quick + 1 if monotonic() - self._started < QUICK else 0
             log.warning("%s ended with %s", self.name, self._process.returncode)
             self._let_go()
-            if self._quick >= PATIENCE:
-                raise SolarError(f"{self.name}: it ended {PATIENCE} times right after its start")
+            if self._quick >= MOST_QUICK_ENDS:
+                raise SolarError(
+                    f"{self.name}: it ended {MOST_QUICK_ENDS} times right after its start"
+                )
         self._started = monotonic()
         self._process = server.tied(self._command, environ=environ, inherited=self._inherited)
 
@@ -69,12 +71,12 @@ class Child:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Close the leash of a process that has ended."""
+        """Close the pipe of a process that has ended."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
 
-def run(settings: Settings) -> None:
+def run_supervisor(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
     stop = threading.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -124,7 +126,7 @@ def _supervise(
 def _end(children: list[Child]) -> None:
     for child in children:
         child.stop()
-    deadline = monotonic() + DRAIN
+    deadline = monotonic() + CHILD_DRAIN_SECONDS
     for child in children:
         child.wait(deadline)
 

@@ -22,7 +22,7 @@ from app.observability.logging import configure_logging
 from app.runtime import wiring
 
 #: Seconds that requests get to end after SIGTERM.
-DRAIN = 10
+REQUEST_DRAIN_SECONDS = 10
 
 
 async def serve(settings: Settings, socket_: socket.socket, stop: asyncio.Event) -> None:
@@ -33,7 +33,7 @@ async def serve(settings: Settings, socket_: socket.socket, stop: asyncio.Event)
         await listen(front, socket_, stop)
 
 
-class Server(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """uvicorn, but signals are ours."""
 
     @contextmanager
@@ -46,9 +46,9 @@ async def listen(front: HttpApplication, socket_: socket.socket, stop: asyncio.E
     """Answer what comes in on a socket until told to stop."""
     config = uvicorn.Config(
         front, lifespan="off", log_config=None, access_log=False, server_header=False,
-        timeout_keep_alive=75, timeout_graceful_shutdown=DRAIN, ws="none",
+        timeout_keep_alive=75, timeout_graceful_shutdown=REQUEST_DRAIN_SECONDS, ws="none",
     )  # fmt: skip
-    server = Server(config)
+    server = UvicornServer(config)
     serving = asyncio.create_task(server.serve(sockets=[socket_]))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)

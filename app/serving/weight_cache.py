@@ -1,6 +1,6 @@
 """The weights in memory: found once, followed from then on, served from while the store is gone.
 
-A model's `Serving` is immutable and replaced as a whole, so an answer comes from one committed,
+A `ServedModel` is immutable and replaced as a whole, so an answer comes from one committed,
 checksummed vector (I13).
 """
 

@@ -12,8 +12,8 @@ from app.errors import SolarError
 
 #: Answers that ask to come again later.
 LATER = (429, 503)
-PATIENCE = 60.0  # seconds for one request, however often it is repeated
-LEAST, MOST = 0.05, 5.0  # seconds between two tries
+REQUEST_SECONDS = 60.0  # seconds for one request, however often it is repeated
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two tries
 
 
 class Endpoint(NamedTuple):
@@ -40,7 +40,7 @@ class HttpClient:
     """A connection of one thread; `waited` says why it came again, each time."""
 
     def __init__(self, url: str, stopped: Event | None = None) -> None:
-        self._connection, self._path, headers = Endpoint.to(url, PATIENCE)
+        self._connection, self._path, headers = Endpoint.to(url, REQUEST_SECONDS)
         self._headers = {"content-type": "application/json", **headers}
         self._stopped = stopped or Event()
         self.waited: list[str] = []
@@ -53,16 +53,16 @@ class HttpClient:
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
         """One request, repeated while it should come later: the status and the answer."""
-        until, pause = time.monotonic() + PATIENCE, LEAST
+        until, pause = time.monotonic() + REQUEST_SECONDS, SHORTEST_PAUSE
         while True:
             status, said, after = self._tried(method, path, body)
             if status and status not in LATER:
                 return status, said
             why = str(status) if status else "a connection"
             if time.monotonic() > until or self._stopped.is_set():
-                raise SolarError(f"{path}: still waiting for {why} after {PATIENCE:g} s")
+                raise SolarError(f"{path}: still waiting for {why} after {REQUEST_SECONDS:g} s")
             self.waited.append(why)
-            time.sleep(min(MOST, max(pause, after)))
+            time.sleep(min(LONGEST_PAUSE, max(pause, after)))
             pause *= 2.0
 
     def _tried(self, method: str, path: str, body: bytes | None) -> tuple[int, Any, float]:

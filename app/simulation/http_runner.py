@@ -21,14 +21,14 @@ from tqdm import tqdm
 from app.errors import SolarError
 from app.ranking import measures
 from app.ranking import users as crowd
-from app.ranking.online import JudgedQuery
-from app.ranking.traffic import DEPTH, Site, table
+from app.ranking.online import LabelledQuery
+from app.ranking.traffic import DEPTH, Site, discount_table
 from app.simulation.http_client import HttpClient
 from app.simulation.results import Trace, checkpoints
-from app.simulation.runner import Judged, Scenario, checked, visitors
+from app.simulation.runner import Judged, Scenario, check_scenario, visitors
 
-LOOK = 0.05  # seconds between two looks at how far it is
-DRAIN = 120.0  # seconds that a learner gets to catch up at the end
+PROGRESS_POLL_SECONDS = 0.05  # seconds between two looks at how far it is
+CATCH_UP_SECONDS = 120.0  # seconds that a learner gets to catch up at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Live:
         self, scenario: Scenario, judged: Judged, users: Sequence[str], seeds: int
     ) -> Iterator[tuple[str, list[Trace]]]:
         """All users, one after the other, each run with a model of its own."""
-        checked(scenario, judged, users)
+        check_scenario(scenario, judged, users)
         base = self.model or f"simulated-{uuid4().hex[:8]}"
         alone = len(users) * seeds == 1
         for name in users:
@@ -102,7 +102,7 @@ class Live:
 
 def _over(working: Sequence["Future[None]"]) -> bool:
     """Whether all are done, or one has failed."""
-    done, left = wait(working, LOOK, FIRST_EXCEPTION)
+    done, left = wait(working, PROGRESS_POLL_SECONDS, FIRST_EXCEPTION)
     return not left or any(one.exception() for one in done)
 
 
@@ -117,7 +117,7 @@ class Stage:
     url: str
     model: str
     scenario: Scenario
-    queries: Sequence[JudgedQuery]
+    queries: Sequence[LabelledQuery]
     site: Site
     users: crowd.Users
     seed: int
@@ -150,7 +150,7 @@ class Stage:
         shown = [int(one["id"]) for one in answer["documents"]]
         labels = self.queries[q].labels[shown]
         clicked = crowd.clicks(self.users, labels, rng.random(1 + 2 * len(shown)))
-        gained = measures.discounted(labels, table(), min(DEPTH, len(shown)))
+        gained = measures.discounted(labels, discount_table(), min(DEPTH, len(shown)))
         trace.shown[at] = gained / self.site.ideal[q] if self.site.ideal[q] > 0.0 else 0.0
         trace.submitted[at] = trace.by_query[q]
         if answer["logged"]:
@@ -176,7 +176,7 @@ class Stage:
 
     def weights(self, drained: bool = False) -> Any:
         """What the model has learnt so far; once it has learnt all, if it should be `drained`."""
-        until = time.monotonic() + DRAIN
+        until = time.monotonic() + CATCH_UP_SECONDS
         with HttpClient(self.url) as line:
             while True:
                 self.about = _expected(*line.ask("GET", f"/models/{self.model}"), (200,))
@@ -185,7 +185,7 @@ class Stage:
                 if time.monotonic() > until:
                     behind = self.about["seq"] - self.about["version"]
                     raise SolarError(f"model {self.model}: {behind} records are not learnt yet")
-                time.sleep(LOOK)
+                time.sleep(PROGRESS_POLL_SECONDS)
 
     def wins(self) -> tuple[float, float, float]:
         """The debiased wins, as shares: of all, of the model, of the submitted order."""
@@ -208,7 +208,7 @@ class Stage:
         return "; ".join(said)
 
 
-def _documents(query: JudgedQuery) -> dict[str, Any]:
+def _documents(query: LabelledQuery) -> dict[str, Any]:
     rows = query.documents.tolist()
     return {"ids": [str(at) for at in range(len(rows))], "features": rows}
 

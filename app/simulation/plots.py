@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT = 420.0, 300.0
+PANEL_WIDTH, PANEL_HEIGHT = 420.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 28.0, 34.0, 44.0
 #: Told apart by everybody (Okabe and Ito), on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
@@ -68,7 +68,7 @@ def svg(title: str, panels: Sequence[Panel]) -> str:
     >>> drawn.count("<polyline"), drawn.count("<polygon")
     (1, 1)
     """
-    width, height = WIDTH * len(panels), HEIGHT + 48.0
+    width, height = PANEL_WIDTH * len(panels), PANEL_HEIGHT + 48.0
     size = f"{width:g} {height:g}"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" style="{STYLE}">',
@@ -76,7 +76,7 @@ def svg(title: str, panels: Sequence[Panel]) -> str:
         _text(width / 2.0, 18.0, title, size=14),
     ]
     for at, panel in enumerate(panels):
-        lines += [f'<g transform="translate({at * WIDTH:g} 22)">', *_panel(panel), "</g>"]
+        lines += [f'<g transform="translate({at * PANEL_WIDTH:g} 22)">', *_panel(panel), "</g>"]
     names = [curve.name for curve in panels[0].curves]
     return "\n".join([*lines, *_legend(names, width, height - 10.0), "</svg>", ""])
 
@@ -85,10 +85,10 @@ def _panel(panel: Panel) -> Iterator[str]:
     every = [place for curve in panel.curves for place in curve.x]
     lows = [m - s for c in panel.curves for m, s in zip(c.mean, c.spread, strict=True)]
     highs = [m + s for c in panel.curves for m, s in zip(c.mean, c.spread, strict=True)]
-    across = Scale.over(0.0, max(every), LEFT, WIDTH - RIGHT)
-    up = Scale.over(min(lows), max(highs), HEIGHT - BOTTOM, TOP)
-    yield _text((LEFT + WIDTH - RIGHT) / 2.0, TOP - 10.0, panel.title)
-    yield _text((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0, "impressions")
+    across = Scale.over(0.0, max(every), LEFT, PANEL_WIDTH - RIGHT)
+    up = Scale.over(min(lows), max(highs), PANEL_HEIGHT - BOTTOM, TOP)
+    yield _text((LEFT + PANEL_WIDTH - RIGHT) / 2.0, TOP - 10.0, panel.title)
+    yield _text((LEFT + PANEL_WIDTH - RIGHT) / 2.0, PANEL_HEIGHT - 8.0, "impressions")
     yield from _axes(across, up)
     for at, curve in enumerate(panel.curves):
         yield from _drawn(curve, across, up, COLOURS[at % len(COLOURS)])

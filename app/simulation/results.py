@@ -19,7 +19,7 @@ from app.simulation.plots import Curve, Panel
 #: The model is tested so many times on its way.
 LOOKS = 40
 #: A cold start is over after so many lists.
-FIRST = 2_000
+FIRST_LISTS = 2_000
 
 
 def checkpoints(impressions: int) -> Integers:
@@ -89,7 +89,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SimulatedRow:
     """What several runs with the same users have in the mean."""
 
     users: str
@@ -104,7 +104,7 @@ class Row:
     rate: float
 
     @classmethod
-    def of(cls, users: str, traces: Sequence[Trace]) -> "Row":
+    def of(cls, users: str, traces: Sequence[Trace]) -> "SimulatedRow":
         """From all runs; the deviation is n - 1, 0 of a single run."""
         ends = [trace.end for trace in traces]
         weight = sum(trace.weight for trace in traces)
@@ -113,10 +113,10 @@ class Row:
             users,
             float(np.mean(ends)),
             deviation(ends),
-            mean(trace.shown for trace in traces),
-            mean(trace.shown[:FIRST] for trace in traces),
-            mean(trace.submitted for trace in traces),
-            mean(trace.submitted[:FIRST] for trace in traces),
+            mean_of_parts(trace.shown for trace in traces),
+            mean_of_parts(trace.shown[:FIRST_LISTS] for trace in traces),
+            mean_of_parts(trace.submitted for trace in traces),
+            mean_of_parts(trace.submitted[:FIRST_LISTS] for trace in traces),
             sum(trace.won for trace in traces) / weight if weight else None,
             sum(trace.submitted_won for trace in traces) / weight if weight else None,
             lists / sum(trace.seconds for trace in traces),
@@ -130,7 +130,7 @@ class Row:
         return json.dumps({**said, "impressions": len(traces[0].shown), "curves": lines})
 
 
-def mean(parts: Iterator[Floats]) -> float:
+def mean_of_parts(parts: Iterator[Floats]) -> float:
     """Of all numbers of all parts."""
     return float(np.mean([part.mean() for part in parts]))
 
@@ -169,7 +169,7 @@ def panels(found: Sequence[tuple[str, Sequence[Trace]]]) -> list[Panel]:
 HEAD = ("users", "test", "shown", "first 2,000", "submitted", "wins: model", "submitted", "lists/s")
 
 
-def table(rows: Sequence[Row]) -> str:
+def simulation_table(rows: Sequence[SimulatedRow]) -> str:
     """The rows for people to read; NDCG@10 but for the wins and the rate."""
     cells = [HEAD, *(_cells(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -177,7 +177,7 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: SimulatedRow) -> tuple[str, ...]:
     measures = (row.shown, row.first, row.submitted)
     return (
         row.users,

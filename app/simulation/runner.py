@@ -20,12 +20,10 @@ from app.evaluation.letor import JudgedData
 from app.ranking import traffic
 from app.ranking import users as crowd
 from app.ranking.arrays import Integers
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, LinearLearner
-from app.ranking.traffic import BLOCK, PLAIN, Show, Site
+from app.ranking.traffic import PLAIN, USERS_AT_ONCE, Show, Site
 from app.simulation.results import Trace, checkpoints
-
-ALGORITHMS = ("solar-i", "solar-ii", "solar-ii-diagonal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +46,8 @@ class Scenario:
 class Judged:
     """The queries that users come to, and those that the model is tested on."""
 
-    train: Sequence[JudgedQuery]
-    test: Sequence[JudgedQuery]
+    train: Sequence[LabelledQuery]
+    test: Sequence[LabelledQuery]
 
     @classmethod
     def of(cls, train: JudgedData, test: JudgedData | None, holdout: float) -> "Judged":
@@ -70,13 +68,13 @@ class Judged:
 
     def normalised(self) -> "Judged":
         """The same with each feature scaled over a query's documents."""
-        return self._each(lambda query: JudgedQuery(query.labels, min_max(query.documents)))
+        return self._each(lambda query: LabelledQuery(query.labels, min_max(query.documents)))
 
     def with_order(self) -> "Judged":
         """The same with the order as submitted as one more feature."""
-        return self._each(lambda query: JudgedQuery(query.labels, with_order(query.documents)))
+        return self._each(lambda query: LabelledQuery(query.labels, with_order(query.documents)))
 
-    def _each(self, change: Callable[[JudgedQuery], JudgedQuery]) -> "Judged":
+    def _each(self, change: Callable[[LabelledQuery], LabelledQuery]) -> "Judged":
         return Judged(*([change(query) for query in part] for part in (self.train, self.test)))
 
     @property
@@ -105,7 +103,7 @@ class Judged:
         return int(how) - 1, 1.0
 
 
-def best_feature(queries: Sequence[JudgedQuery]) -> tuple[int, float]:
+def best_feature(queries: Sequence[LabelledQuery]) -> tuple[int, float]:
     """The feature, rising or falling, that alone has the best NDCG@10; the first of equals."""
     site = Site.of(queries)
     each = np.eye(site.documents.shape[1])
@@ -114,29 +112,32 @@ def best_feature(queries: Sequence[JudgedQuery]) -> tuple[int, float]:
     return int(column), -1.0 if falling else 1.0
 
 
-def _by_feature(query: JudgedQuery, column: int, sign: float) -> JudgedQuery:
+def _by_feature(query: LabelledQuery, column: int, sign: float) -> LabelledQuery:
     return _taken(query, np.argsort(-sign * query.documents[:, column], kind="stable"))
 
 
-def _taken(query: JudgedQuery, order: Integers) -> JudgedQuery:
-    return JudgedQuery(query.labels[order], query.documents[order])
+def _taken(query: LabelledQuery, order: Integers) -> LabelledQuery:
+    return LabelledQuery(query.labels[order], query.documents[order])
 
 
-def run(
+def run_simulation(
     scenario: Scenario, judged: Judged, users: Sequence[str], seeds: int, *, progress: bool = True
 ) -> Iterator[tuple[str, list[Trace]]]:
     """All users, one after the other, each with all seeds; a progress bar on a terminal."""
-    checked(scenario, judged, users)
-    scenario, judged = settled(scenario, judged)
-    play(replace(scenario, impressions=BLOCK), judged, users[0], 0)  # compiles
+    check_scenario(scenario, judged, users)
+    scenario, judged = settle_scenario(scenario, judged)
+    play_traffic(replace(scenario, impressions=USERS_AT_ONCE), judged, users[0], 0)  # compiles
     total = len(users) * seeds * scenario.impressions
     with tqdm(total=total, unit="list", disable=None if progress else True, leave=False) as bar:
         for name in users:
             bar.set_description(name)
-            yield name, [play(scenario, judged, name, seed, bar.update) for seed in range(seeds)]
+            yield (
+                name,
+                [play_traffic(scenario, judged, name, seed, bar.update) for seed in range(seeds)],
+            )
 
 
-def checked(scenario: Scenario, judged: Judged, users: Sequence[str]) -> None:
+def check_scenario(scenario: Scenario, judged: Judged, users: Sequence[str]) -> None:
     """What cannot be is said before hours of work."""
     Show.to_learn(scenario.clicks, scenario.top_k)
     learner(scenario, judged.n)
@@ -145,7 +146,7 @@ def checked(scenario: Scenario, judged: Judged, users: Sequence[str]) -> None:
         visitors(scenario, judged, name)
 
 
-def settled(scenario: Scenario, judged: Judged) -> tuple[Scenario, Judged]:
+def settle_scenario(scenario: Scenario, judged: Judged) -> tuple[Scenario, Judged]:
     """The same, with an order of submission that no seed changes arranged once and for all."""
     if scenario.submitted == "random":
         return scenario, judged
@@ -178,7 +179,7 @@ def learner(scenario: Scenario, n: int) -> LinearLearner:
     return restored(initial_state(config).model)
 
 
-def play(
+def play_traffic(
     scenario: Scenario,
     judged: Judged,
     users: str,
@@ -189,10 +190,12 @@ def play(
     site, test = sites(scenario, judged, seed)
     fresh = learner(scenario, judged.n)
     show = Show.to_learn(scenario.clicks, scenario.top_k)
-    return follow(scenario, site, test, fresh, show, visitors(scenario, judged, users), seed, tick)
+    return follow_traffic(
+        scenario, site, test, fresh, show, visitors(scenario, judged, users), seed, tick
+    )
 
 
-def follow(
+def follow_traffic(
     scenario: Scenario,
     site: Site,
     test: Site,

@@ -17,7 +17,7 @@ from redis.crc import key_slot
 
 Address: TypeAlias = tuple[str, int]
 #: A command's words, and redis-py's options for its answer.
-Call: TypeAlias = tuple[Sequence[Any], dict[str, Any]]
+ClusterCommand: TypeAlias = tuple[Sequence[Any], dict[str, Any]]
 
 SLOTS = 16_384
 #: Seconds before each further try; about a second in all. A failover takes longer, and so does a
@@ -57,11 +57,11 @@ class Cluster(AsyncCoreCommands):
         """The answers to commands that go over one connection; raises the first error."""
         return await self._on_owner(slot_of(key), [(command, {}) for command in commands])
 
-    def pipeline(self, transaction: bool = False) -> "Batch":
+    def pipeline(self, transaction: bool = False) -> "ClusterPipeline":
         """Commands that may be for many nodes; never a transaction."""
         if transaction:
             raise ValueError("transaction: expected a script instead")
-        return Batch(self)
+        return ClusterPipeline(self)
 
     def pubsub(self) -> Any:
         """A subscription at some node: what is published at one is heard at all."""
@@ -73,7 +73,7 @@ class Cluster(AsyncCoreCommands):
         await self._renewed()
         return [self._node(address) for address in dict.fromkeys(self._owners)]
 
-    async def spread(self, calls: Sequence[Call]) -> list[Any]:
+    async def spread(self, calls: Sequence[ClusterCommand]) -> list[Any]:
         """Answers to commands for many nodes: one round trip to each, unless slots have moved."""
         await self._renewed()
         parts: dict[Address, list[int]] = defaultdict(list)
@@ -93,7 +93,7 @@ class Cluster(AsyncCoreCommands):
         await asyncio.gather(*(ask(*part) for part in parts.items()))
         return answers
 
-    async def _on_owner(self, slot: int, calls: Sequence[Call]) -> list[Any]:
+    async def _on_owner(self, slot: int, calls: Sequence[ClusterCommand]) -> list[Any]:
         """Commands on keys of one slot, wherever that is; sent again until it answers."""
         failure: Exception | None = None
         asked: Address | None = None  # the node that a slot is on its way to
@@ -159,16 +159,16 @@ class Cluster(AsyncCoreCommands):
         return self._nodes[address]
 
 
-class Batch(AsyncCoreCommands):
+class ClusterPipeline(AsyncCoreCommands):
     """Commands that are sent together, each to where its key is."""
 
     _event_dispatcher: Any = None
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._calls: list[Call] = []
+        self._calls: list[ClusterCommand] = []
 
-    def execute_command(self, *args: Any, **options: Any) -> "Batch":
+    def execute_command(self, *args: Any, **options: Any) -> "ClusterPipeline":
         """One more."""
         self._calls.append((args, options))
         return self

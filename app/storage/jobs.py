@@ -20,7 +20,7 @@ JobState = Literal["running", "finishing", "done", "failed", "cancelled"]
 Reported = Literal["kept", "lost", "cancel"]
 Cancelled = Literal["cancelled", "unknown", "ended"]
 #: A job is known for so long after its last report, in seconds.
-KEPT = 7 * 86_400.0
+JOB_KEPT_SECONDS = 7 * 86_400.0
 #: What the scripts answer, by their codes.
 _REPORTED: tuple[Reported, ...] = ("kept", "lost", "cancel")
 _CANCELLED: tuple[Cancelled, ...] = ("cancelled", "unknown", "ended")
@@ -58,7 +58,7 @@ class Jobs:
     async def begin(self, lease: Lease, epoch: int, about: Mapping[str, Any]) -> bool:
         """Begin a job, or begin it again; False if another trains the model."""
         keys = keys_of(lease.model)
-        values = [epoch, lease.trains, _ms(lease.seconds), _ms(KEPT)]
+        values = [epoch, lease.trains, _ms(lease.seconds), _ms(JOB_KEPT_SECONDS)]
         fields = {"state": "running", "trains": lease.trains, "about": about}
         code = await self._calls.script(
             "job_begin",
@@ -72,7 +72,13 @@ class Jobs:
     async def report(self, lease: Lease, *, ends: bool = False, **fields: Any) -> Reported:
         """Say how a job goes on, and keep its lease; whether to go on, as another may train."""
         keys = keys_of(lease.model)
-        values = [lease.trains, _ms(lease.seconds), _ms(KEPT), int(ends), *_fields(fields)]
+        values = [
+            lease.trains,
+            _ms(lease.seconds),
+            _ms(JOB_KEPT_SECONDS),
+            int(ends),
+            *_fields(fields),
+        ]
         code = await self._calls.script(
             "job_report", [keys.job(lease.job), keys.training, keys.trained], values
         )

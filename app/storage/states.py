@@ -98,7 +98,7 @@ class States:
         with translated():
             seq, chain, w = await self._client.hmget(keys_of(model).state, ["seq", "chain", "w"])
         with suppress(BadBlob, KeyError, ValueError):
-            return _claim(codec.load(w or b"", "w").fields)
+            return _claim(codec.load_blob(w or b"", "w").fields)
         return int(seq), chain
 
     async def load_weights(self, model: str) -> StoredWeights:
@@ -110,9 +110,9 @@ class States:
         if fields[0] is None:
             raise NoSuchModel(f"model {model}: there is none of this name")
         epoch, seq, chain, meta, w, sums = fields
-        config = codec.load_config(codec.load(meta or b"", "meta").fields)
+        config = codec.load_config(codec.load_blob(meta or b"", "meta").fields)
         weights = _weights(w or b"", int(seq), chain)
-        _, said, arrays = codec.load(sums or b"", "sums")
+        _, said, arrays = codec.load_blob(sums or b"", "sums")
         aside = CommitInfo(
             int(said.get("time", 0)), float(said.get("trace", 0.0)), str(said.get("term", ""))
         )
@@ -144,7 +144,7 @@ class States:
         With `version` it is kept as one, `drop` are versions that go, and the log is trimmed up to
         and with record `trim`. `again` writes what is committed already once more. `time` is when
         the last record was appended. Of what was `learnt` since `base`, the last record of each
-        reading must still be in the log, else WentBack: those before it then are there too.
+        reading must still be in the log, else RolledBack: those before it then are there too.
         """
         keys, (epoch, seq, chain) = keys_of(model), base
         snapshot = keys.snapshot(state.seq) if version else keys.state
@@ -189,10 +189,12 @@ def dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
     if not term:  # as it was before there were any
         del aside["term"]
     return [
-        codec.dump("w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": model.weights}),
-        codec.dump("spread", {}, {"values": model.spread}),
-        codec.dump("sums", aside, {"values": state.sums}),
-        codec.dump("meta", codec.dump_config(model.config), {}),
+        codec.dump_blob(
+            "w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": model.weights}
+        ),
+        codec.dump_blob("spread", {}, {"values": model.spread}),
+        codec.dump_blob("sums", aside, {"values": state.sums}),
+        codec.dump_blob("meta", codec.dump_config(model.config), {}),
     ]
 
 
@@ -202,7 +204,7 @@ def _trace(model: Model) -> float:
 
 def load_state(fields: dict[bytes, bytes]) -> ModelState:
     """The inverse of `dump_state`, with seq and chain."""
-    config = codec.load_config(codec.load(fields[b"meta"], "meta").fields)
+    config = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
     seq, chain = int(fields[b"seq"]), fields[b"chain"]
     weights, spread = _weights(fields[b"w"], seq, chain), _array(fields[b"spread"], "spread")
     sums = _whole(_array(fields[b"sums"], "sums"))
@@ -218,7 +220,7 @@ def _whole(sums: Any) -> Any:
 
 def _weights(blob: bytes, seq: int, chain: bytes) -> Any:
     """The weights, if they are those of this place in the log."""
-    _, fields, arrays = codec.load(blob, "w")
+    _, fields, arrays = codec.load_blob(blob, "w")
     if _claim(fields) != (seq, chain):
         raise BadBlob(f"expected the weights after record {seq}, got others")
     return arrays["values"]
@@ -229,4 +231,4 @@ def _claim(fields: dict[str, Any]) -> tuple[int, bytes]:
 
 
 def _array(blob: bytes, kind: str) -> Any:
-    return codec.load(blob, kind).arrays["values"]
+    return codec.load_blob(blob, kind).arrays["values"]

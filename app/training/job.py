@@ -26,11 +26,11 @@ from app.errors import BadData, Fenced, NoSuchModel, SolarError, StoreError
 from app.ingest.appender import now
 from app.storage.cancellation import end
 from app.storage.embedded.server import tied
-from app.storage.jobs import KEPT as KNOWN
+from app.storage.jobs import JOB_KEPT_SECONDS as KNOWN
 from app.storage.jobs import Lease
 from app.storage.log import AppendResult, LogEntry, NewRecord
 from app.storage.store import Store
-from app.training.options import ORDER, REPLACEMENT, Training, TrainingTask
+from app.training.options import REPLACEMENT, TASK, Training, TrainingTask
 
 log = logging.getLogger("solar.jobs")
 
@@ -121,9 +121,9 @@ class Run:
             self._config, self.work.training, self._settings.feature_bound, self.work.blob,
             self._settings.training_memory,
         )  # fmt: skip
-        path = self.work.directory / ORDER
+        path = self.work.directory / TASK
         await asyncio.to_thread(path.write_bytes, msgspec.json.encode(order))
-        process, pipe = await asyncio.to_thread(_apprentice, self.work.directory)
+        process, pipe = await asyncio.to_thread(_start_process, self.work.directory)
         listening = asyncio.create_task(self._listen(pipe))
         cancelled = True
         try:
@@ -244,7 +244,7 @@ class Run:
         return said
 
 
-def _apprentice(directory: Path) -> tuple["subprocess.Popen[bytes]", int]:
+def _start_process(directory: Path) -> tuple["subprocess.Popen[bytes]", int]:
     """A process that trains, and where it says how it goes."""
     reading, writing = os.pipe()
     python = [sys.executable, "-P", "-m"]  # -P: import no `app` from the working directory

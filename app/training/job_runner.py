@@ -20,17 +20,17 @@ from app.training.job import JobLost, JobSpec, Run
 log = logging.getLogger("solar.jobs")
 
 #: Uploads that nobody trains from any more are kept so long, for a job to be started again.
-KEPT = 86_400.0
+UPLOAD_KEPT_SECONDS = 86_400.0
 #: The name of a job's directory.
 _OURS = re.compile(r"[A-Za-z0-9_-]{1,64}\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-Tell = Callable[[Trained], None]
+TellTrained = Callable[[Trained], None]
 
 
 class JobRunner:
     """All jobs that this process watches."""
 
-    def __init__(self, store: Store, settings: Settings, tell: Tell) -> None:
+    def __init__(self, store: Store, settings: Settings, tell: TellTrained) -> None:
         self._store, self._settings, self._tell = store, settings, tell
         self._root = settings.uploads
         self._runs: dict[str, asyncio.Task[None]] = {}
@@ -56,7 +56,7 @@ class JobRunner:
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in self._root.iterdir():
             with suppress(OSError):
-                if _OURS.fullmatch(old.name) and old.stat().st_mtime < time() - KEPT:
+                if _OURS.fullmatch(old.name) and old.stat().st_mtime < time() - UPLOAD_KEPT_SECONDS:
                     shutil.rmtree(old)
         directory.mkdir(mode=0o700)
         return directory

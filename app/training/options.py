@@ -3,15 +3,16 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from app.domain.model_config import ModelConfig
 from app.ranking.limits import LEAST, MOST
 
 #: In the directory of a job: what is to be done, the data, and what will take the model's place.
-ORDER, UPLOAD, REPLACEMENT = "order", "upload", "replacement"
+TASK, UPLOAD, REPLACEMENT = "order", "upload", "replacement"
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
+class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a batch model is trained.
 
     `C` (`penalty` for domination) is given, or chosen `by` a measure on held-out queries:
@@ -47,7 +48,7 @@ class TrainingTask:
     memory: int
 
 
-def check(training: Training) -> Training:
+def check_training(training: Training) -> Training:
     """A training as it is, or ValueError: nobody can train like this."""
     wrong = "C" if training.parameter == "penalty" else "penalty"
     if getattr(training, wrong) is not None:

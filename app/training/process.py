@@ -24,9 +24,9 @@ from app.evaluation import letor
 from app.evaluation.letor import JudgedData
 from app.observability.logging import configure_logging
 from app.ranking.batch.judgements import Judgements
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.training import trainer
-from app.training.options import ORDER, REPLACEMENT, UPLOAD, TrainingTask
+from app.training.options import REPLACEMENT, TASK, UPLOAD, TrainingTask
 
 log = logging.getLogger("solar.jobs")
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
     """Work in a directory, say to a pipe how it goes."""
     pipe, directory = arguments
     os.chdir(directory)
-    order = msgspec.json.decode(Path(ORDER).read_bytes(), type=TrainingTask)
+    order = msgspec.json.decode(Path(TASK).read_bytes(), type=TrainingTask)
     _behave(order.memory)
     with os.fdopen(int(pipe), "wb", buffering=0) as output:
 
@@ -57,23 +57,25 @@ def main(arguments: Sequence[str]) -> None:
 
 def work(order: TrainingTask, say: Say) -> None:
     """Read, train, leave the record."""
-    judged = trainer.checked(read(order), order.training)
+    judged = trainer.checked_judgements(read_judgements(order), order.training)
     say("read", {"queries": len(judged.starts) - 1, "documents": len(judged.labels)})
     began = monotonic()
-    found = trainer.train(judged, order.training, lambda one: say("progress", one.described()))
+    found = trainer.train_batch(
+        judged, order.training, lambda one: say("progress", one.described())
+    )
     record = Replace(trainer.online(found, order.config), "warm start")
     Path(REPLACEMENT).write_bytes(codec.dump_record(record))
     seconds = round(monotonic() - began, 3)
-    say("done", {**trainer.described(found, order.training), "seconds": seconds})
+    say("done", {**trainer.describe_training(found, order.training), "seconds": seconds})
 
 
-def read(order: TrainingTask) -> Judgements:
+def read_judgements(order: TrainingTask) -> Judgements:
     """The data that was sent."""
     if not order.blob:
-        return trainer.judgements(letor.read([Path(UPLOAD)]), order.config, order.bound)
-    arrays = codec.load(Path(UPLOAD).read_bytes(), "judged").arrays
+        return trainer.judgements(letor.read_letor([Path(UPLOAD)]), order.config, order.bound)
+    arrays = codec.load_blob(Path(UPLOAD).read_bytes(), "judged").arrays
     X, labels = arrays["documents"], arrays["labels"]
-    queries = [JudgedQuery(labels[a:b], X[a:b]) for a, b in pairwise(arrays["starts"].tolist())]
+    queries = [LabelledQuery(labels[a:b], X[a:b]) for a, b in pairwise(arrays["starts"].tolist())]
     return trainer.judgements(JudgedData(X.shape[1], queries), order.config, order.bound)
 
 

@@ -20,9 +20,9 @@ from app.ranking.batch.newton import Minimum
 from app.ranking.batch.trainers import Kind, Trainer, trainer
 from app.ranking.batch.warmstart import covariance_after, variances_after
 from app.ranking.limits import LARGEST_WEIGHT
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.sparse import SparseRows
-from app.training.options import Training, check
+from app.training.options import Training, check_training
 
 #: Of the queries, where neither C nor a share is given.
 HELD_OUT = 0.2
@@ -84,7 +84,7 @@ def judgements(data: JudgedData, config: ModelConfig, bound: float) -> Judgement
         return Judgements.of([_scaled(query) for query in data.queries])
     found = Judgements.of(data.queries)
     values = found.X.data if is_sparse(found.X) else found.X
-    if values.size and not candidates.within(values, bound):
+    if values.size and not candidates.features_within(values, bound):
         raise BadData(
             f"features: expected at most ±{bound:g} for a model without normalization; "
             "one with query-minmax takes any"
@@ -92,13 +92,13 @@ def judgements(data: JudgedData, config: ModelConfig, bound: float) -> Judgement
     return found
 
 
-def _scaled(query: JudgedQuery) -> JudgedQuery:
+def _scaled(query: LabelledQuery) -> LabelledQuery:
     """As `/rank` scales what is sent: over the documents of the query."""
     rows = query.documents
     if isinstance(rows, np.ndarray):
-        return JudgedQuery(query.labels, candidates.min_max(rows.astype(np.float32)))
+        return LabelledQuery(query.labels, candidates.min_max(rows.astype(np.float32)))
     scaled = candidates.min_max(csr(rows).toarray().astype(np.float32))
-    return JudgedQuery(query.labels, SparseRows.of(scaled))
+    return LabelledQuery(query.labels, SparseRows.of(scaled))
 
 
 def split(judged: Judgements, validation: float) -> tuple[Judgements, Judgements]:
@@ -124,7 +124,7 @@ def _drawn(these: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:
     return drawn
 
 
-def checked(judged: Judgements, training: Training) -> Judgements:
+def checked_judgements(judged: Judgements, training: Training) -> Judgements:
     """The same, or BadData if there is nothing to train on, or to choose by."""
     if not judged.ordering().any():
         raise BadData("labels: expected two documents of one query with different labels, got none")
@@ -140,19 +140,19 @@ def _share(training: Training) -> float:
 # ---- training ----
 
 
-def train(judged: Judgements, training: Training, watch: Watch | None = None) -> BatchModel:
+def train_batch(judged: Judgements, training: Training, watch: Watch | None = None) -> BatchModel:
     """The best linear ranking of judged queries; BadData if they order nothing.
 
     C (or the penalty) is as given, or the best on queries held out. A drawn share of the queries
     is learnt from too, once C is found; the last queries are not: they were meant for that alone.
     """
-    judged = checked(judged, check(training))
+    judged = checked_judgements(judged, check_training(training))
     kind: Kind = "domination" if training.trainer == "domination" else training.loss
     if training.given is not None:
         return _trained(kind, judged, training.given, None, watch)
     share = _share(training)
     rest, held_out = split(judged, share)
-    found = path.follow(Watched(trainer(kind, rest), held_out, watch), held_out, training.by)
+    found = path.follow_path(Watched(trainer(kind, rest), held_out, watch), held_out, training.by)
     tried, best = tuple((one.parameter, one.quality) for one in found.tried), found.best
     if share >= 1.0:
         return BatchModel(best.minimum, best.parameter, tried, rest)
@@ -180,7 +180,10 @@ class Watched:
 
         def progress(iteration: int, objective: float, distance: float, w: Floats) -> None:
             if self._watch is not None and monotonic() >= self._next:
-                at, ndcg = self._before + iteration, path.quality(self._measured_on, w, "ndcg@10")
+                at, ndcg = (
+                    self._before + iteration,
+                    path.batch_quality(self._measured_on, w, "ndcg@10"),
+                )
                 self._watch(Progressed(parameter, at, objective, distance, ndcg))
                 self._next = monotonic() + WORD
 
@@ -220,7 +223,7 @@ def _with_order(w: Floats, spread: Floats, config: ModelConfig) -> tuple[Floats,
     return np.append(w, 0.0), np.append(spread, last)
 
 
-def described(found: BatchModel, training: Training) -> dict[str, Any]:
+def describe_training(found: BatchModel, training: Training) -> dict[str, Any]:
     """A batch model in words and numbers."""
     minimum, judged, named = found.minimum, found.judged, training.parameter
     said: dict[str, Any] = {"trainer": training.trainer, named: found.parameter}
@@ -234,7 +237,7 @@ def described(found: BatchModel, training: Training) -> dict[str, Any]:
         "distance": minimum.distance,
         "converged": minimum.converged,
         "zeros": found.zeros,
-        "ndcg@10": path.quality(judged, found.weights, "ndcg@10"),
+        "ndcg@10": path.batch_quality(judged, found.weights, "ndcg@10"),
     }
     if found.tried:
         said["by"] = training.by

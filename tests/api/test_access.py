@@ -1,4 +1,4 @@
-"""Who may do what: keys with scopes, seen from outside, and a door that is shut by default."""
+"""Access: keys with scopes, seen from outside; without keys nothing beyond loopback is served."""
 
 import hmac
 import inspect
@@ -310,7 +310,7 @@ def test_the_command_says_so_in_one_line() -> None:
     assert ran.stderr.count("\n") == 1
 
 
-# ---- the door ----
+# ---- exposed addresses ----
 
 BEYOND = ("0.0.0.0", "::", "192.0.2.1", "solar.example", "")  # noqa: S104  # all to be refused
 

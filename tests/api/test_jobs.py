@@ -145,7 +145,7 @@ def scene() -> Iterator[Scene]:
 def test_each_kind_of_body_is_trained_on_and_told_of(scene: Scene) -> None:
     for name, kind in KINDS.items():
         job, asked = scene.jobs[name], kind.training
-        given = {one: getattr(asked, one) for one in Training.__slots__}
+        given = {one: getattr(asked, one) for one in Training.__struct_fields__}
         assert job["training"] == {one: value for one, value in given.items() if value is not None}
         assert (job["model"], job["state"], "error" in job) == (name, "done", False)
         result = job["result"]

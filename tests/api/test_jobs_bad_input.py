@@ -19,7 +19,7 @@ from app.errors import BadData
 from app.storage.keys import Keys
 from app.training import process
 from app.training.options import Training, TrainingTask
-from app.training.trainer import checked
+from app.training.trainer import checked_judgements
 from tests.api.services import PLAIN, Running, serving
 from tests.api.test_bad_input import MARKER, NUMBERS, Reply, Wire, unreadable
 from tests.api.trainings import (
@@ -382,7 +382,7 @@ def refusal_of(folder: Path, body: bytes) -> str:
         ModelConfig(("f1", "f2", "f3")), Training(), 1e4, blob=False, memory=1 << 40
     )
     with pytest.raises(BadData) as caught:
-        checked(process.read(order), order.training)
+        checked_judgements(process.read_judgements(order), order.training)
     return process.without_input(caught.value)
 
 

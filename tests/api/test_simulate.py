@@ -90,7 +90,7 @@ def test_a_line_waits_where_it_is_asked_to_and_says_so(busy: str) -> None:
 
 
 def test_a_service_that_is_not_there_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "PATIENCE", 0.1)
+    monkeypatch.setattr(http_client, "REQUEST_SECONDS", 0.1)
     with HttpClient("http://127.0.0.1:9") as line, pytest.raises(SolarError, match="a connection"):
         line.ask("GET", "/")
     with pytest.raises(SolarError, match="--url: expected http://HOST:PORT"):

@@ -17,11 +17,11 @@ from app.domain.model_config import ModelConfig
 from app.domain.records import Replace
 from app.evaluation.letor import JudgedData
 from app.evaluation.synthetic import World
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.storage.embedded import server
 from app.storage.keys import Keys
 from app.training.options import Training
-from app.training.trainer import judgements, online, train
+from app.training.trainer import judgements, online, train_batch
 from tests.api.services import Running
 from tests.api.test_faults import child, children
 from tests.servers import PATIENCE
@@ -42,12 +42,12 @@ def patiently(true: Callable[[], object]) -> None:
 # ---- data ----
 
 
-def drawn(n: int = 3, queries: int = 12, documents: int = 6, seed: int = 0) -> list[JudgedQuery]:
+def drawn(n: int = 3, queries: int = 12, documents: int = 6, seed: int = 0) -> list[LabelledQuery]:
     """Judged queries of an invented world."""
     return World(n, queries, documents).draw(np.random.default_rng(seed))[1]
 
 
-def letor(queries: Sequence[JudgedQuery]) -> bytes:
+def letor(queries: Sequence[LabelledQuery]) -> bytes:
     """The same as text: nine digits are enough for any float32."""
     lines = [
         f"{label:g} qid:q{at} "
@@ -58,7 +58,7 @@ def letor(queries: Sequence[JudgedQuery]) -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
-def as_json(queries: Sequence[JudgedQuery], names: Sequence[str] = ()) -> list[dict[str, Any]]:
+def as_json(queries: Sequence[LabelledQuery], names: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The same for JSON; every second document by names, if there are any."""
     return [
         {
@@ -75,10 +75,10 @@ def as_json(queries: Sequence[JudgedQuery], names: Sequence[str] = ()) -> list[d
     ]  # fmt: skip
 
 
-def expected(queries: list[JudgedQuery], settings: ModelConfig, training: Training) -> Model:
+def expected(queries: list[LabelledQuery], settings: ModelConfig, training: Training) -> Model:
     """What a training here gives."""
     judged = judgements(JudgedData(settings.n, queries), settings, BOUND)
-    return online(train(judged, training), settings)
+    return online(train_batch(judged, training), settings)
 
 
 # ---- jobs ----

@@ -225,7 +225,7 @@ def check_requests(found: Found, feedback: dict[int, Feedback]) -> None:
 
 
 def _sums(fields: dict[bytes, bytes]) -> list[float]:
-    sums: list[float] = codec.load(fields[b"sums"], "sums").arrays["values"].tolist()
+    sums: list[float] = codec.load_blob(fields[b"sums"], "sums").arrays["values"].tolist()
     return sums
 
 
@@ -239,11 +239,11 @@ def check_state(found: Found) -> dict[int, bytes]:
         _check_replaced(fold, record)
     state, fields = fold.state(), found.fields
     assert (int(fields[b"seq"]), fields[b"chain"]) == (found.tail, chain)
-    assert fields[b"w"] == codec.dump(
+    assert fields[b"w"] == codec.dump_blob(
         "w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": state.model.weights}
     )
-    assert fields[b"spread"] == codec.dump("spread", {}, {"values": state.model.spread})
-    sums = codec.load(fields[b"sums"], "sums").arrays["values"]  # an aside stands beside them
+    assert fields[b"spread"] == codec.dump_blob("spread", {}, {"values": state.model.spread})
+    sums = codec.load_blob(fields[b"sums"], "sums").arrays["values"]  # an aside stands beside them
     assert sums.tobytes() == state.sums.tobytes()
     assert sound(state) == []
     return chains

@@ -182,8 +182,8 @@ def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
             good = codec.dump_record(invented.labels().feedback)
             poison = [b"", b"SLR", good[:-1], good[:40], bytes(300), model.rng.bytes(500)]
             poison.append(codec.dump_record(narrow.labels().feedback))
-            poison.append(codec.dump("feedback", {}, {}))
-            poison.append(codec.dump("another kind", {}, {}))
+            poison.append(codec.dump_blob("feedback", {}, {}))
+            poison.append(codec.dump_blob("another kind", {}, {}))
             events = [NewRecord(f"x{at}", b"", blob) for at, blob in enumerate(poison)]
             await model.store.log.append(MODEL, model.epoch, events, limit=NO_LIMIT, time=0)
             await insist(model.store, model.epoch, [invented.labels()], model.ledger)

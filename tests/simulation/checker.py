@@ -62,10 +62,10 @@ class Life:
 def decoded(fields: dict[bytes, bytes]) -> ModelState:
     """A state as the store has it, without the store's own code."""
     w, spread, sums = (
-        codec.load(fields[name], name.decode()).arrays["values"]
+        codec.load_blob(fields[name], name.decode()).arrays["values"]
         for name in (b"w", b"spread", b"sums")
     )
-    settings = codec.load_config(codec.load(fields[b"meta"], "meta").fields)
+    settings = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
     return ModelState(int(fields[b"seq"]), fields[b"chain"], Model(settings, w, spread), sums)
 
 

@@ -68,7 +68,7 @@ class Item:
         return self.pending is not None and self.refused is None
 
 
-async def feedback(service: Service, call: Call) -> Answer:
+async def post_feedback(service: Service, call: Call) -> Answer:
     """Decode the events, resolve what they are about, append them in one call, answer for each."""
     call.expect_json()
     items, single = _decode(call.body, service.settings.events)

@@ -9,7 +9,7 @@ from app.api.errors import Problem
 from app.api.routing import Answer
 from app.domain.facts import ModelStatus
 from app.errors import SolarError
-from app.observability.metrics import MEDIA_TYPE, Metrics, Server
+from app.observability.metrics import METRICS_MEDIA_TYPE, Metrics, StoreHealth
 from app.serving.weight_cache import WeightCache
 from app.storage.store import Store
 
@@ -57,6 +57,6 @@ class HealthEndpoints:
             with suppress(SolarError, TimeoutError):
                 async with asyncio.timeout(STORE_SECONDS):
                     standings = await self._store.models.statuses([model.name for model in models])
-        server = Server(self._weight_cache.reachable, self._weight_cache.memory_share)
+        server = StoreHealth(self._weight_cache.reachable, self._weight_cache.memory_share)
         page = self._metrics.page(models, standings, server)
-        return Answer(200, page, MEDIA_TYPE)
+        return Answer(200, page, METRICS_MEDIA_TYPE)

@@ -19,14 +19,14 @@ from app.domain.model_config import ModelConfig
 from app.errors import BadData, SolarError
 from app.storage.jobs import Job
 from app.training.job import JobSpec
-from app.training.options import UPLOAD, Training, check
+from app.training.options import UPLOAD, Training, check_training
 
 TEXTS = (TEXT, "application/gzip", "application/x-gzip", "application/octet-stream")
 #: Numbers that judged queries in JSON may take; more come as text.
 MOST_NUMBERS = 25_000_000
 BUSY = "expected a model that is not being trained; this one has a job"
 OTHER_LIFE = "job: expected one of the model as it is; it was made anew since"
-ELSEWHERE = "expected a job whose data is still here; post the data again"
+NO_UPLOAD = "expected a job whose data is still here; post the data again"
 
 
 async def warm_start(service: Service, call: Call) -> Answer:
@@ -89,17 +89,12 @@ def _from_query(query: bytes) -> Training:
         )  # fmt: skip
         if len(dict(given)) < len(given):
             raise Problem(422, "query: expected each option once")
-        options = msgspec.convert(dict(given), schemas.TrainingOptions, strict=False)
+        training = msgspec.convert(dict(given), Training, strict=False)
     except msgspec.ValidationError as error:
         raise undecodable(error) from None
     except ValueError:
         raise Problem(422, "query: expected name=value with & between") from None
-    return _training(options)
-
-
-def _training(options: schemas.TrainingOptions) -> Training:
-    fields = ("trainer", "loss", "C", "penalty", "validation", "by")
-    return check(Training(**{name: getattr(options, name) for name in fields}))
+    return check_training(training)
 
 
 def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
@@ -108,7 +103,9 @@ def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
         found = schemas.decode_warm_start(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise undecodable(error) from None
-    training = _training(found)
+    training = check_training(
+        Training(*(getattr(found, name) for name in Training.__struct_fields__))
+    )
     sizes = [len(query.documents) for query in found.queries]
     if sum(sizes) * len(config.given) > MOST_NUMBERS:
         raise Problem(413, f"queries: expected at most {MOST_NUMBERS} numbers; post text instead")
@@ -125,7 +122,7 @@ def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
             raise Problem(422, f"queries[{at}].{error}") from None
     labels = np.array([one.label for query in found.queries for one in query.documents])
     arrays = {"documents": rows, "labels": labels, "starts": starts.astype(np.int64)}
-    return training, codec.dump("judged", {}, arrays)
+    return training, codec.dump_blob("judged", {}, arrays)
 
 
 async def _begun(service: Service, work: JobSpec) -> Answer:
@@ -147,7 +144,7 @@ async def _begun(service: Service, work: JobSpec) -> Answer:
     return await _shown(service, work.model, work.job, 202)
 
 
-async def read(service: Service, call: Call) -> Answer:
+async def get_job(service: Service, call: Call) -> Answer:
     """How a job goes."""
     model, job = _identity(call)
     return await _shown(service, model, job, 200)
@@ -155,11 +152,11 @@ async def read(service: Service, call: Call) -> Answer:
 
 async def _shown(service: Service, model: str, job: str, status: int) -> Answer:
     found = await _found(service, model, job)
-    body = schemas.encode({"id": job, "model": model, **described(found)})
+    body = schemas.encode({"id": job, "model": model, **describe_job(found)})
     return Answer(status, body, headers={"location": f"/jobs/{job}"} if status == 202 else {})
 
 
-def described(job: Job) -> dict[str, Any]:
+def describe_job(job: Job) -> dict[str, Any]:
     """A job in words and numbers; what it does not have is left out."""
     said = {
         "state": "running" if job.state == "finishing" else job.state,
@@ -194,7 +191,7 @@ async def start(service: Service, call: Call) -> Answer:
         raise Problem(409, OTHER_LIFE)
     directory = service.job_runner.directory(job)
     if not await asyncio.to_thread((directory / UPLOAD).exists):
-        raise Problem(409, ELSEWHERE)
+        raise Problem(409, NO_UPLOAD)
     training = msgspec.convert(found.about["training"], Training)
     return await _begun(service, JobSpec(job, model, training, found.about["blob"], directory))
 

@@ -59,7 +59,7 @@ async def create(service: Service, call: Call) -> Answer:
     return await _read(service, name, 201)
 
 
-async def read(service: Service, call: Call) -> Answer:
+async def get_model(service: Service, call: Call) -> Answer:
     """A model with what it learnt."""
     return await _read(service, model_name(call), 200)
 
@@ -67,10 +67,10 @@ async def read(service: Service, call: Call) -> Answer:
 async def _read(service: Service, name: str, status: int) -> Answer:
     stored = await service.store.states.load(name)
     seq = await service.store.log.tail(name)
-    return Answer(status, schemas.encode(described(name, stored.state, seq)))
+    return Answer(status, schemas.encode(describe_model(name, stored.state, seq)))
 
 
-def described(name: str, state: ModelState, seq: int) -> dict[str, Any]:
+def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
     """A model in words and numbers: its settings, its weights, how well it ranks."""
     settings, sums = state.model.config, state.measures()
     said: dict[str, Any] = {
@@ -124,7 +124,7 @@ def _means(sums: dict[str, float], prefix: str, count: str = "queries") -> dict[
     return {"ndcg": ndcg, "map": sums[f"{prefix}map"] / queries}
 
 
-async def listed(service: Service, _: Call) -> Answer:
+async def list_models(service: Service, _: Call) -> Answer:
     """All models, briefly."""
     models = []
     for name in await service.store.models.names():

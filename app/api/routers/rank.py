@@ -50,7 +50,7 @@ class Ranked(Struct):
     documents: list[Placed]
 
 
-async def rank(service: Service, call: Call) -> Answer:
+async def post_rank(service: Service, call: Call) -> Answer:
     """Decode, score, remember, answer."""
     body = _decode(call)
     if body.min_seq:
@@ -59,7 +59,9 @@ async def rank(service: Service, call: Call) -> Answer:
     request, submitted, pinned = given
     _let_go(body)
     explore = _exploration(served, request, body.explore)
-    ranking = candidates.rank(submitted.documents, served.weights, body.top_k, explore, pinned)
+    ranking = candidates.rank_candidates(
+        submitted.documents, served.weights, body.top_k, explore, pinned
+    )
     placed = _placed(submitted, ranking)
     if body.explain:
         await _explain(service, served, submitted, ranking, placed)

@@ -4,11 +4,11 @@ from typing import Any
 
 from app.ranking.arrays import Floats, aligned
 from app.ranking.kernels import STEPPED, gap, judge
-from app.ranking.lanes import fill, kernel, load, store
-from app.ranking.solar import Batch, LinearLearner, Steps, between
+from app.ranking.lanes import fill, kernel, load, store_lanes
+from app.ranking.solar import GapBatch, LinearLearner, Steps, between
 
 #: The best power of ten on MQ2008: NDCG@10 0.509; 0.506 at 1e-4, 0.493 at 1e-2.
-DEFAULT_C = 1e-3
+PAMIR_C = 1e-3
 
 
 @kernel
@@ -33,7 +33,7 @@ def capped(
         if verdict == STEPPED:
             step = fill(min(omega[t] * C, hinge / squared_norm))
             for k in range(0, w.shape[0], 4):
-                store(w, k, load(w, k) + step * load(x, k))
+                store_lanes(w, k, load(w, k) + step * load(x, k))
 
 
 class Pamir(LinearLearner):
@@ -47,9 +47,9 @@ class Pamir(LinearLearner):
     array([0.25, 0.  ])
     """
 
-    def __init__(self, n: int, C: float = DEFAULT_C, *, weights: Floats | None = None) -> None:
+    def __init__(self, n: int, C: float = PAMIR_C, *, weights: Floats | None = None) -> None:
         super().__init__(n, weights)
         self._C = between(C, "C")
 
-    def _learn_dense(self, batch: Batch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         capped(self._w, self.n, self._C, *batch, aligned(self.n), *steps)

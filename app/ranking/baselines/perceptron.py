@@ -4,8 +4,8 @@ from typing import Any
 
 from app.ranking.arrays import aligned
 from app.ranking.kernels import LARGEST_SQUARED_NORM, PASSIVE, REFUSED, STEPPED, gap
-from app.ranking.lanes import kernel, load, store
-from app.ranking.solar import Batch, LinearLearner, Steps
+from app.ranking.lanes import kernel, load, store_lanes
+from app.ranking.solar import GapBatch, LinearLearner, Steps
 
 
 @kernel
@@ -29,7 +29,7 @@ def perceptron(
         elif margin <= 0.0:
             loss[t], outcome[t] = 1.0, STEPPED
             for k in range(0, w.shape[0], 4):
-                store(w, k, load(w, k) + load(x, k))
+                store_lanes(w, k, load(w, k) + load(x, k))
 
 
 class PairwisePerceptron(LinearLearner):
@@ -43,6 +43,6 @@ class PairwisePerceptron(LinearLearner):
     array([1., 2.])
     """
 
-    def _learn_dense(self, batch: Batch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         rows = (batch.preferred, batch.p, batch.other, batch.o)
         perceptron(self._w, self.n, *rows, aligned(self.n), *steps)

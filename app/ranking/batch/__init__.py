@@ -5,7 +5,7 @@
     ranksvm.py      linear RankSVM as an objective: value, gradient, Hessian product
     newton.py       minimises what is smooth (the squared hinge)
     bundle.py       minimises what is not (the hinge): planes, and simplex.py under them
-    trainers.py     the three losses behind one door: fit(parameter)
+    trainers.py     the three losses behind one interface: fit(parameter)
     path.py         chooses the parameter on held-out queries
     accuracy.py     the share of pairs in order
     warmstart.py    the covariance that an online learner starts with

@@ -19,7 +19,7 @@ from app.ranking.batch.newton import Minimum
 from app.ranking.batch.simplex import highest
 
 #: Stop once the best value is within this share of the lower bound.
-TOLERANCE = 1e-3
+GAP_TOLERANCE = 1e-3
 #: The next plane touches L this far from the best point to where the planes' minimum is.
 AHEAD = 0.05
 #: On the way there the slope is looked at so often, or until it is this share of what it was. (Half
@@ -29,7 +29,7 @@ TURNS, FLAT = 12, 0.5
 IDLE = 20
 
 
-class Point(Protocol):
+class SubgradientPoint(Protocol):
     """A loss at one w."""
 
     w: Floats
@@ -53,7 +53,7 @@ class Loss(Protocol):
     def n(self) -> int:
         """How many weights there are."""
 
-    def at(self, w: Floats) -> Point:
+    def at(self, w: Floats) -> SubgradientPoint:
         """The loss around w."""
 
 
@@ -64,7 +64,7 @@ class Planes:
         self._a, self._b, self._gram = np.empty((0, n)), np.empty(0), np.empty((0, 0))
         self._shares, self._idle = np.empty(0), np.empty(0, np.int64)
 
-    def add(self, point: Point) -> None:
+    def add(self, point: SubgradientPoint) -> None:
         """The plane that touches the loss at this point."""
         a, held = point.subgradient, self._idle < IDLE
         kept, shares = self._a[held], self._shares[held]
@@ -92,7 +92,7 @@ def minimise(
     loss: Loss,
     start: Floats | None = None,
     *,
-    tolerance: float = TOLERANCE,
+    tolerance: float = GAP_TOLERANCE,
     most: int = 5000,
     progress: Progress = silent,
 ) -> Minimum:
@@ -132,18 +132,20 @@ def minimise(
     return Minimum(best.w, value, gap, iteration, 0, gap <= tolerance * value)
 
 
-def objective(point: Point) -> float:
+def objective(point: SubgradientPoint) -> float:
     """`½‖w‖² + L(w)`."""
     return 0.5 * float(point.w @ point.w) + point.value
 
 
-def line_search(best: Point, aim: Point) -> tuple[Point, Point]:
+def line_search(
+    best: SubgradientPoint, aim: SubgradientPoint
+) -> tuple[SubgradientPoint, SubgradientPoint]:
     """The lowest point from `best` toward `aim` or beyond, and one a little `AHEAD` of it."""
     along, step = best.toward(aim), aim.w - best.w
     squared, start = float(step @ step), float(best.w @ step)
 
     @cache
-    def look(t: float) -> tuple[Point, float]:
+    def look(t: float) -> tuple[SubgradientPoint, float]:
         point, slope = along(t)
         return point, slope + start + t * squared
 

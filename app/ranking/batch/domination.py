@@ -29,11 +29,10 @@ from app.ranking.arrays import Floats, Integers
 from app.ranking.batch import Progress, silent
 from app.ranking.batch.judgements import Judgements, is_sparse
 from app.ranking.batch.ordertree import OrderTree
-from app.ranking.lanes import kernel
+from app.ranking.lanes import Array, kernel
 
-Array = Any
 #: Stop once no coordinate is further from optimal than this share of the steepest slope at 0.
-TOLERANCE = 1e-3
+DOMINATION_TOLERANCE = 1e-3
 #: After a sweep over all coordinates, so many over those that are not zero.
 INNER = 10
 
@@ -54,13 +53,13 @@ class SparseModel:
         return float(np.mean(self.w == 0.0))
 
 
-def train(
+def train_domination(
     judged: Judgements,
     penalty: float,
     *,
     margin: float = 1.0,
     start: Floats | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float = DOMINATION_TOLERANCE,
     most: int = 1000,
     progress: Progress = silent,
 ) -> SparseModel:
@@ -68,7 +67,7 @@ def train(
 
     >>> X, labels = np.array([[0.0, 1.0], [2.0, 1.0]]), np.array([0.0, 1.0])
     >>> judged = Judgements(X, labels, np.array([0, 2]))
-    >>> model = train(judged, penalty=0.5, margin=0.0, tolerance=1e-9)
+    >>> model = train_domination(judged, penalty=0.5, margin=0.0, tolerance=1e-9)
     >>> model.w.round(6), model.zeros
     (array([0.549306, 0.      ]), 0.5)
     """
@@ -81,7 +80,7 @@ def lower(
     penalty: float,
     start: Floats | None = None,
     *,
-    tolerance: float = TOLERANCE,
+    tolerance: float = DOMINATION_TOLERANCE,
     most: int = 1000,
     progress: Progress = silent,
 ) -> SparseModel:

@@ -6,13 +6,10 @@ walked through in order, without a jump in memory and, as the fingers move on by
 queries, twice as fast for 10⁶ in one.
 """
 
-from typing import Any
-
 import numpy as np
 
-from app.ranking.lanes import kernel
+from app.ranking.lanes import Array, kernel
 
-Array = Any
 #: Runs as short as this are sorted by insertion.
 RUN = 8
 
@@ -50,7 +47,7 @@ def sort(
 
 
 @kernel
-def merge(keys: Array, merged: Array, came: Array, a: int, m: int, b: int) -> None:
+def merge_keys(keys: Array, merged: Array, came: Array, a: int, m: int, b: int) -> None:
     """Merge the sorted `keys[a:m]` and `keys[m:b]`; `came` says where each was."""
     i, j, t = a, m, a
     while i < m and j < b:
@@ -104,7 +101,7 @@ def arrange(
                 high = levels[min(y + 2 * width, k)]
                 find_reach(below, margin, reach[floor], low, middle, high)
                 if 2 * width < k:
-                    merge(below, above, came[floor], low, middle, high)
+                    merge_keys(below, above, came[floor], low, middle, high)
             if 2 * width < k:
                 spare[a:b] = order[a:b]
                 for t in range(a, b):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.ranking.arrays import Floats, Integers
-from app.ranking.online import JudgedQuery
+from app.ranking.online import LabelledQuery
 from app.ranking.sparse import SparseRows
 
 #: Dense rows in float64, or scipy's `csr_array` of them.
@@ -20,8 +20,8 @@ Matrix: TypeAlias = Any
 class Judgements:
     """Documents d = starts[q] … starts[q+1] - 1 belong to query q: `X[d]` with `labels[d]`.
 
-    >>> two = Judgements.of([JudgedQuery(np.array([0.0, 2.0]), np.array([[1.0], [3.0]])),
-    ...                      JudgedQuery(np.array([1.0, 1.0]), np.array([[5.0], [6.0]]))])
+    >>> two = Judgements.of([LabelledQuery(np.array([0.0, 2.0]), np.array([[1.0], [3.0]])),
+    ...                      LabelledQuery(np.array([1.0, 1.0]), np.array([[5.0], [6.0]]))])
     >>> two.starts, two.n, len(two.with_pairs().labels)
     (array([0, 2, 4]), 1, 2)
     """
@@ -44,7 +44,7 @@ class Judgements:
             raise ValueError("judgements: expected finite features and labels")
 
     @classmethod
-    def of(cls, queries: Sequence[JudgedQuery]) -> "Judgements":
+    def of(cls, queries: Sequence[LabelledQuery]) -> "Judgements":
         """All queries, in float64; sparse if their rows are."""
         if not queries:
             raise ValueError("queries: expected at least one")

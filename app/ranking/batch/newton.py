@@ -26,7 +26,7 @@ from app.ranking.arrays import Floats
 from app.ranking.batch import Progress, silent
 
 #: Stop once the gradient's norm is this share of the one at w = 0 (eq. 38).
-TOLERANCE = 1e-3
+GRADIENT_TOLERANCE = 1e-3
 #: A step is taken if it gives at least ETA_0 of the decrease that was foreseen; the region shrinks
 #: below ETA_1 of it, grows above ETA_2 (eqs. 36-37).
 ETA_0, ETA_1, ETA_2 = 1e-4, 0.25, 0.75
@@ -37,7 +37,7 @@ NOISE = 1e-13
 FORCING = 0.1
 
 
-class Point(Protocol):
+class NewtonPoint(Protocol):
     """An objective at one w."""
 
     w: Floats
@@ -58,7 +58,7 @@ class Objective(Protocol):
     def n(self) -> int:
         """How many weights there are."""
 
-    def at(self, w: Floats) -> Point:
+    def at(self, w: Floats) -> NewtonPoint:
         """The objective around w."""
 
 
@@ -78,7 +78,7 @@ def minimise(
     objective: Objective,
     start: Floats | None = None,
     *,
-    tolerance: float = TOLERANCE,
+    tolerance: float = GRADIENT_TOLERANCE,
     scale: float | None = None,
     most: int = 1000,
     progress: Progress = silent,
@@ -125,7 +125,7 @@ def minimise(
     return Minimum(point.w, point.value, distance, iteration, products, converged)
 
 
-def truncated_step(point: Point, radius: float) -> tuple[Floats, Floats, int]:
+def truncated_step(point: NewtonPoint, radius: float) -> tuple[Floats, Floats, int]:
     """Steihaug: `min g·s + ½ s·Hs, ‖s‖ ≤ radius` (eq. 35), roughly; also the residual -g - Hs."""
     step, residual = np.zeros_like(point.gradient), -point.gradient
     direction, squared = residual.copy(), float(residual @ residual)

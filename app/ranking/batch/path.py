@@ -17,7 +17,7 @@ from app.ranking.batch.trainers import Trainer
 from app.ranking.measures import Discount
 
 #: Stop after so many parameters in a row that were no better than the best before.
-PATIENCE = 6
+MOST_WITHOUT_GAIN = 6
 
 Measure = Literal["ndcg@10", "pairwise"]
 
@@ -43,13 +43,13 @@ class Path:
         return max(self.tried, key=lambda one: one.quality)
 
 
-def follow(
+def follow_path(
     trainer: Trainer,
     held_out: Judgements,
     by: Measure = "ndcg@10",
     *,
     grid: Sequence[float] | None = None,
-    patience: int = PATIENCE,
+    patience: int = MOST_WITHOUT_GAIN,
     discount: Discount = "standard",
     progress: Progress = silent,
 ) -> Path:
@@ -59,7 +59,7 @@ def follow(
 
     >>> from app.ranking.batch.trainers import trainer
     >>> world = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
-    >>> path = follow(trainer("l2", world), world, "pairwise", grid=[0.5, 1.0, 2.0], patience=1)
+    >>> path = follow_path(trainer("l2", world), world, "pairwise", grid=[0.5, 1.0, 2.0], patience=1)
     >>> [(one.parameter, one.quality) for one in path.tried], path.best.parameter
     ([(0.5, 1.0), (1.0, 1.0)], 0.5)
     """
@@ -71,14 +71,16 @@ def follow(
     for parameter in _ordered(grid, like=trainer.grid):
         minimum = trainer.fit(parameter, w, heard)
         w = minimum.w
-        one = Tried(parameter, quality(held_out, w, by, discount), minimum)
+        one = Tried(parameter, batch_quality(held_out, w, by, discount), minimum)
         tried = Path((*tried.tried, one))
         if len(tried.tried) - tried.tried.index(tried.best) > patience:
             break
     return tried
 
 
-def quality(judged: Judgements, w: Floats, by: Measure, discount: Discount = "standard") -> float:
+def batch_quality(
+    judged: Judgements, w: Floats, by: Measure, discount: Discount = "standard"
+) -> float:
     """How well w orders judged queries: mean NDCG@10, or the share of pairs in order."""
     scores: Floats = judged.X @ w
     if by == "pairwise":

@@ -23,7 +23,7 @@ from app.ranking.batch.ordertree import Inside, OrderTree
 
 
 @dataclass(frozen=True)
-class Ranking:
+class RankSVMObjective:
     """What both losses share: the rows, the tree over their labels, and C."""
 
     X: Matrix
@@ -44,7 +44,7 @@ class Ranking:
         return self.tree.centred(self.X @ w)
 
 
-class SquaredHinge(Ranking):
+class SquaredHinge(RankSVMObjective):
     """Eq. 3: `f(w) = ½‖w‖² + C Σ_P max(0, 1 - w·(x_i - x_j))²`.
 
     >>> judged = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
@@ -58,7 +58,7 @@ class SquaredHinge(Ranking):
         return SquaredHingePoint(self, w)
 
 
-class Hinge(Ranking):
+class Hinge(RankSVMObjective):
     """Eq. 2: `f(w) = ½‖w‖² + C Σ_P max(0, 1 - w·(x_i - x_j))`, of which this is the second term.
 
     >>> judged = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))

@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from app.ranking.arrays import Floats
-from app.ranking.lanes import kernel
-
-Array = Any
+from app.ranking.lanes import Array, kernel
 
 
 def highest(gram: Floats, b: Floats, start: Floats, precision: float) -> Floats:

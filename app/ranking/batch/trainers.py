@@ -1,4 +1,4 @@
-"""The three losses behind one door: what is fitted to judged queries, for one parameter at a time.
+"""The three losses behind one interface: fitted to judged queries, one parameter at a time.
 
     l2           squared hinge by newton.py; the parameter is C
     l1           hinge by bundle.py; C
@@ -56,14 +56,14 @@ def trainer(kind: Kind, judged: Judgements, tolerance: float | None = None) -> T
     >>> trainer("l2", judged, tolerance=1e-9).fit(1.0).w.round(6)
     array([0.444444])
     """
-    if kind not in KINDS:
+    if kind not in TRAINERS:
         raise ValueError(f"kind: expected one of {', '.join(get_args(Kind))}, got {kind!r}")
     judged = judged.with_pairs()
     if not len(judged.labels):
         raise ValueError(
             "labels: expected two documents of one query with different labels, got none"
         )
-    return KINDS[kind](judged, tolerance)
+    return TRAINERS[kind](judged, tolerance)
 
 
 class SquaredHingeTrainer:
@@ -74,7 +74,7 @@ class SquaredHingeTrainer:
     def __init__(self, judged: Judgements, tolerance: float | None = None) -> None:
         self.n, self._X = judged.n, judged.X
         self._tree = OrderTree.of(judged.labels, judged.starts)
-        self._tolerance = newton.TOLERANCE if tolerance is None else tolerance
+        self._tolerance = newton.GRADIENT_TOLERANCE if tolerance is None else tolerance
 
     def fit(
         self, parameter: float, start: Floats | None = None, progress: Progress = silent
@@ -100,7 +100,7 @@ class HingeTrainer:
     def __init__(self, judged: Judgements, tolerance: float | None = None) -> None:
         self.n, self._X = judged.n, judged.X
         self._tree = OrderTree.of(judged.labels, judged.starts)
-        self._tolerance = bundle.TOLERANCE if tolerance is None else tolerance
+        self._tolerance = bundle.GAP_TOLERANCE if tolerance is None else tolerance
 
     def fit(
         self, parameter: float, start: Floats | None = None, progress: Progress = silent
@@ -117,7 +117,7 @@ class DominationTrainer:
 
     def __init__(self, judged: Judgements, tolerance: float | None = None) -> None:
         self.n, self._loss = judged.n, Domination(judged)
-        self._tolerance = domination.TOLERANCE if tolerance is None else tolerance
+        self._tolerance = domination.DOMINATION_TOLERANCE if tolerance is None else tolerance
         self.grid = tuple(share * self._loss.largest_penalty for share in SHARES)
 
     def fit(
@@ -130,7 +130,7 @@ class DominationTrainer:
         return Minimum(found.w, found.value, found.distance, found.sweeps, 0, found.converged)
 
 
-KINDS: dict[Kind, Callable[[Judgements, float | None], Trainer]] = {
+TRAINERS: dict[Kind, Callable[[Judgements, float | None], Trainer]] = {
     "l2": SquaredHingeTrainer,
     "l1": HingeTrainer,
     "domination": DominationTrainer,

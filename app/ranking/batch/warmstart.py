@@ -12,11 +12,10 @@ import numpy as np
 from app.ranking.arrays import Floats, owned
 from app.ranking.batch.judgements import Judgements, is_sparse
 from app.ranking.batch.ranksvm import Residuals, squared_hinge
-from app.ranking.lanes import kernel
+from app.ranking.lanes import Array, kernel
 
-Array = Any
 #: So many columns of X go through the tree before one product with all of X.
-BLOCK = 64
+COLUMNS_AT_ONCE = 64
 #: A sparse column goes through the tree too if it asks for more comparisons than this a document.
 CROWDED = 16
 #: What stands, until then, where a sum of squares will.
@@ -138,14 +137,14 @@ def scatter(judged: Judgements, w: Floats) -> Floats:
     X, n = judged.X, judged.n
     columns = X.tocsc() if is_sparse(X) else X
     found = np.empty((n, n))
-    for low in range(0, n, BLOCK):
-        some = columns[:, low : low + BLOCK]
+    for low in range(0, n, COLUMNS_AT_ONCE):
+        some = columns[:, low : low + COLUMNS_AT_ONCE]
         block: Floats = (
             some.toarray() if is_sparse(X) else some
         ).T.copy()  # a column is a row here
         for column in block:
             column[:] = residuals.laplacian(ranking.tree.centred(column))
-        found[:, low : low + BLOCK] = X.T @ block.T
+        found[:, low : low + COLUMNS_AT_ONCE] = X.T @ block.T
     return 0.5 * (found + found.T)
 
 

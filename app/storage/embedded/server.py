@@ -1,7 +1,7 @@
 """A real valkey-server of our own, for when nobody names a Redis.
 
 It listens on a unix socket alone, keeps its data in one directory and ends with the process that
-started it, however that ends. This room starts, finds and stops the server; what is kept in it is
+started it, however that ends. This module starts, finds and stops the server; what is kept in it is
 none of its business.
 
 In the data directory: `valkey.lock` (locked by the server as long as it lives; its JSON says who
@@ -38,23 +38,23 @@ from app.storage.server_version import refuse_old
 LOCK, SOCKET, LOG = "valkey.lock", "valkey.sock", "valkey.log"
 SOCKET_LIMIT = 108 if sys.platform == "linux" else 104  # bytes of sun_path, the final NUL included
 POLL = 0.005  # seconds between two looks at a server that is not ready
-PATIENCE = 5.0  # seconds for a dying server to let go of the directory
+UNLOCK_SECONDS = 5.0  # seconds for a dying server to let go of the directory
 GUARD = "kernel" if sys.platform == "linux" else "pipe"  # what ends the server with its parent
 
 #: Becomes the server, after tying it to this process. A program of its own because code between
 #: fork and exec (preexec_fn) may deadlock in a process with threads; it takes 20 ms.
 LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 
-_leashes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
+_parent_pipes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
 
 
-def _drop_leashes() -> None:
+def _drop_parent_pipes() -> None:
     """A forked child must not hold the pipe by which the server knows that its parent lives."""
-    for leash in _leashes:
-        leash.close()
+    for pipe in _parent_pipes:
+        pipe.close()
 
 
-os.register_at_fork(after_in_child=_drop_leashes)
+os.register_at_fork(after_in_child=_drop_parent_pipes)
 
 
 class EmbeddedServer:
@@ -101,7 +101,7 @@ class EmbeddedServer:
         _check_caller(memory, fsync)
         binary = server_binary()
         directory = _make(data_directory)
-        with _locked(directory, min(timeout, PATIENCE)) as lock:
+        with _locked(directory, min(timeout, UNLOCK_SECONDS)) as lock:
             path = _place_socket(directory)
             log_start = _size(directory / LOG)
             command = [binary, *_settings(directory, path, memory, fsync)]
@@ -204,7 +204,11 @@ def _version(binary: str) -> str:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         asked = [binary, "--version"]
         said = subprocess.run(  # noqa: S603 - the server that we are about to run
-            asked, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False
+            asked,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=UNLOCK_SECONDS,
+            check=False,
         ).stdout
         if found := re.search(rb"\bv=(\S+)", said):
             return found[1].decode(errors="replace")
@@ -290,7 +294,7 @@ def tied(
         umask=umask,
     )
     if process.stdin is not None:
-        _leashes.add(process.stdin)
+        _parent_pipes.add(process.stdin)
     return process
 
 

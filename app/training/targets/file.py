@@ -1,10 +1,11 @@
 """`solar train`: judged files → a batch model, and a file of it."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tqdm import tqdm
 
 from app.domain.model_config import Covariance, ModelConfig, check_config
@@ -29,10 +30,10 @@ class TrainingRequest:
     def read(self) -> tuple[JudgedData, Training]:
         """All judged data; queries to validate on stand last."""
         if self.validate is None:
-            return letor.read(self.files), self.training
+            return letor.read_letor(self.files), self.training
         *parts, last = letor.read_parts([*self.files, self.validate])
         queries = [query for part in (*parts, last) for query in part.queries]
-        training = replace(self.training, validation=float(len(last.queries)))
+        training = msgspec.structs.replace(self.training, validation=float(len(last.queries)))
         return JudgedData(last.n, queries), training
 
     def write(self, features: tuple[str, ...], weights: list[float], about: Any) -> None:
@@ -63,8 +64,8 @@ def trained(
         def watch(one: Progressed) -> None:
             show(bar, training, one.described())
 
-        found = trainer.train(trainer.judgements(data, config, bound), training, watch)
-    return found, trainer.described(found, training)
+        found = trainer.train_batch(trainer.judgements(data, config, bound), training, watch)
+    return found, trainer.describe_training(found, training)
 
 
 def show(bar: "tqdm[Any]", training: Training, said: dict[str, Any]) -> None:

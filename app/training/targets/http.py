@@ -20,8 +20,8 @@ from app.training.options import Training
 from app.training.targets.file import TrainingRequest, new_config, show, summary
 
 CHUNK = 1 << 20
-LOOK = 0.2  # seconds between two looks at a job
-PATIENCE = 600.0  # seconds that a service gets to answer
+JOB_POLL_SECONDS = 0.2  # seconds between two looks at a job
+ANSWER_SECONDS = 600.0  # seconds that a service gets to answer
 
 
 def over_http(request: TrainingRequest, model: str, url: str) -> str:
@@ -33,7 +33,7 @@ def over_http(request: TrainingRequest, model: str, url: str) -> str:
         body = {"features": data.n, "covariance": config.covariance, "prior": 0.0}
         service.ask("PUT", f"/models/{model}", json.dumps(body).encode(), expect=(200, 201))
     files = [*request.files, *([request.validate] if request.validate else [])]
-    given = {name: getattr(training, name) for name in Training.__slots__}
+    given = {name: getattr(training, name) for name in Training.__struct_fields__}
     options = urlencode({name: value for name, value in given.items() if value is not None})
     _, job = service.ask(
         "POST", f"/models/{model}/warm-start?{options}", _packed(files), expect=(202,),
@@ -53,7 +53,7 @@ def _watched(service: "_Service", job: dict[str, Any], training: Training) -> di
     with tqdm(unit=" iterations", disable=None, leave=False) as bar:
         try:
             while job["state"] == "running":
-                time.sleep(LOOK)
+                time.sleep(JOB_POLL_SECONDS)
                 _, job = service.ask("GET", path, expect=(200,))
                 show(bar, training, job.get("progress", {}))
         except KeyboardInterrupt:
@@ -80,7 +80,7 @@ class _Service:
     """A service somewhere; its key is `SOLAR_KEY`."""
 
     def __init__(self, url: str) -> None:
-        self._way = Endpoint.to(url, PATIENCE)
+        self._way = Endpoint.to(url, ANSWER_SECONDS)
 
     def ask(
         self,
