@@ -476,9 +476,9 @@ def test_no_record_whatever_stops_the_fold(record: Record) -> None:
 @total
 @given(
     st.sampled_from(["clicks", "labels", "triplets", "x", None]),
-    st.dictionaries(st.sampled_from(codec._FEEDBACK_ARRAYS), json_values, max_size=3),
+    st.dictionaries(st.sampled_from(codec._ARRAYS), json_values, max_size=3),
     st.dictionaries(
-        st.sampled_from(codec._FEEDBACK_ARRAYS),
+        st.sampled_from(codec._ARRAYS),
         st.sampled_from(
             [
                 np.zeros((4, 3), np.float32),

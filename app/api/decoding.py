@@ -14,11 +14,12 @@ from msgspec import UNSET
 
 from app.api.schemas import (
     AnyEvent,
+    AnyRankBody,
     BinaryRankBody,
     Clicks,
     Document,
+    Features,
     Labels,
-    RankBody,
     Triplets,
 )
 from app.config import Settings
@@ -39,9 +40,7 @@ _OURS = re.compile(
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def candidates_of(
-    body: RankBody | BinaryRankBody, served: ServedModel, limits: Settings
-) -> Candidates:
+def candidates_of(body: AnyRankBody, served: ServedModel, limits: Settings) -> Candidates:
     """The documents of a body as the model sees them; ValueError says what is wrong with them."""
     if isinstance(body, BinaryRankBody):
         check_ids(body.ids, limits)
@@ -69,9 +68,7 @@ def candidates_of_documents(
     return _candidates(ids, feature_rows(features, served.index), served, limits)
 
 
-def feature_rows(
-    features: Sequence[list[float] | dict[str, float]], index: dict[str, int]
-) -> Floats:
+def feature_rows(features: Sequence[Features], index: dict[str, int]) -> Floats:
     """Features of documents, as lists or by name, as rows; `index` says where a name stands."""
     lists = [row for row in features if type(row) is list]
     if len(lists) == len(features):
@@ -86,10 +83,8 @@ def _candidates(
 ) -> Candidates:
     config = served.config
     bound = limits.feature_bound if config.normalization == "none" else LARGEST
-    ordered = config.prior > 0.0
-    return Candidates(
-        ids, candidates.as_documents(rows, config.normalization, bound, ordered=ordered)
-    )
+    normalization, ordered = config.normalization, config.prior > 0.0
+    return Candidates(ids, candidates.as_documents(rows, normalization, bound, ordered=ordered))
 
 
 def _rows(features: Sequence[list[float]], n: int) -> Floats:

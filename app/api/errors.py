@@ -5,15 +5,7 @@ from typing import Any
 
 import msgspec
 
-from app.errors import (
-    Backlog,
-    BadBlob,
-    Changed,
-    ModelExists,
-    NoSuchModel,
-    SolarError,
-    StoreError,
-)
+from app.errors import Backlog, BadBlob, Changed, ModelExists, NoSuchModel, SolarError, StoreError
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 #: Characters of a message, at most: an answer stays below 2 kB.
@@ -80,6 +72,11 @@ _KNOWN: dict[type[Exception], tuple[int, str]] = {
     StoreError: (503, "the store cannot do its work now"),
     BadBlob: (503, "the model's state is damaged; it is being rebuilt"),
 }
+
+
+def too_slow(seconds: float) -> Problem:
+    """The answer to a body that does not come in time."""
+    return Problem(408, f"expected the whole body in {seconds:g} s", {"connection": "close"})
 
 
 def undecodable(error: Exception) -> Problem:

@@ -11,43 +11,26 @@ _DOCUMENTS = [
 ]
 _REQUEST = "books.01970000-0000-7000-8000-000000000000"
 _RANKED = {
-    "request_id": _REQUEST,
-    "query_id": "q-123",
-    "model": "books",
-    "version": 812,
-    "explored": False,
-    "logged": True,
-    "degraded": False,
+    "request_id": _REQUEST, "query_id": "q-123", "model": "books", "version": 812,
+    "explored": False, "logged": True, "degraded": False,
     "documents": [{"id": "d7", "rank": 1, "score": 1.92}, {"id": "d1", "rank": 2, "score": 0.3}],
-}
+}  # fmt: skip
 _RECEIVED = {"accepted": 1, "duplicates": 0, "rejected": 0, "seq": 815, "errors": []}
 _MODEL = {
-    "algorithm": "solar-ii",
-    "features": ["bm25", "price"],
-    "gamma": 1e4,
+    "algorithm": "solar-ii", "features": ["bm25", "price"], "gamma": 1e4,
     "normalization": "query-minmax",
-}
-
-
+}  # fmt: skip
 _JUDGED = {
-    "queries": [
-        {
-            "documents": [
-                {"label": 2, "features": {"bm25": 9.8, "price": 3.0}},
-                {"label": 0, "features": [7.1, 12.5]},
-            ]
-        }
-    ],
+    "queries": [{"documents": [{"label": 2, "features": {"bm25": 9.8, "price": 3.0}},
+                               {"label": 0, "features": [7.1, 12.5]}]}],
     "C": 0.01,
-}
+}  # fmt: skip
 _JOB = {
-    "id": "books.01970000-0000-7000-8000-000000000000",
-    "model": "books",
-    "state": "running",
+    "id": "books.01970000-0000-7000-8000-000000000000", "model": "books", "state": "running",
     "begun": 1735689600.0,
     "training": {"trainer": "ranksvm", "loss": "l2", "C": 0.01, "by": "ndcg@10"},
     "progress": {"queries": 471, "documents": 9630},
-}
+}  # fmt: skip
 _DONE = _JOB | {
     "state": "done",
     "progress": {"parameter": 0.01, "iteration": 4, "objective": 311.2, "distance": 0.4,

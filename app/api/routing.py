@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 from app.api.auth import ANYBODY, Key, holder, read_keys
-from app.api.errors import PROBLEM_MEDIA_TYPE, Problem, problem
+from app.api.errors import PROBLEM_MEDIA_TYPE, Problem, problem, too_slow
 from app.config import Settings
 from app.observability.metrics import Metrics
 
@@ -82,9 +82,7 @@ async def read_body(
         async with asyncio.timeout(seconds):
             return await _gather(receive, most)
     except TimeoutError:
-        raise Problem(
-            408, f"expected the whole body in {seconds:g} s", {"connection": "close"}
-        ) from None
+        raise too_slow(seconds) from None
 
 
 async def _gather(receive: Receive, most: int) -> bytes:

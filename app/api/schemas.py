@@ -15,20 +15,19 @@ Sequence = Annotated[int, Meta(ge=0)]
 
 #: How clicks are read.
 Reading = Literal[
-    "debiased",
-    "fair-pairs",
-    "click-skip-above",
-    "last-click-skip-above",
-    "click-skip-previous",
+    "debiased", "fair-pairs", "click-skip-above", "last-click-skip-above", "click-skip-previous",
     "click-no-click-next",
-]
+]  # fmt: skip
+
+
+Features: TypeAlias = list[float] | dict[str, float]
 
 
 class Document(Struct, forbid_unknown_fields=True):
     """A document: features in the model's order, or by name (absent is 0)."""
 
     id: Identity
-    features: list[float] | dict[str, float]
+    features: Features
 
 
 class Asked(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -60,7 +59,10 @@ class BinaryRankBody(Asked, forbid_unknown_fields=True, kw_only=True):
     features: bytes
 
 
-class EventFields(Struct, forbid_unknown_fields=True, kw_only=True):
+AnyRankBody: TypeAlias = RankBody | BinaryRankBody
+
+
+class EventFields(Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True):
     """What all events share."""
 
     event_id: Identity
@@ -69,7 +71,7 @@ class EventFields(Struct, forbid_unknown_fields=True, kw_only=True):
     source: Source | UnsetType = UNSET
 
 
-class Clicks(EventFields, tag_field="type", tag="clicks", forbid_unknown_fields=True, kw_only=True):
+class Clicks(EventFields, tag="clicks", kw_only=True):
     """Which documents of an answer were clicked, in that order; none is fine."""
 
     request_id: Identity
@@ -84,9 +86,7 @@ class Triplet(Struct, array_like=True, forbid_unknown_fields=True):
     weight: float = 1.0
 
 
-class Triplets(
-    EventFields, tag_field="type", tag="triplets", forbid_unknown_fields=True, kw_only=True
-):
+class Triplets(EventFields, tag="triplets", kw_only=True):
     """Which document is preferred to which, of an answer or of documents sent along."""
 
     triplets: list[Triplet]
@@ -94,7 +94,7 @@ class Triplets(
     documents: list[Document] | UnsetType = UNSET
 
 
-class Labels(EventFields, tag_field="type", tag="labels", forbid_unknown_fields=True, kw_only=True):
+class Labels(EventFields, tag="labels", kw_only=True):
     """How relevant documents are, 0 to 30; one without a label has 0."""
 
     labels: dict[str, Annotated[float, Meta(ge=0, le=30)]]
@@ -157,7 +157,7 @@ class JudgedDocument(Struct, forbid_unknown_fields=True, kw_only=True):
     """A document and how relevant it is, 0 to 30."""
 
     label: Annotated[float, Meta(ge=0, le=30)]
-    features: list[float] | dict[str, float]
+    features: Features
     id: str = ""
 
 
@@ -198,18 +198,9 @@ encode = msgspec.json.Encoder().encode
 def components() -> tuple[dict[str, Any], dict[str, Any]]:
     """For OpenAPI: the schema of each documented body by its name, and what they refer to."""
     bodies = (
-        RankBody,
-        BinaryRankBody,
-        Clicks,
-        Triplets,
-        Labels,
-        Events,
-        NewModel,
-        Tuning,
-        Rollback,
+        RankBody, BinaryRankBody, Clicks, Triplets, Labels, Events, NewModel, Tuning, Rollback,
         WarmStart,
-    )
-    found, parts = msgspec.json.schema_components(
-        bodies, ref_template="#/components/schemas/{name}"
-    )
+    )  # fmt: skip
+    template = "#/components/schemas/{name}"
+    found, parts = msgspec.json.schema_components(bodies, ref_template=template)
     return {body.__name__: schema for body, schema in zip(bodies, found, strict=True)}, parts

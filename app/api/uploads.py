@@ -5,7 +5,7 @@ import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from app.api.errors import Problem
+from app.api.errors import Problem, too_slow
 from app.api.routing import Disconnected, Receive
 
 #: Bytes that are gathered before they are written.
@@ -26,9 +26,7 @@ async def save(receive: Receive, path: Path, most: int, seconds: float) -> int:
                 await asyncio.to_thread(writer.write, part)
         await asyncio.to_thread(writer.finish)
     except TimeoutError:
-        raise Problem(
-            408, f"expected the whole body in {seconds:g} s", {"connection": "close"}
-        ) from None
+        raise too_slow(seconds) from None
     except OSError:
         raise Problem(503, "the upload cannot be written here now") from None
     finally:

@@ -46,21 +46,15 @@ def _described(blob: bytes) -> str:
 
 def _fields(record: Record) -> dict[str, Any]:
     if isinstance(record, Feedback):
-        said = {
-            "clicks": record.clicks,
-            "before": record.clicked_before,
-            "labels": record.labels,
-            "preferred": record.preferred,
-            "other": record.other,
-        }
+        arrays = {
+            "clicks": record.clicks, "before": record.clicked_before, "labels": record.labels,
+            "preferred": record.preferred, "other": record.other,
+        }  # fmt: skip
         return {
-            "feedback": record.kind,
-            "event": record.event,
-            "query": record.query,
-            "source": record.source,
-            "documents": len(record.documents),
-            **{name: array.tolist() for name, array in said.items() if array is not None},
-        }
+            "feedback": record.kind, "event": record.event, "query": record.query,
+            "source": record.source, "documents": len(record.documents),
+            **{name: array.tolist() for name, array in arrays.items() if array is not None},
+        }  # fmt: skip
     if isinstance(record, Replace):
         config = record.model.config
         return {"replace": record.reason, "algorithm": config.algorithm, "n": config.n}

@@ -24,9 +24,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return settings
 
 
-def with_store(
-    options: argparse.Namespace, command: StoreCommand, *, patient: bool = False
-) -> None:
+def with_store(options: argparse.Namespace, work: StoreCommand, *, patient: bool = False) -> None:
     """Run a command on the store; a `patient` one waits for the server and checks it itself."""
     settings = settings_of(options)
 
@@ -35,7 +33,7 @@ def with_store(
         try:
             if not patient:
                 await store.servers.refuse_old()
-            await command(options, store)
+            await work(options, store)
         finally:
             await store.close()
 

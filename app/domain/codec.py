@@ -96,11 +96,9 @@ def _header(text: memoryview) -> Any:
         return json.loads(bytes(text))
 
 
-def _arrays(
-    content: memoryview, start: int, described: list[Any]
-) -> dict[str, np.ndarray[Any, Any]]:
+def _arrays(content: memoryview, start: int, listed: list[Any]) -> dict[str, np.ndarray[Any, Any]]:
     arrays = {}
-    for name, code, shape in described:
+    for name, code, shape in listed:
         dtype, count = _TYPES[code], prod(shape)
         arrays[name] = np.frombuffer(content, dtype, count, start).reshape(shape)
         start += count * dtype.itemsize
@@ -113,16 +111,14 @@ def _checksum(content: bytes | memoryview) -> bytes:
     return crc32(content).to_bytes(CHECKSUM, "little")
 
 
+_CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "clicks", "normalization")
+
+
 def dump_config(config: ModelConfig) -> dict[str, Any]:
     """Settings as plain fields."""
     return {
         "features": list(config.features),
-        "algorithm": config.algorithm,
-        "covariance": config.covariance,
-        "C": config.C,
-        "gamma": config.gamma,
-        "clicks": config.clicks,
-        "normalization": config.normalization,
+        **{name: getattr(config, name) for name in _CONFIG_FIELDS},
         **({"prior": config.prior} if config.prior else {}),
         **({} if config.explore is None else {"explore": config.explore}),
     }
@@ -138,20 +134,10 @@ def load_config(fields: dict[str, Any]) -> ModelConfig:
     return ModelConfig(**{**fields, "features": tuple(fields["features"])})
 
 
-_FEEDBACK_ARRAYS = (
-    "documents",
-    "submitted",
-    "counted",
-    "labels",
-    "clicks",
-    "clicked_before",
-    "rounds",
-    "preferred",
-    "other",
-    "weights",
-    "odds",
-    "swaps",
-)
+_ARRAYS = (
+    "documents", "submitted", "counted", "labels", "clicks", "clicked_before", "rounds",
+    "preferred", "other", "weights", "odds", "swaps",
+)  # fmt: skip
 _FEEDBACK_FIELDS = ("event", "kind", "query", "source")
 
 
@@ -159,9 +145,7 @@ def dump_record(record: Record) -> bytes:
     """A record as it stands in the log."""
     if isinstance(record, Feedback):
         fields = {name: getattr(record, name) for name in _FEEDBACK_FIELDS}
-        return dump_blob(
-            "feedback", fields, {name: getattr(record, name) for name in _FEEDBACK_ARRAYS}
-        )
+        return dump_blob("feedback", fields, {name: getattr(record, name) for name in _ARRAYS})
     if isinstance(record, Replace):
         model = record.model
         fields = {"reason": record.reason, "settings": dump_config(model.config)}
@@ -205,7 +189,7 @@ def _load_feedback(fields: dict[str, Any], arrays: dict[str, Any]) -> Feedback:
 _TEXT: tuple[type, ...] = (str,)
 _NUMBER: tuple[type, ...] = (float, int)
 _FEEDBACK_TYPES = dict.fromkeys(_FEEDBACK_FIELDS, _TEXT)
-_FEEDBACK_NAMES = frozenset(_FEEDBACK_ARRAYS)
+_FEEDBACK_NAMES = frozenset(_ARRAYS)
 
 
 def _given_of(

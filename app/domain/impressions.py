@@ -84,10 +84,7 @@ def on_request(event: Feedback, so_far: PriorFeedback) -> tuple[Feedback, PriorF
     """The record of an event on a request, and what has come of the request with it."""
     if event.kind == "clicks" and event.clicks is not None:
         record = replace(
-            event,
-            clicked_before=so_far.clicks,
-            rounds=so_far.rounds,
-            counted=so_far.counted,
+            event, clicked_before=so_far.clicks, rounds=so_far.rounds, counted=so_far.counted
         )
         clicks = np.concatenate([so_far.clicks, event.clicks])
         rounds = np.append(so_far.rounds, len(clicks))

@@ -35,33 +35,13 @@ class Model:
 #: From `stepped` to `rejected` they are over pairs and records, else over queries that count; those
 #: of lists that were explored stand once more, apart.
 SUMS = (
-    "queries",
-    "ndcg@1",
-    "ndcg@5",
-    "ndcg@10",
-    "ndcg",
-    "map",
-    "baseline_ndcg@1",
-    "baseline_ndcg@5",
-    "baseline_ndcg@10",
-    "baseline_ndcg",
-    "baseline_map",
-    "stepped",
-    "passive",
-    "refused",
-    "squared_loss",
-    "feedback",
-    "rejected",
-    "debiased_weight",
-    "debiased_wins",
-    "baseline_debiased_wins",
-    "explored_queries",
-    "explored_ndcg@1",
-    "explored_ndcg@5",
-    "explored_ndcg@10",
-    "explored_ndcg",
+    "queries", "ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map",
+    "baseline_ndcg@1", "baseline_ndcg@5", "baseline_ndcg@10", "baseline_ndcg", "baseline_map",
+    "stepped", "passive", "refused", "squared_loss", "feedback", "rejected",
+    "debiased_weight", "debiased_wins", "baseline_debiased_wins",
+    "explored_queries", "explored_ndcg@1", "explored_ndcg@5", "explored_ndcg@10", "explored_ndcg",
     "explored_map",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

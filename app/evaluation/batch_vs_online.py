@@ -121,9 +121,7 @@ def _rows(
 
     def tested(learners: Iterable[LinearLearner]) -> Quality:
         each = zip(learners, folds, strict=True)
-        return online.mean_quality(
-            [measured(learner, fold.test, discount) for learner, fold in each]
-        )
+        return online.mean_quality([measured(one, fold.test, discount) for one, fold in each])
 
     def trained(algorithm: str, at: int) -> Iterator[LinearLearner]:
         for fold in folds:

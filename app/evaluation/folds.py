@@ -59,9 +59,7 @@ def rotated(parts: list[JudgedData]) -> list[Fold]:
 
 def whole(folds: Sequence[Fold]) -> JudgedData:
     """All queries: each is tested on in one fold."""
-    return JudgedData(
-        max(fold.n for fold in folds), [query for fold in folds for query in fold.test]
-    )
+    return JudgedData(max(fold.n for fold in folds), [one for fold in folds for one in fold.test])
 
 
 def _fold(folder: Path) -> Fold:

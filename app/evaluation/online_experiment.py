@@ -22,14 +22,7 @@ from app.ranking.baselines.perceptron import PairwisePerceptron
 from app.ranking.baselines.prank import PRank
 from app.ranking.measures import MEASURE_NAMES, Discount, Quality
 from app.ranking.online import Contestant, LabelledQuery, Pairwise
-from app.ranking.solar import (
-    DEFAULT_C,
-    DEFAULT_GAMMA,
-    Rows,
-    SolarI,
-    SolarII,
-    SolarIIDiagonal,
-)
+from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, Rows, SolarI, SolarII, SolarIIDiagonal
 
 BASELINES = ("prank-pointwise", "prank-pairwise", "committee-perceptron", "pamir")
 

@@ -156,11 +156,8 @@ def _build(
         if feedback.event not in known:
             so_far[feedback.query] = new
             known.add(feedback.event)
-        built.append(
-            NewRecord(
-                feedback.event, digest, dumped, feedback.query, expected, new, event.shown,
-            )
-        )  # fmt: skip
+        about = (feedback.query, expected, new, event.shown)
+        built.append(NewRecord(feedback.event, digest, dumped, *about))
     return built
 
 

@@ -103,9 +103,8 @@ class Without:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._requests: dict[
-            str, tuple[PriorFeedback, bool]
-        ] = {}  # what has come of it; touched or not
+        #: What has come of each request, and whether the source touched it.
+        self._requests: dict[str, tuple[PriorFeedback, bool]] = {}
 
     def keep(self, blob: bytes) -> bytes | None:
         """The record as it would have been, None if it would not."""
@@ -139,9 +138,8 @@ class Without:
             return nothing, False
         clicks = nothing.clicks if record.clicked_before is None else record.clicked_before
         rounds = nothing.rounds if record.rounds is None else record.rounds
-        return self._requests.get(
-            record.query, (PriorFeedback(clicks, rounds, record.counted), False)
-        )
+        so_far = PriorFeedback(clicks, rounds, record.counted)
+        return self._requests.get(record.query, (so_far, False))
 
 
 async def verify(store: Store, model: str) -> list[str]:

@@ -17,6 +17,7 @@ from app.domain.model import ModelState
 from app.domain.records import Replace
 from app.domain.reducer import Reducer, decoded, sound
 from app.errors import BadBlob, Fenced, StoreError
+from app.learning.replay import entries
 from app.storage.log import LogEntry
 from app.storage.states import LogPosition
 from app.storage.store import Store
@@ -84,17 +85,11 @@ class LeaderSession:
 
     @classmethod
     async def begin(
-        cls,
-        store: Store,
-        model: str,
-        fence: int,
-        options: LearnerOptions,
-        tell: Tell = ignore_fact,
+        cls, store: Store, model: str, fence: int, options: LearnerOptions, tell: Tell = ignore_fact
     ) -> "LeaderSession":
         """Take the committed state; one that is damaged is rebuilt, and mended in the store."""
-        options = replace(
-            options, log_bytes=min(options.log_bytes, await store.servers.room_for_a_log())
-        )
+        room = min(options.log_bytes, await store.servers.room_for_a_log())
+        options = replace(options, log_bytes=room)
         base = await store.states.position(model)
         try:
             state = (await store.states.load(model)).state
@@ -272,19 +267,10 @@ async def rebuilt(store: Store, model: str) -> ModelState:
         except BadBlob as error:
             log.warning("model %s: version %d is damaged: %s", model, version, error)
             continue
-        found = await replayed(store, model, state, seq)
-        if found.chain == chain:
-            return found
+        fold = Reducer(state)
+        async for entry in entries(store, model, state.seq, seq):
+            await asyncio.to_thread(fold.apply, entry.record)
+        if fold.chain == chain:
+            return fold.state()
         log.warning("model %s: version %d and the log lead elsewhere", model, version)
     raise StoreError("the state is damaged, and no version leads to it")
-
-
-async def replayed(store: Store, model: str, state: ModelState, until: int) -> ModelState:
-    """Fold the log from a state up to and with record `until`."""
-    fold = Reducer(state)
-    while fold.seq < until:
-        entries = await store.log.read(model, fold.seq, min(256, until - fold.seq))
-        if not entries:
-            raise StoreError(f"the log ends at {fold.seq}: expected records up to {until}")
-        await asyncio.to_thread(fold_for, fold, entries, float("inf"))
-    return fold.state()

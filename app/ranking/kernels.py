@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from app.ranking.lanes import Array, fill, inlined, kernel, load, spread, store_lanes, total, totals
+from app.ranking.lanes import Array, fill, inlined, kernel, load, spread, store, total, totals
 
 PASSIVE, STEPPED, REFUSED = 0, 1, 2
 
@@ -61,13 +61,13 @@ def gap(w: Array, n: int, preferred: Array, p: int, other: Array, o: int, x: Arr
     for k in range(0, eights, 8):
         a = load(preferred, row + k) - load(other, base + k)
         b = load(preferred, row + k + 4) - load(other, base + k + 4)
-        store_lanes(x, k, a)
-        store_lanes(x, k + 4, b)
+        store(x, k, a)
+        store(x, k + 4, b)
         dot_even, norm_even = dot_even + load(w, k) * a, norm_even + a * a
         dot_odd, norm_odd = dot_odd + load(w, k + 4) * b, norm_odd + b * b
     if eights < fours:
         a = load(preferred, row + eights) - load(other, base + eights)
-        store_lanes(x, eights, a)
+        store(x, eights, a)
         dot_even, norm_even = dot_even + load(w, eights) * a, norm_even + a * a
     dot_rest = norm_rest = 0.0
     for k in range(fours, n):
@@ -109,14 +109,14 @@ def first_order(
         if verdict == STEPPED:
             step = fill(hinge / (squared_norm + 1.0 / (2.0 * (omega[t] * C))))
             for k in range(0, w.shape[0], 4):
-                store_lanes(w, k, load(w, k) + step * load(x, k))
+                store(w, k, load(w, k) + step * load(x, k))
 
 
 @inlined
 def settled(panels: Array, at: int, ui: Any, uj: Any) -> Any:
     """Four elements of a row of `Σ - u uᵀ`, written back."""
     row = load(panels, at) - ui * uj
-    store_lanes(panels, at, row)
+    store(panels, at, row)
     return row
 
 
@@ -139,12 +139,12 @@ def multiply(panels: Array, u: Array, x: Array, s: Array) -> None:
             v2, v3 = settled(panels, row2 + j, u2, uj), settled(panels, row3 + j, u3, uj)
             sum0, sum1 = sum0 + v0 * xj, sum1 + v1 * xj
             sum2, sum3 = sum2 + v2 * xj, sum3 + v3 * xj
-            store_lanes(s, j, load(s, j) + ((v0 * x0 + v1 * x1) + (v2 * x2 + v3 * x3)))
+            store(s, j, load(s, j) + ((v0 * x0 + v1 * x1) + (v2 * x2 + v3 * x3)))
         ui = load(u, i)
         v0, v1 = settled(panels, row0 + i, u0, ui), settled(panels, row1 + i, u1, ui)
         v2, v3 = settled(panels, row2 + i, u2, ui), settled(panels, row3 + i, u3, ui)
         column = (v0 * x0 + v1 * x1) + (v2 * x2 + v3 * x3)
-        store_lanes(s, i, totals(sum0, sum1, sum2, sum3) + column)
+        store(s, i, totals(sum0, sum1, sum2, sum3) + column)
         row0 += 4 * (i + 4)
 
 
@@ -211,9 +211,9 @@ def second_order(
             alpha = shrink = fill(0.0)
         for k in range(0, w.shape[0], 4):
             taken = shrink * load(s, k)
-            store_lanes(w, k, load(w, k) + alpha * load(s, k))
-            store_lanes(u, k, taken)
-            store_lanes(diagonal, k, load(diagonal, k) - taken * taken)
+            store(w, k, load(w, k) + alpha * load(s, k))
+            store(u, k, taken)
+            store(diagonal, k, load(diagonal, k) - taken * taken)
 
 
 @kernel
@@ -252,16 +252,16 @@ def second_order_diagonal(
         if outcome[t] != STEPPED:
             continue
         for k in range(0, w.shape[0], 4):
-            store_lanes(s, k, load(sigma, k) * load(x, k))
+            store(s, k, load(sigma, k) * load(x, k))
         chi, noise = dot(x, s), gamma / omega[t]
         if not leaves_enough(chi, noise, chi):
             loss[t], outcome[t] = 0.0, REFUSED
             continue
         alpha, shrink = fill(loss[t] / (chi + noise)), fill(1.0 / sqrt(chi + noise))
         for k in range(0, w.shape[0], 4):
-            store_lanes(w, k, load(w, k) + alpha * load(s, k))
+            store(w, k, load(w, k) + alpha * load(s, k))
             taken = shrink * load(s, k)
-            store_lanes(sigma, k, load(sigma, k) - taken * taken)
+            store(sigma, k, load(sigma, k) - taken * taken)
 
 
 @kernel

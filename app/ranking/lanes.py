@@ -105,7 +105,7 @@ def load(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def store_lanes(typing_context: Any, array: Any, index: Any, lanes: Any) -> Any:
+def store(typing_context: Any, array: Any, index: Any, lanes: Any) -> Any:
     """`array[index : index + 4] = lanes`, for an array of float64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -50,10 +50,7 @@ ndcg=0.6309297535714574, map=0.5)
 
 
 def measure_into(
-    found: Floats,
-    labels: Floats,
-    discount: Discount = "standard",
-    order: Integers | None = None,
+    found: Floats, labels: Floats, discount: Discount = "standard", order: Integers | None = None
 ) -> None:
     """The same, into the places of an array; with `order` of the documents shown in that order."""
     labels = _one_each(labels)
@@ -104,28 +101,26 @@ def discounts(name: Discount, size: int) -> Floats:
 def _table(name: Discount, size: int) -> Floats:
     if name == "letor":
         return frozen(np.concatenate([[1.0], _table("standard", size)[: size - 1]]))
-    logarithms = _logarithms(size + 1)
+    logs = _logs(size + 1)
     precise = Context(prec=40)
     return frozen(
-        np.array(
-            [float(precise.divide(logarithms[2], logarithms[1 + r])) for r in range(1, size + 1)]
-        )
+        np.array([float(precise.divide(logs[2], logs[1 + r])) for r in range(1, size + 1)])
     )
 
 
-def _logarithms(most: int) -> list[Decimal]:
+def _logs(most: int) -> list[Decimal]:
     """`ln m` for m = 0 ... most (0 and 1 unused) to 40 digits; only primes cost a logarithm."""
     precise = Context(prec=40)
     factor = [0] * (most + 1)
-    logarithms = [Decimal(0)] * (most + 1)
+    logs = [Decimal(0)] * (most + 1)
     for m in range(2, most + 1):
         if not factor[m]:
             for multiple in range(m, most + 1, m):
                 factor[multiple] = m
         rest = m // factor[m]
-        prime = precise.ln(Decimal(m)) if rest == 1 else logarithms[factor[m]]
-        logarithms[m] = precise.add(prime, logarithms[rest])
-    return logarithms
+        prime = precise.ln(Decimal(m)) if rest == 1 else logs[factor[m]]
+        logs[m] = precise.add(prime, logs[rest])
+    return logs
 
 
 #: 2^(1/2), 2^(1/4), 2^(1/8), ...: square roots are exactly rounded on every CPU, powers are not.

@@ -16,20 +16,9 @@ import numpy as np
 from app.ranking import covariance as cov
 from app.ranking import kernels
 from app.ranking.arrays import Bytes, Dense, Floats, Integers, aligned, as_floats, frozen, owned
-from app.ranking.limits import (
-    LARGEST_WEIGHT,
-    LEAST,
-    MOST,
-    MOST_FEATURES,
-    MOST_FEATURES_FULL,
-)
+from app.ranking.limits import LARGEST_WEIGHT, LEAST, MOST, MOST_FEATURES, MOST_FEATURES_FULL
 from app.ranking.pairs import Pairs
-from app.ranking.sparse import (
-    SparseRows,
-    first_order_sparse,
-    score_sparse,
-    second_order_sparse,
-)
+from app.ranking.sparse import SparseRows, first_order_sparse, score_sparse, second_order_sparse
 
 #: The learners, as people name them.
 ALGORITHMS = ("solar-i", "solar-ii", "solar-ii-diagonal")

@@ -133,8 +133,7 @@ def _end(children: list[Child]) -> None:
 
 def _environ(settings: Settings, url: str, counted: str) -> dict[str, str]:
     """What a child is told: all our knobs, and where the store is."""
-    told = {
-        f"SOLAR_{one.name.upper()}": str(getattr(settings, one.name)) for one in fields(Settings)
-    }
+    names = [one.name for one in fields(Settings)]
+    told = {f"SOLAR_{name.upper()}": str(getattr(settings, name)) for name in names}
     told |= {"SOLAR_REDIS_URL": url, "PROMETHEUS_MULTIPROC_DIR": counted}
     return {**os.environ, **told}

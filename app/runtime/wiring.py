@@ -104,10 +104,9 @@ async def service(settings: Settings) -> AsyncIterator[HttpApplication]:
     """Everything that a worker serves with."""
     store, metrics = Store.open(settings.redis_url, settings.durability), Metrics()
     weight_cache = WeightCache(store, metrics.served)
-    impression_writer = ImpressionWriter(
-        store, settings.impression_seconds, settings.remember_seconds
-    )
-    appender = Appender(store, settings.backlog, settings.impression_seconds, metrics.returned)
+    kept = settings.impression_seconds
+    impression_writer = ImpressionWriter(store, kept, settings.remember_seconds)
+    appender = Appender(store, settings.backlog, kept, metrics.returned)
     quota = SourceQuota(settings.source_share)
     job_runner = JobRunner(store, settings, metrics.trained)
     plugged = Service(

@@ -131,9 +131,7 @@ class Stage:
     def __post_init__(self) -> None:
         self._next, self._lock = count(), Lock()
         head = {"model": self.model, "top_k": self.scenario.top_k}
-        self._bodies = [
-            json.dumps({**head, **_documents(query)}).encode() for query in self.queries
-        ]
+        self._bodies = [json.dumps({**head, **_documents(one)}).encode() for one in self.queries]
 
     def work(self, trace: Trace) -> None:
         """One connection: visit after visit, until all are done or somebody failed."""

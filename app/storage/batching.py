@@ -34,7 +34,8 @@ class MicroBatcher(Generic[K, T, R]):
                 group = [(item, answer) for item, answer in waiting if not answer.done()]
                 if not group:
                     continue
-                for (_, answer), became in zip(group, await self._answers(key, group), strict=True):
+                answers = await self._answers(key, [item for item, _ in group])
+                for (_, answer), became in zip(group, answers, strict=True):
                     if answer.done():  # its caller has given up
                         continue
                     if isinstance(became, Exception):
@@ -44,13 +45,11 @@ class MicroBatcher(Generic[K, T, R]):
         finally:
             del self._running[key]
 
-    async def _answers(
-        self, key: K, group: list[tuple[T, asyncio.Future[R]]]
-    ) -> list[R | Exception]:
+    async def _answers(self, key: K, items: list[T]) -> list[R | Exception]:
         try:
-            return await self._call(key, [item for item, _ in group])
+            return await self._call(key, items)
         except Exception as error:  # noqa: BLE001  # it belongs to those who wait
-            return [error for _ in group]
+            return [error] * len(items)
 
     async def close(self) -> None:
         """Let what is on its way arrive."""

@@ -1,8 +1,7 @@
 """The names of a model's keys; `scripts/README.md` says what stands behind each."""
 
 import re
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 MODELS, LEARNERS = "solar:models", "solar:learners"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -15,80 +14,36 @@ def check_name(model: str) -> str:
     return model
 
 
-@dataclass(frozen=True)
 class Keys:
-    """All keys of one model; `keys_of` makes each once."""
+    """All keys of one model, in one slot of a Cluster."""
 
-    model: str
-
-    def _key(self, name: str) -> str:
-        return f"solar:{{{self.model}}}:{name}"
-
-    @cached_property
-    def epoch(self) -> str:
-        """Counts the lives of the name."""
-        return self._key("epoch")
-
-    @cached_property
-    def state(self) -> str:
-        """The committed state."""
-        return self._key("state")
-
-    @cached_property
-    def seq(self) -> str:
-        """The tail of the log."""
-        return self._key("seq")
-
-    @cached_property
-    def log(self) -> str:
-        """The log."""
-        return self._key("log")
-
-    @cached_property
-    def fence(self) -> str:
-        """Counts the learners."""
-        return self._key("fence")
-
-    @cached_property
-    def lease(self) -> str:
-        """The learner at work."""
-        return self._key("lease")
-
-    @cached_property
-    def snapshots(self) -> str:
-        """Which snapshots there are."""
-        return self._key("snaps")
-
-    @cached_property
-    def channel(self) -> str:
-        """Where commits are announced."""
-        return self._key("ch")
-
-    @cached_property
-    def training(self) -> str:
-        """Who trains the model."""
-        return self._key("training")
-
-    @cached_property
-    def trained(self) -> str:
-        """Who began to train it last."""
-        return self._key("trained")
+    def __init__(self, model: str) -> None:
+        prefix = self._prefix = f"solar:{{{model}}}:"
+        self.epoch, self.state, self.snapshots = (
+            f"{prefix}epoch",
+            f"{prefix}state",
+            f"{prefix}snaps",
+        )
+        self.log, self.seq, self.channel = f"{prefix}log", f"{prefix}seq", f"{prefix}ch"
+        self.lease, self.fence = f"{prefix}lease", f"{prefix}fence"
+        self.training, self.trained = f"{prefix}training", f"{prefix}trained"
 
     def job(self, job: str) -> str:
         """A job that trains, or trained, the model."""
-        return self._key(f"job:{job}")
+        return f"{self._prefix}job:{job}"
 
     def snapshot(self, seq: int) -> str:
-        """One snapshot."""
-        return self._key(f"snap:{seq}")
+        """The snapshot after record `seq`."""
+        return f"{self._prefix}snap:{seq}"
 
     def event(self, epoch: int, event: str) -> str:
         """What was answered to an event."""
-        return self._key(f"d:{epoch}:{event}")
+        return f"{self._prefix}d:{epoch}:{event}"
 
     def impression(self, epoch: int, request: str) -> str:
         """What was shown, and what has come of it."""
-        return self._key(f"imp:{epoch}:{request}")
+        return f"{self._prefix}imp:{epoch}:{request}"
 
 
+#: The keys of a model, made once.
 keys_of = lru_cache(maxsize=1024)(Keys)

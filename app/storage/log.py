@@ -119,9 +119,7 @@ class Log:
             found = await self._client.xread(
                 {keys.log: start}, count=count, block=max(1, int(wait * 1000)) if wait else None
             )
-        return [
-            _entry(identity, fields) for _, entries in found or () for identity, fields in entries
-        ]
+        return [_entry(*entry) for _, entries in found or () for entry in entries]
 
     async def size(self, model: str) -> tuple[int, int]:
         """How many records the log has, and about how many bytes they take."""
@@ -154,9 +152,7 @@ class Log:
             for request in requests:
                 pipeline.hmget(keys.impression(epoch, request), ["i", "a"])
             found = await pipeline.execute()
-        return [
-            StoredImpression(shown, so_far or b"") if shown else None for shown, so_far in found
-        ]
+        return [StoredImpression(i, a or b"") if i else None for i, a in found]
 
 
 def _entry(identity: bytes, fields: dict[bytes, bytes]) -> LogEntry:

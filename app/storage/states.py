@@ -86,9 +86,8 @@ class States:
     async def position(self, model: str) -> LogPosition:
         """Where the committed state is: the base of the next commit."""
         with translated():
-            epoch, seq, chain = await self._client.hmget(
-                keys_of(model).state, ["epoch", "seq", "chain"]
-            )
+            fields = ["epoch", "seq", "chain"]
+            epoch, seq, chain = await self._client.hmget(keys_of(model).state, fields)
         if epoch is None:
             raise NoSuchModel(f"model {model}: there is none of this name")
         return int(epoch), int(seq), chain
@@ -188,10 +187,9 @@ def dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
     aside = CommitInfo(time, _trace(model), term)._asdict()
     if not term:  # as it was before there were any
         del aside["term"]
+    place = {"seq": state.seq, "chain": state.chain.hex()}
     return [
-        codec.dump_blob(
-            "w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": model.weights}
-        ),
+        codec.dump_blob("w", place, {"values": model.weights}),
         codec.dump_blob("spread", {}, {"values": model.spread}),
         codec.dump_blob("sums", aside, {"values": state.sums}),
         codec.dump_blob("meta", codec.dump_config(model.config), {}),
@@ -213,9 +211,8 @@ def load_state(fields: dict[bytes, bytes]) -> ModelState:
 
 def _whole(sums: Any) -> Any:
     """Sums that were kept before there were as many: the others are 0."""
-    return (
-        np.concatenate([sums, np.zeros(len(SUMS) - len(sums))]) if len(sums) < len(SUMS) else sums
-    )
+    missing = len(SUMS) - len(sums)
+    return np.concatenate([sums, np.zeros(missing)]) if missing > 0 else sums
 
 
 def _weights(blob: bytes, seq: int, chain: bytes) -> Any:

@@ -60,9 +60,7 @@ def work(order: TrainingTask, say: Say) -> None:
     judged = trainer.checked_judgements(read_judgements(order), order.training)
     say("read", {"queries": len(judged.starts) - 1, "documents": len(judged.labels)})
     began = monotonic()
-    found = trainer.train_batch(
-        judged, order.training, lambda one: say("progress", one.described())
-    )
+    found = trainer.train_batch(judged, order.training, lambda it: say("progress", it.described()))
     record = Replace(trainer.online(found, order.config), "warm start")
     Path(REPLACEMENT).write_bytes(codec.dump_record(record))
     seconds = round(monotonic() - began, 3)

@@ -153,17 +153,18 @@ async def learnt(url: str, model: str = MODEL, seconds: float = 60.0) -> None:
 async def look(url: str, model: str = MODEL) -> Found:
     """Read everything, past the store's own code where that is possible."""
     client: Any = connect(url)
-    store, keys = Store.open(url), Keys(model)
+    store = Store.open(url)
     try:
-        return await _look(client, store, keys)
+        return await _look(client, store, model)
     finally:
         await store.close()
         await client.aclose()
 
 
-async def _look(client: Any, store: Store, keys: Keys) -> Found:
-    oldest = (await store.states.versions(keys.model))[0]
-    start = (await store.states.version(keys.model, oldest)).state
+async def _look(client: Any, store: Store, model: str) -> Found:
+    keys = Keys(model)
+    oldest = (await store.states.versions(model))[0]
+    start = (await store.states.version(model, oldest)).state
     entries = await client.xrange(keys.log)
     assert all(identity.endswith(b"-0") for identity, _ in entries)
     seqs = [int(identity.split(b"-")[0]) for identity, _ in entries]

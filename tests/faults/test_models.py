@@ -134,7 +134,7 @@ async def nothing_stays_behind(store: Store, url: str) -> None:
     """No version of a former life can be had."""
     client: Any = Redis.from_url(url)
     kept = [Keys(MODEL).snapshot(seq).encode() for seq in await store.states.versions(MODEL)]
-    found = [key async for key in client.scan_iter(Keys(MODEL)._key("snap:*"))]
+    found = [key async for key in client.scan_iter(f"solar:{{{MODEL}}}:snap:*")]
     await client.aclose()
     assert sorted(found) == sorted(kept)
 

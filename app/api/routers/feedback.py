@@ -178,13 +178,8 @@ async def _recall(
     service: Service, served: ServedModel, items: Sequence[Item]
 ) -> dict[str, StoredImpression]:
     """The impressions of all requests that the events name; a model still to be made has none."""
-    requests = sorted(
-        {
-            item.event.request_id
-            for item in items
-            if item.event is not None and isinstance(item.event.request_id, str)
-        }
-    )
+    named = (item.event.request_id for item in items if item.event is not None)
+    requests = sorted({request for request in named if isinstance(request, str)})
     if not (requests and served.epoch):
         return {}
     return await service.appender.recall((served.name, served.epoch), requests)
@@ -254,9 +249,7 @@ _OTHER_BODY = "event_id: expected a new one, got one with another body before"
 # ---- answer ----
 
 
-async def _answer(
-    service: Service, model: str | None, items: Sequence[Item], seconds: float
-) -> Answer:
+async def _answer(service: Service, model: str | None, items: list[Item], wait: float) -> Answer:
     stored = [item.became for item in items if item.became is not None and item.refused is None]
     accepted = sum(one.outcome == APPENDED for one in stored)
     seq = max((one.seq for one in stored), default=0)
@@ -271,10 +264,10 @@ async def _answer(
         told = Problem(422, "events: expected at least one that can be accepted")
         return refusal(told, msgspec.to_builtins(received))
     status = 202
-    if seconds and model is not None:
-        serving = await service.weight_cache.reach(model, seq, seconds)
-        if serving is not None:
-            status, received.version = 200, serving.version
+    if wait and model is not None:
+        served = await service.weight_cache.reach(model, seq, wait)
+        if served is not None:
+            status, received.version = 200, served.version
     headers = {"preference-applied": "wait"} if status == 200 else {}
     return Answer(status, schemas.encode(received), headers=headers)
 

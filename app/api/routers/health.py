@@ -29,11 +29,7 @@ class HealthEndpoints:
     ) -> None:
         self._store, self._weight_cache, self._metrics = store, weight_cache, metrics
         self._ready = ready
-        self.paths = {
-            "/healthz": self.healthz,
-            "/readyz": self.readyz,
-            "/metrics": self.metrics,
-        }
+        self.paths = {"/healthz": self.healthz, "/readyz": self.readyz, "/metrics": self.metrics}
 
     async def healthz(self) -> Answer:
         """The process lives."""

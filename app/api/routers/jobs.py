@@ -103,9 +103,8 @@ def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
         found = schemas.decode_warm_start(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise undecodable(error) from None
-    training = check_training(
-        Training(*(getattr(found, name) for name in Training.__struct_fields__))
-    )
+    training = Training(*(getattr(found, name) for name in Training.__struct_fields__))
+    check_training(training)
     sizes = [len(query.documents) for query in found.queries]
     if sum(sizes) * len(config.given) > MOST_NUMBERS:
         raise Problem(413, f"queries: expected at most {MOST_NUMBERS} numbers; post text instead")
@@ -115,9 +114,8 @@ def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
     for at, query in enumerate(found.queries):
         try:
             features = decoding.feature_rows([one.features for one in query.documents], index)
-            rows[starts[at] : starts[at + 1]] = candidates.as_documents(
-                features, "none", decoding.LARGEST
-            )
+            documents = candidates.as_documents(features, "none", decoding.LARGEST)
+            rows[starts[at] : starts[at + 1]] = documents
         except ValueError as error:
             raise Problem(422, f"queries[{at}].{error}") from None
     labels = np.array([one.label for query in found.queries for one in query.documents])

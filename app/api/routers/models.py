@@ -70,17 +70,15 @@ async def _read(service: Service, name: str, status: int) -> Answer:
     return Answer(status, schemas.encode(describe_model(name, stored.state, seq)))
 
 
+_CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "normalization", "clicks")
+
+
 def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
     """A model in words and numbers: its settings, its weights, how well it ranks."""
     settings, sums = state.model.config, state.measures()
     said: dict[str, Any] = {
         "name": name,
-        "algorithm": settings.algorithm,
-        "covariance": settings.covariance,
-        "C": settings.C,
-        "gamma": settings.gamma,
-        "normalization": settings.normalization,
-        "clicks": settings.clicks,
+        **{field: getattr(settings, field) for field in _CONFIG_FIELDS},
         "explore": settings.explores,
         "prior": settings.prior,
         "version": state.seq,
@@ -132,15 +130,11 @@ async def list_models(service: Service, _: Call) -> Answer:
             found = await service.store.states.load_weights(name)
         except NoSuchModel:  # deleted meanwhile
             continue
-        models.append(
-            {
-                "name": name,
-                "algorithm": found.config.algorithm,
-                "features": len(found.config.given),
-                "version": found.seq,
-                "seq": await service.store.log.tail(name),
-            }
-        )
+        config, seq = found.config, await service.store.log.tail(name)
+        models.append({
+            "name": name, "algorithm": config.algorithm, "features": len(config.given),
+            "version": found.seq, "seq": seq,
+        })  # fmt: skip
     return Answer(200, schemas.encode({"models": models}))
 
 

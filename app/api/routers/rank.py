@@ -12,7 +12,7 @@ from app.api import decoding, schemas
 from app.api.dependencies import Service
 from app.api.errors import Problem, undecodable
 from app.api.routing import JSON, MSGPACK, Answer, Call
-from app.api.schemas import BinaryRankBody, RankBody
+from app.api.schemas import AnyRankBody, RankBody
 from app.domain import candidates
 from app.domain.candidates import Candidates, Exploration, Ranking
 from app.domain.impressions import Impression
@@ -59,9 +59,8 @@ async def post_rank(service: Service, call: Call) -> Answer:
     request, submitted, pinned = given
     _let_go(body)
     explore = _exploration(served, request, body.explore)
-    ranking = candidates.rank_candidates(
-        submitted.documents, served.weights, body.top_k, explore, pinned
-    )
+    documents, weights = submitted.documents, served.weights
+    ranking = candidates.rank_candidates(documents, weights, body.top_k, explore, pinned)
     placed = _placed(submitted, ranking)
     if body.explain:
         await _explain(service, served, submitted, ranking, placed)
@@ -78,7 +77,7 @@ async def post_rank(service: Service, call: Call) -> Answer:
     return Answer(200, schemas.encode(answer))
 
 
-def _decode(call: Call) -> RankBody | BinaryRankBody:
+def _decode(call: Call) -> AnyRankBody:
     try:
         if call.media_type == JSON:
             return schemas.decode_rank(call.body)
@@ -89,7 +88,7 @@ def _decode(call: Call) -> RankBody | BinaryRankBody:
     raise Problem(415, f"content-type: expected {JSON} or {MSGPACK}")
 
 
-def _let_go(body: RankBody | BinaryRankBody) -> None:
+def _let_go(body: AnyRankBody) -> None:
     """Thousands of numbers need not live through the wait for the store: it costs a tenth."""
     if isinstance(body, RankBody):
         body.documents = body.features = UNSET
@@ -101,7 +100,7 @@ async def _wait_for(service: Service, model: str, min_seq: int) -> None:
 
 
 async def _resolve(
-    service: Service, body: RankBody | BinaryRankBody, served: ServedModel
+    service: Service, body: AnyRankBody, served: ServedModel
 ) -> tuple[str, Candidates, Positions]:
     """The request's id, its documents as the model sees them, and which of them are pinned."""
     request = _request_id(service, body)
@@ -109,7 +108,7 @@ async def _resolve(
     return request, submitted, _pinned(body.pinned, submitted)
 
 
-def _request_id(service: Service, body: RankBody | BinaryRankBody) -> str:
+def _request_id(service: Service, body: AnyRankBody) -> str:
     if body.request_id is None:
         decoding.check_texts("query_id", [body.query_id], service.settings)
         return decoding.new_request_id(body.model)
@@ -137,12 +136,9 @@ def _exploration(served: ServedModel, request: str, asked: bool | None) -> Explo
 
 
 def _placed(submitted: Candidates, ranking: Ranking) -> list[Placed]:
-    scores = ranking.scores[ranking.shown].tolist()
+    scored = zip(ranking.shown.tolist(), ranking.scores[ranking.shown].tolist(), strict=True)
     return [
-        Placed(submitted.ids[at], place, score)
-        for place, (at, score) in enumerate(
-            zip(ranking.shown.tolist(), scores, strict=True), start=1
-        )
+        Placed(submitted.ids[at], place, score) for place, (at, score) in enumerate(scored, start=1)
     ]
 
 
@@ -161,9 +157,8 @@ async def _explain(
     for one, row in zip(placed, rows, strict=True):
         one.contributions = candidates.contributions(row, served.weights, names)
     if spread is not None:
-        for one, deviation in zip(
-            placed, candidates.deviations(rows, spread).tolist(), strict=True
-        ):
+        found = candidates.deviations(rows, spread).tolist()
+        for one, deviation in zip(placed, found, strict=True):
             one.stddev = deviation
 
 
@@ -187,6 +182,5 @@ async def _remember(
     ids = tuple(submitted.ids[at] for at in ranking.shown.tolist())
     documents = submitted.documents[ranking.shown]
     shown = Impression(ids, documents, ranking.shown, ranking.odds, ranking.swaps)
-    return await service.impression_writer.remember(
-        served.name, served.epoch, request, shown.dump()
-    )
+    writer = service.impression_writer
+    return await writer.remember(served.name, served.epoch, request, shown.dump())

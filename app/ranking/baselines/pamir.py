@@ -4,7 +4,7 @@ from typing import Any
 
 from app.ranking.arrays import Floats, aligned
 from app.ranking.kernels import STEPPED, gap, judge
-from app.ranking.lanes import fill, kernel, load, store_lanes
+from app.ranking.lanes import fill, kernel, load, store
 from app.ranking.solar import GapBatch, LinearLearner, Steps, between
 
 #: The best power of ten on MQ2008: NDCG@10 0.509; 0.506 at 1e-4, 0.493 at 1e-2.
@@ -33,7 +33,7 @@ def capped(
         if verdict == STEPPED:
             step = fill(min(omega[t] * C, hinge / squared_norm))
             for k in range(0, w.shape[0], 4):
-                store_lanes(w, k, load(w, k) + step * load(x, k))
+                store(w, k, load(w, k) + step * load(x, k))
 
 
 class Pamir(LinearLearner):

@@ -4,21 +4,13 @@ from typing import Any
 
 from app.ranking.arrays import aligned
 from app.ranking.kernels import LARGEST_SQUARED_NORM, PASSIVE, REFUSED, STEPPED, gap
-from app.ranking.lanes import kernel, load, store_lanes
+from app.ranking.lanes import kernel, load, store
 from app.ranking.solar import GapBatch, LinearLearner, Steps
 
 
 @kernel
 def perceptron(
-    w: Any,
-    n: int,
-    preferred: Any,
-    p: Any,
-    other: Any,
-    o: Any,
-    x: Any,
-    loss: Any,
-    outcome: Any,
+    w: Any, n: int, preferred: Any, p: Any, other: Any, o: Any, x: Any, loss: Any, outcome: Any
 ) -> None:
     """On a mistake, `w·x ≤ 0`: `w ← w + x`. The loss is the mistake."""
     for t in range(p.shape[0]):
@@ -29,7 +21,7 @@ def perceptron(
         elif margin <= 0.0:
             loss[t], outcome[t] = 1.0, STEPPED
             for k in range(0, w.shape[0], 4):
-                store_lanes(w, k, load(w, k) + load(x, k))
+                store(w, k, load(w, k) + load(x, k))
 
 
 class PairwisePerceptron(LinearLearner):

@@ -59,7 +59,8 @@ def follow_path(
 
     >>> from app.ranking.batch.trainers import trainer
     >>> world = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
-    >>> path = follow_path(trainer("l2", world), world, "pairwise", grid=[0.5, 1.0, 2.0], patience=1)
+    >>> l2 = trainer("l2", world)
+    >>> path = follow_path(l2, world, "pairwise", grid=[0.5, 1.0, 2.0], patience=1)
     >>> [(one.parameter, one.quality) for one in path.tried], path.best.parameter
     ([(0.5, 1.0), (1.0, 1.0)], 0.5)
     """

@@ -139,9 +139,7 @@ def scatter(judged: Judgements, w: Floats) -> Floats:
     found = np.empty((n, n))
     for low in range(0, n, COLUMNS_AT_ONCE):
         some = columns[:, low : low + COLUMNS_AT_ONCE]
-        block: Floats = (
-            some.toarray() if is_sparse(X) else some
-        ).T.copy()  # a column is a row here
+        block: Floats = (some.toarray() if is_sparse(X) else some).T.copy()  # columns as rows
         for column in block:
             column[:] = residuals.laplacian(ranking.tree.centred(column))
         found[:, low : low + COLUMNS_AT_ONCE] = X.T @ block.T
