@@ -341,6 +341,23 @@ def test_a_job_that_nobody_trains_is_cancelled_at_once_and_stays_so(url: str) ->
     with_store(url, act)
 
 
+def test_a_job_that_was_to_stop_is_cancelled_when_whoever_trained_it_is_gone(url: str) -> None:
+    """To stop takes time, in which nobody keeps the lease; or the process dies over it."""
+
+    async def act(store: Store) -> None:
+        held = lease()
+        assert await store.jobs.begin(held, await a_model(store), ABOUT)
+        assert await store.jobs.cancel("books", JOB) == "cancelled"
+        await store._client.pexpire(KEYS.training, 1)
+        await run_out(store)
+        found = await shown(store)
+        assert (found.state, found.error) == ("cancelled", "")
+        assert await store.jobs.report(held, ends=True, state="cancelled") == "kept"
+        assert (await shown(store)).state == "cancelled"
+
+    with_store(url, act)
+
+
 @pytest.mark.parametrize("state", ["done", "failed", "finishing"])
 def test_a_job_that_has_ended_or_is_past_stopping_cannot_be_cancelled(url: str, state: str) -> None:
     async def act(store: Store) -> None:

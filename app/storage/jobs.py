@@ -93,7 +93,10 @@ class Jobs:
         return _CANCELLED[int(code)]
 
     async def look(self, model: str, job: str) -> Job | None:
-        """A job, None if there is none; one that nobody trains any more has failed."""
+        """A job, None if there is none.
+
+        One that no process trains any more has failed, or was cancelled if that was asked for.
+        """
         keys = keys_of(model)
         flat, trains = await self._calls.script("job_look", [keys.job(job), keys.training], [])
         if not flat:
@@ -102,7 +105,7 @@ class Jobs:
         state: JobState = found[b"state"].decode()
         error = found.get(b"error", b"").decode()
         if state in ("running", "finishing") and found[b"trains"] != trains:
-            state, error = "failed", DIED
+            state, error = ("cancelled", "") if b"cancel" in found else ("failed", DIED)
         about, progress, result = (
             msgspec.json.decode(found.get(name, b"{}"))
             for name in (b"about", b"progress", b"result")

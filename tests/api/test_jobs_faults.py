@@ -146,7 +146,8 @@ def test_a_worker_that_is_killed_takes_its_training_along_and_the_next_one_start
     start_again(http, job)
     trains = held(service)
     assert http.delete(f"/jobs/{job}").status_code == 202
-    assert became(http, job)["state"] == "cancelled"
+    found = became(http, job)
+    assert found["state"] == "cancelled", found
     patiently(gone(trains))
     assert records(store_of(service), "w") == []
 
