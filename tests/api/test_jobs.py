@@ -89,6 +89,10 @@ class Kind:
     headers: dict[str, str]
     query: str = ""
 
+    def create(self, http: httpx.Client, model: str) -> None:
+        body = {**PLAIN, "features": NAMES, **self.settings}
+        assert http.put(f"/models/{model}", json=body).status_code == 201
+
     def ask(self, http: httpx.Client, model: str) -> str:
         path = f"/models/{model}/warm-start{self.query}"
         return begun(http.post(path, content=self.body, headers=self.headers))
@@ -132,8 +136,7 @@ class Scene:
 def scene() -> Iterator[Scene]:
     with serving(environ={"SOLAR_JOBS": "4"}) as running, running.client() as http:
         for name, kind in KINDS.items():
-            body = {**PLAIN, "features": NAMES, **kind.settings}
-            assert http.put(f"/models/{name}", json=body).status_code == 201
+            kind.create(http, name)
             assert feedback(http, name) == 1
         begun = {name: kind.ask(http, name) for name, kind in KINDS.items()}
         jobs = {name: done(http, job) for name, job in begun.items()}
@@ -231,7 +234,11 @@ def test_jobs_are_counted(scene: Scene) -> None:
 
 
 def test_a_rollback_leads_to_before_the_warm_start(scene: Scene) -> None:
-    name, http = "members", scene.http
+    name, http, kind = "rolled_back", scene.http, KINDS["members"]
+    kind.create(http, name)
+    assert feedback(http, name) == 1
+    done(http, kind.ask(http, name))
+    assert feedback(http, name) == 3
     kept = [one["version"] for one in http.get(f"/models/{name}/versions").json()["versions"]]
     assert kept == [0, 1]
 
