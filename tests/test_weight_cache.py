@@ -61,7 +61,7 @@ async def close(weight_cache: WeightCache) -> bool:
 
 
 def left() -> list[asyncio.Task[Any]]:
-    return [task for task in asyncio.all_tasks() if "Ranker._" in repr(task)]
+    return [task for task in asyncio.all_tasks() if "WeightCache._" in repr(task)]
 
 
 async def learnt(store: Store, start: int, stop: int) -> None:

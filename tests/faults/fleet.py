@@ -217,11 +217,11 @@ class Reader:
         self._thread = threading.Thread(target=self._read, daemon=True)
 
     def _read(self) -> None:
-        slate = {"model": MODEL, "documents": [{"id": "a", "features": [1.0] * N}]}
+        body = {"model": MODEL, "documents": [{"id": "a", "features": [1.0] * N}]}
         with self.service.client() as http:
             while not self._done.wait(0.02):
                 with contextlib.suppress(httpx.TransportError):
-                    answer = http.post("/rank", json=slate)
+                    answer = http.post("/rank", json=body)
                     self.statuses.add(answer.status_code)
                     if answer.status_code == 200:
                         self.ranked.beat()
