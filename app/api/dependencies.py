@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Service:
-    """The store, the weights in memory, and the knobs."""
+    """The store, the weights in memory, and the settings."""
 
     store: Store
     weight_cache: WeightCache
@@ -51,7 +51,10 @@ class Service:
         if decoded and not served.epoch:
             with suppress(ModelExists):
                 await self.create(DEFAULT, served.config)
-            served = await self.weight_cache.look(DEFAULT)
+            made = await self.weight_cache.look(DEFAULT)
+            if made.config != served.config:  # another request made it, of other features
+                decoded = await decode(made)
+            served = made
         return served, decoded
 
     async def _look(self, model: str) -> ServedModel:

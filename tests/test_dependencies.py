@@ -1,0 +1,55 @@
+"""How a request finds its model, and when the default model is made."""
+
+from contextlib import suppress
+
+import pytest
+
+from app.api.dependencies import DEFAULT, Service
+from app.config import Settings
+from app.domain.model import initial_state
+from app.domain.model_config import new_model_config
+from app.errors import ModelExists
+from app.runtime import wiring
+from app.serving.weight_cache import ServedModel
+from app.storage.store import Store
+from tests.servers import server, url, with_store
+
+__all__ = ["server", "url"]  # fixtures
+
+
+@pytest.fixture
+def settings(url: str) -> Settings:
+    return Settings(redis_url=url, default_features="2")
+
+
+def test_a_request_that_decodes_to_nothing_makes_no_default_model(settings: Settings) -> None:
+    async def act(store: Store) -> None:
+        async with wiring.service(settings) as application:
+            service: Service = application._service
+
+            async def nothing(served: ServedModel) -> None:
+                assert (served.epoch, served.config.given) == (0, ("f1", "f2"))
+
+            await service.resolve(DEFAULT, nothing)
+            assert await store.models.names() == []
+
+    with_store(settings.redis_url, act)
+
+
+def test_a_default_model_that_another_made_meanwhile_decodes_the_request_anew(
+    settings: Settings,
+) -> None:
+    async def act(store: Store) -> None:
+        others = new_model_config(("bm25", "price", "age"))
+        async with wiring.service(settings) as application:
+            service: Service = application._service
+
+            async def width(served: ServedModel) -> int:
+                with suppress(ModelExists):  # between our look and our own attempt to make it
+                    await store.models.create(DEFAULT, initial_state(others))
+                return served.width
+
+            served, decoded = await service.resolve(DEFAULT, width)
+            assert (served.epoch, served.config, decoded) == (1, others, 3)
+
+    with_store(settings.redis_url, act)
