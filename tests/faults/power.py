@@ -61,17 +61,30 @@ class Mains(Node):
     def command(self) -> list[str]:
         return ["env", f"LD_PRELOAD={self._library}", *super().command()]
 
+    def unsynced(self) -> int:
+        """How many bytes a power cut would take now."""
+        return sum(file.stat().st_size - _synced(file) for file in self._logs())
+
     def cut_power(self) -> int:
         """Kill it and forget what was not synced; how many bytes that was."""
         self.kill()
-        gone = 0
-        for file in (self.directory / "appendonlydir").glob("*.incr.aof"):
-            note, size = file.with_name(f"{file.name}.synced"), file.stat().st_size
-            synced = int(note.read_text()) if note.exists() else 0
+        gone = self.unsynced()
+        for file in self._logs():
+            synced = _synced(file)
             with file.open("r+b") as opened:
                 opened.truncate(synced)
                 opened.seek(synced)
                 opened.write(HALF)
-            note.write_text(f"{synced:020d}")
-            gone += size - synced
+            _note(file).write_text(f"{synced:020d}")
         return gone
+
+    def _logs(self) -> list[Path]:
+        return [*(self.directory / "appendonlydir").glob("*.incr.aof")]
+
+
+def _note(file: Path) -> Path:
+    return file.with_name(f"{file.name}.synced")
+
+
+def _synced(file: Path) -> int:
+    return int(_note(file).read_text()) if _note(file).exists() else 0

@@ -36,12 +36,16 @@ def test_a_power_cut_loses_nothing_that_is_synced_and_what_it_loses_is_counted(
         assert not (rolled_back and fsync == "always")
         return gone
 
+    async def synced() -> bool:
+        return node.unsynced() == 0
+
     def tail() -> int:
         return int(node.client.get(Keys(MODEL).seq) or 0)
 
     async def scene() -> None:
         async with opened(node.url) as store:
             crowd = Crowd(node.url, level, await new_model(store), pause=0.01)
+            await until(synced, "the model itself is on the disk")
             pool.hire(node.url)
             async with onlooker(node.url) as seen, crowd:
                 gone = sum([await one_cut(crowd, seen) for _ in range(rounds(2))])
