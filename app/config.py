@@ -1,4 +1,4 @@
-"""Every knob, with unit and default: a `SOLAR_…` variable, and a flag of `solar serve`."""
+"""Every setting, with unit and default: a `SOLAR_…` variable, and a flag of `solar serve`."""
 
 import os
 from collections.abc import Callable, Mapping

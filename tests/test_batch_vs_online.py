@@ -140,7 +140,7 @@ def ranksvm(fold: Fold, C: float) -> Floats:
 
 @cache
 def ranksvms() -> list[Floats]:
-    """Each fold's weights, with C chosen as by somebody who gives up after PATIENCE of them."""
+    """Each fold's weights; C is chosen until MOST_WITHOUT_GAIN in a row are no better."""
     models = []
     for fold in found()[0]:
         tried: list[Floats] = []

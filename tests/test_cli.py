@@ -380,8 +380,8 @@ def test_a_replay_without_a_source_is_as_if_it_had_never_posted(url: str) -> Non
     never = with_store(url, prepare)
     found = with_store(url, lambda store: replay.replay(store, "books", "bad"))
     assert found.skipped == len(POSTS) - len(GOOD)
-    assert bits(found.folded.model) == bits(never.model)
-    assert found.folded.sums.tobytes() == never.sums.tobytes()
+    assert bits(found.replayed.model) == bits(never.model)
+    assert found.replayed.sums.tobytes() == never.sums.tobytes()
     before = with_store(url, lambda store: store.log.tail("books"))
     ran = solar(url, "replay", "books", "--without-source", "bad")
     assert ran.returncode == 0, ran.stderr

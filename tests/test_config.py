@@ -1,4 +1,4 @@
-"""Every knob from the environment, and what cannot be one."""
+"""Every setting from the environment, and what cannot be one."""
 
 from dataclasses import fields
 from pathlib import Path

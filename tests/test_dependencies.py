@@ -8,7 +8,7 @@ from app.api.dependencies import DEFAULT, Service
 from app.config import Settings
 from app.domain.model import initial_state
 from app.domain.model_config import new_model_config
-from app.errors import ModelExists
+from app.errors import ModelExists, Unavailable
 from app.runtime import wiring
 from app.serving.weight_cache import ServedModel
 from app.storage.store import Store
@@ -36,9 +36,11 @@ def test_a_request_that_decodes_to_nothing_makes_no_default_model(settings: Sett
     with_store(settings.redis_url, act)
 
 
-def test_a_default_model_that_another_made_meanwhile_decodes_the_request_anew(
+def test_a_default_model_that_another_made_of_other_features_is_asked_for_again(
     settings: Settings,
 ) -> None:
+    """What the request decoded to does not fit the model: trying again is safe."""
+
     async def act(store: Store) -> None:
         others = new_model_config(("bm25", "price", "age"))
         async with wiring.service(settings) as application:
@@ -47,8 +49,10 @@ def test_a_default_model_that_another_made_meanwhile_decodes_the_request_anew(
             async def width(served: ServedModel) -> int:
                 with suppress(ModelExists):  # between our look and our own attempt to make it
                     await store.models.create(DEFAULT, initial_state(others))
-                return served.width
+                return len(served.config.given)
 
+            with pytest.raises(Unavailable, match="of other features"):
+                await service.resolve(DEFAULT, width)
             served, decoded = await service.resolve(DEFAULT, width)
             assert (served.epoch, served.config, decoded) == (1, others, 3)
 

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Iterator
 from time import monotonic
 
+import pytest
+
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.serving.impression_writer import ImpressionWriter
@@ -94,7 +96,7 @@ def test_while_a_group_is_on_its_way_the_next_one_gathers(url: str) -> None:
     with_store(url, act)
 
 
-def test_impressions_of_several_models_go_together_but_stay_apart(url: str) -> None:
+def test_impressions_of_several_models_stay_apart(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m", "n")
         impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
@@ -158,6 +160,20 @@ def test_a_store_that_refuses_or_is_gone_is_no_error() -> None:
 
     with bare_server() as full:
         with_store(full, act)
+
+
+def test_a_bug_while_writing_is_logged_and_answered_as_not_remembered(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def act(store: Store) -> None:
+        store.log._calls = None  # type: ignore[assignment]
+        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        assert not await impression_writer.remember("m", 1, "r", b"shown")
+
+    with_store(url, act)
+    assert [record.getMessage() for record in caplog.records] == [
+        "model m: impressions were not written"
+    ]
 
 
 def test_closing_lets_what_is_on_its_way_arrive(url: str) -> None:

@@ -117,7 +117,7 @@ def ports_of(manifest: Manifest) -> dict[str, int]:
     }
 
 
-def knobs(manifests: tuple[Manifest, ...]) -> dict[str, str]:
+def settings_of(manifests: tuple[Manifest, ...]) -> dict[str, str]:
     data: dict[str, str] = named(manifests, "ConfigMap", "solar-settings")["data"]
     return data
 
@@ -205,7 +205,7 @@ def _kind_and_name(of: str, name: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("name", WITH_PODS)
 def test_every_variable_is_one_that_the_service_knows_and_can_read(name: str) -> None:
-    given = knobs(overlay(name))
+    given = settings_of(overlay(name))
     assert set(given) <= set(config.VARIABLES)
     assert config.read_settings(given).jobs == 1
     for one in workloads(overlay(name)):
@@ -221,7 +221,7 @@ def test_every_variable_is_one_that_the_service_knows_and_can_read(name: str) ->
 def test_secrets_come_by_reference_only(name: str) -> None:
     assert of_kind(overlay(name), "Secret") == []
     secret = {"SOLAR_KEYS", "SOLAR_REDIS_URL"}
-    assert not secret & set(knobs(overlay(name)))
+    assert not secret & set(settings_of(overlay(name)))
     for spec in pod_specs(overlay(name)):
         for container in spec["containers"]:
             for entry in container["env"]:
@@ -241,7 +241,7 @@ def test_the_commands_exist_and_the_learner_is_not_in_the_api(name: str) -> None
         assert flags.items() <= options.items()
     assert options["port"] == ports_of(one)["metrics"]
     api = named(overlay(name), "Deployment", "solar-api")
-    given = config.read_settings(knobs(overlay(name)))
+    given = config.read_settings(settings_of(overlay(name)))
     assert ports_of(api) == {"http": given.port}
     assert given.host == "0.0.0.0"  # noqa: S104  # all of the pod's addresses
 
@@ -278,7 +278,7 @@ def test_a_pod_that_ends_has_the_time_that_the_service_takes(name: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_PODS)
 def test_uploads_have_a_volume_that_holds_them(name: str) -> None:
-    given = config.read_settings(knobs(overlay(name)))
+    given = config.read_settings(settings_of(overlay(name)))
     api = named(overlay(name), "Deployment", "solar-api")["spec"]["template"]["spec"]
     (container,) = api["containers"]
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}

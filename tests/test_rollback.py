@@ -233,7 +233,7 @@ def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str
         await learnt(store)
 
     async def rounds(term: Any, until: int) -> None:
-        while term._fold.seq < until:
+        while term._reducer.seq < until:
             await term.round()
 
     async def commit(term: Any) -> None:

@@ -129,7 +129,7 @@ environments = st.builds(
 
 
 @given(environments)
-def test_children_are_told_every_knob_as_it_is(settings: Settings) -> None:
+def test_children_are_told_every_setting_as_it_is(settings: Settings) -> None:
     told = _environ(settings, "unix:///s", "/metrics")
     assert config.read_settings(told) == replace(settings, redis_url="unix:///s")
     assert told["PROMETHEUS_MULTIPROC_DIR"] == "/metrics"

@@ -98,9 +98,10 @@ async def request(application: HttpApplication, method: str, path: str, body: ob
     return json.loads(sent[1]["body"])
 
 
-async def rank(application: HttpApplication, name: str) -> None:
+async def rank(application: HttpApplication, name: str, **options: Any) -> None:
     """One `POST /rank`; its impression must be written."""
-    answer = await request(application, "POST", "/rank", {**RANKING, "request_id": name})
+    body = {**RANKING, "request_id": name, **options}
+    answer = await request(application, "POST", "/rank", body)
     if not answer["logged"]:
         raise RuntimeError("the impression was not written in time")
 
@@ -143,6 +144,7 @@ async def walks(url: str) -> dict[str, list[str]]:
         await rank(application, "first")
         await click(application, "first")
         await commit(session)
+        await rank(application, "served", min_seq=1)
         found = {
             RANK: await files_of(rank(application, "second")),
             CLICK: await files_of(click(application, "second")),

@@ -27,6 +27,7 @@ from app.domain import candidates
 from app.domain.candidates import Candidates
 from app.domain.impressions import Impression
 from app.domain.model import Positions
+from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
 from app.ranking.arrays import Floats
 from app.ranking.clicks import STRATEGIES
@@ -44,7 +45,7 @@ def candidates_of(body: AnyRankBody, served: ServedModel, limits: Settings) -> C
     """The documents of a body as the model sees them; ValueError says what is wrong with them."""
     if isinstance(body, BinaryRankBody):
         check_ids(body.ids, limits)
-        rows = _raw_rows(body.features, len(body.ids), served.width)
+        rows = _raw_rows(body.features, len(body.ids), len(served.config.given))
         return _candidates(body.ids, rows, served, limits)
     if body.documents is not UNSET:
         if body.ids is not UNSET or body.features is not UNSET:
@@ -55,7 +56,7 @@ def candidates_of(body: AnyRankBody, served: ServedModel, limits: Settings) -> C
     if len(body.ids) != len(body.features):
         raise ValueError(f"features: expected {len(body.ids)} rows, got {len(body.features)}")
     check_ids(body.ids, limits)
-    return _candidates(body.ids, _rows(body.features, served.width), served, limits)
+    return _candidates(body.ids, _rows(body.features, len(served.config.given)), served, limits)
 
 
 def candidates_of_documents(
@@ -65,17 +66,17 @@ def candidates_of_documents(
     ids = [document.id for document in documents]
     check_ids(ids, limits)
     features = [document.features for document in documents]
-    return _candidates(ids, feature_rows(features, served.index), served, limits)
+    return _candidates(ids, feature_rows(features, served.config), served, limits)
 
 
-def feature_rows(features: Sequence[Features], index: dict[str, int]) -> Floats:
-    """Features of documents, as lists or by name, as rows; `index` says where a name stands."""
+def feature_rows(features: Sequence[Features], config: ModelConfig) -> Floats:
+    """Features of documents, as lists or by name, as rows."""
     lists = [row for row in features if type(row) is list]
     if len(lists) == len(features):
-        return _rows(lists, len(index))
-    named = [row if isinstance(row, dict) else _named(at, row, index)
+        return _rows(lists, len(config.given))
+    named = [row if isinstance(row, dict) else _named(at, row, config.given)
              for at, row in enumerate(features)]  # fmt: skip
-    return candidates.by_name(named, index)
+    return candidates.by_name(named, config.index)
 
 
 def _candidates(
@@ -113,10 +114,10 @@ def _raw_rows(features: bytes, count: int, n: int) -> Floats:
         return np.frombuffer(features, "<f4").reshape(count, n).astype(np.float64)
 
 
-def _named(at: int, row: list[float], index: dict[str, int]) -> dict[str, float]:
-    if len(row) != len(index):
-        raise _wrong_width(at, len(index), len(row))
-    return dict(zip(index, row, strict=True))
+def _named(at: int, row: list[float], names: Sequence[str]) -> dict[str, float]:
+    if len(row) != len(names):
+        raise _wrong_width(at, len(names), len(row))
+    return dict(zip(names, row, strict=True))
 
 
 def _wrong_width(at: int, expected: int, got: int) -> ValueError:

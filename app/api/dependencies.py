@@ -12,7 +12,7 @@ from app.api.errors import Problem
 from app.config import Settings
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig, check_config, new_model_config
-from app.errors import ModelExists, NoSuchModel
+from app.errors import ModelExists, NoSuchModel, Unavailable
 from app.ingest.appender import Appender, SourceQuota
 from app.observability.metrics import Metrics
 from app.ranking.limits import MOST_FEATURES_SERVED
@@ -52,8 +52,8 @@ class Service:
             with suppress(ModelExists):
                 await self.create(DEFAULT, served.config)
             made = await self.weight_cache.look(DEFAULT)
-            if made.config != served.config:  # another request made it, of other features
-                decoded = await decode(made)
+            if made.config != served.config:
+                raise Unavailable(f"model {model}: another request made it, of other features")
             served = made
         return served, decoded
 

@@ -169,10 +169,7 @@ class JudgedQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class WarmStart(Training, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Judged queries, and how to train: `C` (for domination `penalty`), or how it is chosen.
-
-    `validation` is a share of the queries, or from 1 on how many of the last ones; default 0.2.
-    """
+    """Judged queries, and how to train on them."""
 
     queries: Annotated[list[JudgedQuery], Meta(min_length=1)]
 

@@ -10,7 +10,7 @@ from app.domain import codec
 from app.domain.records import Replace
 from app.errors import Fenced, SolarError
 from app.learning import replay
-from app.learning.replay import REPLAY_ATTEMPTS, Folding
+from app.learning.replay import REPLAY_ATTEMPTS, LogReplay
 from app.storage.log import NewRecord
 from app.storage.store import Store
 
@@ -45,15 +45,15 @@ async def replay_log(
         return
     show(f"{model}: left out {found.skipped} records of source {without}")
     if apply:
-        seq = await _append_result(store, model, found.folding, f"without source {without}")
+        seq = await _append_result(store, model, found.log_replay, f"without source {without}")
         show(f"{model}: record {seq} puts the result in place")
 
 
-async def _append_result(store: Store, model: str, folding: Folding, reason: str) -> int:
+async def _append_result(store: Store, model: str, folding: LogReplay, reason: str) -> int:
     """Append the result right after the last record in it; apply records that come first."""
     epoch, *_ = await store.states.position(model)
     for _ in range(REPLAY_ATTEMPTS):
-        record = codec.dump_record(Replace(folding.fold.state().model, reason))
+        record = codec.dump_record(Replace(folding.reducer.state().model, reason))
         event = NewRecord(f"replay-{uuid4()}", b"", record)
         try:
             appended = await store.log.append(

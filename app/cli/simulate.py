@@ -32,7 +32,9 @@ def add_simulate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_user_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--users", action="append", choices=USER_NAMES, help="default: first three")
+    parser.add_argument(
+        "--users", action="append", choices=USER_NAMES, help="default: the first three"
+    )
     parser.add_argument("--stop", choices=STOPS, default="click", help="drawn when (after a click)")
     parser.add_argument("--attackers", type=_share, default=0.0, metavar="SHARE")
     parser.add_argument("--top-k", type=positive, default=10, metavar="K", help="documents shown")

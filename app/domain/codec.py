@@ -115,7 +115,7 @@ _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "clicks", "normalizat
 
 
 def dump_config(config: ModelConfig) -> dict[str, Any]:
-    """Settings as plain fields."""
+    """A configuration as plain fields."""
     return {
         "features": list(config.features),
         **{name: getattr(config, name) for name in _CONFIG_FIELDS},
@@ -125,7 +125,7 @@ def dump_config(config: ModelConfig) -> dict[str, Any]:
 
 
 def load_config(fields: dict[str, Any]) -> ModelConfig:
-    """The inverse of `dump_settings`; BadBlob if these are no settings."""
+    """The inverse of `dump_config`; BadBlob if this is no configuration."""
     texts = dict.fromkeys(("algorithm", "covariance", "clicks", "normalization"), _TEXT)
     later = _given_of(fields, {"prior": _NUMBER, "explore": (bool,)})
     _expect(fields, {**texts, "C": _NUMBER, "gamma": _NUMBER, "features": (list,), **later})

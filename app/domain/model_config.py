@@ -1,6 +1,7 @@
 """What a model is apart from what it learnt: its configuration, the rules for it, its defaults."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from app.ranking.clicks import READINGS
@@ -19,7 +20,7 @@ LARGEST_PRIOR = 1e4
 PRIORS: dict[Algorithm, float] = {"solar-i": 0.03, "solar-ii": 0.2}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelConfig:
     """What a model is, apart from what it learnt.
 
@@ -42,12 +43,17 @@ class ModelConfig:
         """How many features a document has, as it is learnt."""
         return len(self.features)
 
-    @property
+    @cached_property
     def given(self) -> tuple[str, ...]:
         """The features that a document comes with."""
         return self.features[:-1] if self.prior else self.features
 
-    @property
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Feature that a document comes with → column."""
+        return {name: column for column, name in enumerate(self.given)}
+
+    @cached_property
     def explores(self) -> bool:
         """Whether lists are varied, unless a request says otherwise."""
         return self.clicks in EXPLORING if self.explore is None else self.explore

@@ -40,7 +40,7 @@ class Learner:
     ) -> None:
         self._store, self.model, self._options = store, model, options or LearnerOptions()
         self._tell = tell
-        self._left: LogPosition | None = None  # where the store was at the end of our last term
+        self._left: LogPosition | None = None  # where the store was at the end of our last session
         self.leads, self._gives = False, False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -77,7 +77,7 @@ class Learner:
         return min(self._options.lease / 5, self._options.ask) if taken else 0.0
 
     async def _look_back(self) -> None:
-        """See that the store is still where our last term left it, or further (I12)."""
+        """See that the store is still where our last session left it, or further (I12)."""
         if self._left is None:
             return
         now = await self._store.states.position(self.model)
@@ -92,20 +92,20 @@ class Learner:
     async def _lead(self, fence: int, stop: asyncio.Event) -> None:
         """Learn while the lease is ours; it is kept in the background, whatever a fold takes."""
         keeping = asyncio.create_task(self._keep_lease(fence))
-        term, self.leads = None, True
+        session, self.leads = None, True
         try:
-            term = await LeaderSession.begin(
+            session = await LeaderSession.begin(
                 self._store, self.model, fence, self._options, self._tell
             )
             while not (stop.is_set() or self._gives):
                 if keeping.done():
                     keeping.result()  # raises what ended it
-                await term.round()
-            await term.commit()
-            await term.arrived()
+                await session.round()
+            await session.commit()
+            await session.arrived()
         finally:
-            self._left, self.leads = term.place if term else None, False
-            await end([keeping, *(term.on_its_way() if term else ())])
+            self._left, self.leads = session.place if session else None, False
+            await end([keeping, *(session.on_its_way() if session else ())])
             await _quietly(self._store.leases.release(self.model, fence))
 
     async def _keep_lease(self, fence: int) -> None:

@@ -23,13 +23,13 @@ class Replay:
     start: int
     end: int
     committed: ModelState
-    folded: ModelState
+    replayed: ModelState
     skipped: int
-    folding: "Folding"
+    log_replay: "LogReplay"
 
     def differences(self) -> list[str]:
         """Where the two are not the same bits; empty if they are."""
-        ours, theirs = self.folded, self.committed
+        ours, theirs = self.replayed, self.committed
         pairs = {
             "seq": (ours.seq, theirs.seq),
             "chain": (ours.chain, theirs.chain),
@@ -61,17 +61,17 @@ async def replay(store: Store, model: str, without: str | None = None) -> Replay
 async def _replay(
     store: Store, model: str, start: int, committed: ModelState, without: str | None
 ) -> Replay:
-    folding = Folding((await store.states.version(model, start)).state, without)
+    folding = LogReplay((await store.states.version(model, start)).state, without)
     until = committed.seq if without is None else await store.log.tail(model)
     await folding.go_on(store, model, until)
-    return Replay(start, until, committed, folding.fold.state(), folding.skipped, folding)
+    return Replay(start, until, committed, folding.reducer.state(), folding.skipped, folding)
 
 
-class Folding:
+class LogReplay:
     """A replay under way: it can go on when more records have come."""
 
     def __init__(self, state: ModelState, without: str | None) -> None:
-        self.fold, self.at, self.skipped = Reducer(state), state.seq, 0
+        self.reducer, self.at, self.skipped = Reducer(state), state.seq, 0
         self._without = None if without is None else Without(without)
 
     async def go_on(self, store: Store, model: str, until: int) -> None:
@@ -81,21 +81,28 @@ class Folding:
             if record is None:
                 self.skipped += 1
             else:
-                self.fold.apply(record)
+                self.reducer.apply(record)
             self.at = entry.seq
 
 
-async def entries(store: Store, model: str, after: int, until: int) -> AsyncIterator[LogEntry]:
+async def batches(
+    store: Store, model: str, after: int, until: int
+) -> AsyncIterator[list[LogEntry]]:
     """The records after one seq up to another; StoreError if one is missing (I2)."""
     while after < until:
         batch = await store.log.read(model, after, min(256, until - after))
-        for entry in batch:
-            if entry.seq != after + 1:
-                break
-            after = entry.seq
-            yield entry
-        if not batch or batch[-1].seq != after:
+        dense = [entry for at, entry in enumerate(batch, start=after + 1) if entry.seq == at]
+        after += len(dense)
+        yield dense
+        if not batch or len(dense) < len(batch):
             raise StoreError(f"the log has a gap: expected record {after + 1}")
+
+
+async def entries(store: Store, model: str, after: int, until: int) -> AsyncIterator[LogEntry]:
+    """The same, one by one."""
+    async for batch in batches(store, model, after, until):
+        for entry in batch:
+            yield entry
 
 
 class Without:

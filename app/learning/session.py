@@ -17,7 +17,7 @@ from app.domain.model import ModelState
 from app.domain.records import Replace
 from app.domain.reducer import Reducer, decoded, sound
 from app.errors import BadBlob, Fenced, StoreError
-from app.learning.replay import entries
+from app.learning.replay import batches
 from app.storage.log import LogEntry
 from app.storage.states import LogPosition
 from app.storage.store import Store
@@ -71,7 +71,7 @@ class LeaderSession:
     ) -> None:
         self._tell = tell
         self._store, self._model, self._fence, self._options = store, model, fence, options
-        self._base, self._fold = base, Reducer(state)
+        self._base, self._reducer = base, Reducer(state)
         self.place = base  # of what is known to be committed
         self._name = os.urandom(8).hex()
         self._learnt: list[LogEntry] = []  # the last record of each reading, since the last commit
@@ -106,12 +106,12 @@ class LeaderSession:
             await self.arrived()
         if not self._queue:
             self._queue = await self._store.log.read(
-                self._model, self._fold.seq, self._read_count(), self._patience()
+                self._model, self._reducer.seq, self._read_count(), self._patience()
             )
         if not self._queue:
             await self.arrived()
             await self._check_place()
-        waited_for = await self._fold_some() if self._queue else False
+        waited_for = await self._apply_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
             await self.commit(version=self._version_due())
 
@@ -124,13 +124,13 @@ class LeaderSession:
     def _read_count(self) -> int:
         return max(DECODED_TOGETHER, min(self._options.batch, READ_BYTES // self._record_bytes))
 
-    async def _fold_some(self) -> bool:
+    async def _apply_some(self) -> bool:
         """Fold records until one that must wait, or until it is time to commit."""
         if self._queue[0].replaces:
             await self._keep_version()
         chunk = self._chunk()
         left = max(0.0, self._committed + self._interval() - self._options.clock())
-        folded = await asyncio.to_thread(fold_for, self._fold, chunk, left, self._options.clock)
+        folded = await asyncio.to_thread(apply_for, self._reducer, chunk, left, self._options.clock)
         done, self._queue = self._queue[:folded], self._queue[folded:]
         self._time = done[-1].time
         self._learnt.append(done[-1])
@@ -142,12 +142,12 @@ class LeaderSession:
 
     async def _keep_version(self) -> None:
         """What is about to be replaced can be had again."""
-        if self._fold.seq not in await self._store.states.versions(self._model):
+        if self._reducer.seq not in await self._store.states.versions(self._model):
             await self.commit(version=True, again=True)
 
     def _chunk(self) -> list[LogEntry]:
         """The next records, as far as one commit may reach."""
-        until_version = self._options.version - self._fold.seq % self._options.version
+        until_version = self._options.version - self._reducer.seq % self._options.version
         chunk = self._queue[: max(1, min(until_version, self._options.batch - self._pending()))]
         ends = [at for at, entry in enumerate(chunk) if at and entry.replaces]
         return chunk[: ends[0]] if ends else chunk
@@ -161,7 +161,7 @@ class LeaderSession:
         await self.arrived()
         if not self._pending() and not again:
             return
-        state = self._fold.state()
+        state = self._reducer.state()
         complaints = sound(state)
         if complaints:
             raise StoreError(f"at record {state.seq}: {'; '.join(complaints)}")
@@ -206,16 +206,16 @@ class LeaderSession:
         versions = await self._store.states.versions(self._model)
         length, size = await self._store.log.size(self._model)
         first_kept = max(0, len(versions) + 1 - self._options.versions)
-        tail = self._fold.seq + len(self._queue)
+        tail = self._reducer.seq + len(self._queue)
         while first_kept < len(versions) and (
             (tail - versions[first_kept]) * size > self._options.log_bytes * max(1, length)
         ):
             first_kept += 1
-        drop, kept = versions[:first_kept], [*versions[first_kept:], self._fold.seq]
+        drop, kept = versions[:first_kept], [*versions[first_kept:], self._reducer.seq]
         return drop, kept[0] if drop else 0
 
     def _pending(self) -> int:
-        return self._fold.seq - self._base[1]
+        return self._reducer.seq - self._base[1]
 
     def _interval(self) -> float:
         return max(self._options.commit, self._options.commit_share * self._took)
@@ -228,7 +228,7 @@ class LeaderSession:
         return self._options.idle
 
     def _version_due(self) -> bool:
-        many = self._fold.seq % self._options.version == 0
+        many = self._reducer.seq % self._options.version == 0
         return many or self._bytes * self._options.versions >= self._options.log_bytes
 
     def _due(self) -> bool:
@@ -239,23 +239,23 @@ class LeaderSession:
         )
 
 
-def fold_for(
-    fold: Reducer,
+def apply_for(
+    reducer: Reducer,
     entries: Sequence[LogEntry],
     seconds: float,
     clock: Callable[[], float] = monotonic,
 ) -> int:
-    """Fold records (at least one) for about so long; how many. The log must be dense (I2)."""
-    ends, first = clock() + seconds, fold.seq
+    """Apply records (at least one) for about so long; how many. The log must be dense (I2)."""
+    ends, first = clock() + seconds, reducer.seq
     for at in range(0, len(entries), DECODED_TOGETHER):
         some = entries[at : at + DECODED_TOGETHER]
         for entry, record in zip(some, [decoded(entry.record) for entry in some], strict=True):
-            if entry.seq != fold.seq + 1:
-                raise StoreError(f"the log has a gap: expected {fold.seq + 1}, got {entry.seq}")
-            fold.apply_decoded(entry.record, record)
+            if entry.seq != reducer.seq + 1:
+                raise StoreError(f"the log has a gap: expected {reducer.seq + 1}, got {entry.seq}")
+            reducer.apply_decoded(entry.record, record)
             if clock() >= ends:
-                return fold.seq - first
-    return fold.seq - first
+                return reducer.seq - first
+    return reducer.seq - first
 
 
 async def rebuilt(store: Store, model: str) -> ModelState:
@@ -267,10 +267,10 @@ async def rebuilt(store: Store, model: str) -> ModelState:
         except BadBlob as error:
             log.warning("model %s: version %d is damaged: %s", model, version, error)
             continue
-        fold = Reducer(state)
-        async for entry in entries(store, model, state.seq, seq):
-            await asyncio.to_thread(fold.apply, entry.record)
-        if fold.chain == chain:
-            return fold.state()
+        reducer = Reducer(state)
+        async for batch in batches(store, model, state.seq, seq):
+            await asyncio.to_thread(apply_for, reducer, batch, float("inf"))
+        if reducer.chain == chain:
+            return reducer.state()
         log.warning("model %s: version %d and the log lead elsewhere", model, version)
     raise StoreError("the state is damaged, and no version leads to it")

@@ -132,7 +132,7 @@ class Metrics:
             self._replacements.labels(model, kind)
 
     def learnt(self, fact: Committed | Replaced | LogRolledBack | LeaseLost) -> None:
-        """A learner went on, came upon a replacement or a store that went back, or stumbled."""
+        """A learner committed, came upon a replacement or a rolled back log, or lost its lease."""
         self._begin(fact.model)
         if isinstance(fact, Committed):
             self._records.labels(fact.model).inc(fact.records)
@@ -141,11 +141,11 @@ class Metrics:
             kinds = (kind for said, kind in REPLACEMENTS.items() if fact.reason.startswith(said))
             self._replacements.labels(fact.model, next(kinds, "other")).inc()
         elif isinstance(fact, LogRolledBack):
-            self.returned(fact)
+            self.rolled_back(fact)
         else:
             self._stumbles.labels(fact.model).inc()
 
-    def returned(self, fact: LogRolledBack) -> None:
+    def rolled_back(self, fact: LogRolledBack) -> None:
         """The store went back."""
         self._backwards.labels(fact.model).inc()
 
@@ -156,15 +156,15 @@ class Metrics:
     def page(
         self,
         models: Iterable[ServedModel],
-        standings: Mapping[str, ModelStatus],
+        statuses: Mapping[str, ModelStatus],
         server: StoreHealth,
     ) -> bytes:
-        """All metrics as text; a model's standing is left out where the store cannot tell it."""
+        """All metrics as text; a model's status is left out where the store cannot tell it."""
         registry = CollectorRegistry() if self._several else self.registry
         if self._several:
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         shared = CollectorRegistry()
-        shared.register(_Models(list(models), standings, server))
+        shared.register(_Models(list(models), statuses, server))
         return generate_latest(registry) + generate_latest(shared)
 
 
@@ -172,9 +172,9 @@ class _Models:
     """The gauges that come from committed states."""
 
     def __init__(
-        self, models: list[ServedModel], standings: Mapping[str, ModelStatus], server: StoreHealth
+        self, models: list[ServedModel], statuses: Mapping[str, ModelStatus], server: StoreHealth
     ) -> None:
-        self._models, self._standings, self._server = models, standings, server
+        self._models, self._statuses, self._server = models, statuses, server
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Each gauge with its value for every model."""
@@ -190,15 +190,15 @@ class _Models:
         for name, (meaning, value) in _GAUGES.items():
             family = GaugeMetricFamily(name, meaning, labels=["model"])
             for model in self._models:
-                family.add_metric([model.name], value(model, _sums(model), self._standings))
+                family.add_metric([model.name], value(model, _sums(model), self._statuses))
             yield family
         yield self._updates()
         yield from self._debiased()
-        for name, (meaning, standing) in _STANDINGS.items():
+        for name, (meaning, status) in _STATUSES.items():
             family = GaugeMetricFamily(name, meaning, labels=["model"])
             for model in self._models:
-                if model.name in self._standings:
-                    family.add_metric([model.name], standing(self._standings[model.name]))
+                if model.name in self._statuses:
+                    family.add_metric([model.name], status(self._statuses[model.name]))
             yield family
 
     def _quality(self, side: str) -> Iterator[GaugeMetricFamily]:
@@ -252,9 +252,9 @@ def _sums(model: ServedModel) -> dict[str, float]:
     return dict(zip(SUMS, model.sums.tolist(), strict=True))
 
 
-def _lag(model: ServedModel, _: Any, standings: Mapping[str, ModelStatus]) -> float:
-    standing = standings.get(model.name)
-    return float(max(0, standing.tail - model.version)) if standing else 0.0
+def _lag(model: ServedModel, _: Any, statuses: Mapping[str, ModelStatus]) -> float:
+    status = statuses.get(model.name)
+    return float(max(0, status.tail - model.version)) if status else 0.0
 
 
 _Value = Callable[[ServedModel, dict[str, float], Mapping[str, ModelStatus]], float]
@@ -272,7 +272,7 @@ _GAUGES: dict[str, tuple[str, _Value]] = {
     "solar_weight_norm": ("‖w‖.", lambda m, _s, _t: float(np.linalg.norm(m.weights))),
     "solar_covariance_trace": ("Trace of Σ.", lambda m, _s, _t: m.trace),
 }
-_STANDINGS: dict[str, tuple[str, Callable[[ModelStatus], float]]] = {
+_STATUSES: dict[str, tuple[str, Callable[[ModelStatus], float]]] = {
     "solar_learner_present": ("Whether a learner holds the lease.", lambda s: s.leader > 0),
     "solar_learner_fence": ("Learners so far; a take-over adds one.", lambda s: s.terms),
     "solar_training": ("Whether a job trains the model.", lambda s: s.trains),

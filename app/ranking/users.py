@@ -53,7 +53,9 @@ class Users(NamedTuple):
     attackers: float = 0.0
 
 
-def users(name: str, grades: int, places: int, stop: str = "click", attackers: float = 0) -> Users:
+def users(
+    name: str, grades: int, places: int, stop: str = "click", attackers: float = 0.0
+) -> Users:
     """Users by name, for lists of at most so many places.
 
     >>> users("navigational", 3, 10).click

@@ -47,7 +47,7 @@ NOT_SERVED = {
     "app.ranking.sparse.second_order_sparse",
     "app.ranking.sparse.well_formed",
 }
-MEMORY = 4 << 30  # bytes; an order must name some
+MEMORY = 4 << 30  # bytes; a task must name some
 
 
 def warm() -> None:

@@ -132,7 +132,7 @@ def _end(children: list[Child]) -> None:
 
 
 def _environ(settings: Settings, url: str, counted: str) -> dict[str, str]:
-    """What a child is told: all our knobs, and where the store is."""
+    """What a child is told: all our settings, and where the store is."""
     names = [one.name for one in fields(Settings)]
     told = {f"SOLAR_{name.upper()}": str(getattr(settings, name)) for name in names}
     told |= {"SOLAR_REDIS_URL": url, "PROMETHEUS_MULTIPROC_DIR": counted}

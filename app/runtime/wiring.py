@@ -106,7 +106,7 @@ async def service(settings: Settings) -> AsyncIterator[HttpApplication]:
     weight_cache = WeightCache(store, metrics.served)
     kept = settings.impression_seconds
     impression_writer = ImpressionWriter(store, kept, settings.remember_seconds)
-    appender = Appender(store, settings.backlog, kept, metrics.returned)
+    appender = Appender(store, settings.backlog, kept, metrics.rolled_back)
     quota = SourceQuota(settings.source_share)
     job_runner = JobRunner(store, settings, metrics.trained)
     plugged = Service(

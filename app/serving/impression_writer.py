@@ -1,14 +1,17 @@
 """Impressions on their way to the store: grouped, awaited, never in the way of an answer.
 
-All requests of one moment share one round trip. A request waits `patience` seconds at most; then it
-is answered without having been remembered, and feedback on it will find nothing.
+All requests of one moment to one model share one round trip. A request waits `patience` seconds at
+most; then it is answered without having been remembered, and feedback on it will find nothing.
 """
 
 import asyncio
+import logging
 
 from app.errors import SolarError
 from app.storage.batching import MicroBatcher
 from app.storage.store import Store
+
+log = logging.getLogger("solar.serving")
 
 
 class ImpressionWriter:
@@ -29,7 +32,9 @@ class ImpressionWriter:
     ) -> list[bool | Exception]:
         try:
             await self._store.log.remember(*model, dict(shown), self._seconds)
-        except SolarError:
+        except Exception as error:  # whatever it is, the requests are answered
+            if not isinstance(error, SolarError):
+                log.exception("model %s: impressions were not written", model[0])
             return [False] * len(shown)
         return [True] * len(shown)
 

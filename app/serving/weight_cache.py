@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 
 from app.domain.facts import Served
 from app.domain.model_config import ModelConfig
@@ -23,7 +22,7 @@ from app.storage.store import Store
 log = logging.getLogger("solar.ranker")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ServedModel:
     """A model as it is served: `version` is the seq of the last record in these weights."""
 
@@ -42,28 +41,13 @@ class ServedModel:
         """What the store has."""
         return cls(
             name, found.epoch, found.seq, found.config, found.weights, found.sums,
-            found.aside.trace, found.chain, found.aside.term,
+            found.info.trace, found.chain, found.info.term,
         )  # fmt: skip
 
     @property
     def place(self) -> LogPosition:
         """Where in the model's history it is."""
         return self.epoch, self.version, self.chain
-
-    @cached_property
-    def width(self) -> int:
-        """How many features a document comes with."""
-        return len(self.config.given)
-
-    @cached_property
-    def explores(self) -> bool:
-        """Whether lists are varied, unless a request says otherwise."""
-        return self.config.explores
-
-    @cached_property
-    def index(self) -> dict[str, int]:
-        """Feature that a document comes with → column."""
-        return {name: column for column, name in enumerate(self.config.given)}
 
 
 class WeightCache:
@@ -131,7 +115,10 @@ class WeightCache:
 
     async def _take(self, model: str, found: StoredWeights) -> ServedModel:
         """Serve these weights from now on, unless they are those served already."""
-        before, serving = self.serving.get(model), ServedModel.of(model, found)
+        before = self.serving.get(model)
+        if before and before.config == found.config:  # with what it has worked out of its features
+            found = found._replace(config=before.config)
+        serving = ServedModel.of(model, found)
         self.damaged.discard(model)
         if before and before.place == serving.place:
             return before
@@ -142,7 +129,7 @@ class WeightCache:
         self.serving[model] = serving
         if backwards:
             log.warning("model %s: the store went back; now at version %d", model, found.seq)
-        appended = found.aside.time if before else 0  # found at a start: it may be of last week
+        appended = found.info.time if before else 0  # found at a start: it may be of last week
         self._tell(Served(model, appended, backwards))
         self._news.pop(model, asyncio.Event()).set()
         return serving

@@ -56,7 +56,7 @@ class StoredWeights(NamedTuple):
     config: ModelConfig
     weights: Any
     sums: Any
-    aside: CommitInfo
+    info: CommitInfo
 
 
 class States:
@@ -112,11 +112,11 @@ class States:
         config = codec.load_config(codec.load_blob(meta or b"", "meta").fields)
         weights = _weights(w or b"", int(seq), chain)
         _, said, arrays = codec.load_blob(sums or b"", "sums")
-        aside = CommitInfo(
+        info = CommitInfo(
             int(said.get("time", 0)), float(said.get("trace", 0.0)), str(said.get("term", ""))
         )
         sums = _whole(arrays["values"])
-        return StoredWeights(int(epoch), int(seq), chain, config, weights, sums, aside)
+        return StoredWeights(int(epoch), int(seq), chain, config, weights, sums, info)
 
     async def versions(self, model: str) -> list[int]:
         """The seqs of the kept versions, oldest first."""
@@ -184,14 +184,14 @@ def _sha1(record: bytes) -> str:
 def dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
     """The fields of a state as the store keeps them: w, spread, sums, meta."""
     model = state.model
-    aside = CommitInfo(time, _trace(model), term)._asdict()
+    info = CommitInfo(time, _trace(model), term)._asdict()
     if not term:  # as it was before there were any
-        del aside["term"]
+        del info["term"]
     place = {"seq": state.seq, "chain": state.chain.hex()}
     return [
         codec.dump_blob("w", place, {"values": model.weights}),
         codec.dump_blob("spread", {}, {"values": model.spread}),
-        codec.dump_blob("sums", aside, {"values": state.sums}),
+        codec.dump_blob("sums", info, {"values": state.sums}),
         codec.dump_blob("meta", codec.dump_config(model.config), {}),
     ]
 

@@ -26,8 +26,7 @@ from app.errors import BadData, Fenced, NoSuchModel, SolarError, StoreError
 from app.ingest.appender import now
 from app.storage.cancellation import end
 from app.storage.embedded.server import tied
-from app.storage.jobs import JOB_KEPT_SECONDS as KNOWN
-from app.storage.jobs import Lease
+from app.storage.jobs import JOB_KEPT_SECONDS, Lease
 from app.storage.log import AppendResult, LogEntry, NewRecord
 from app.storage.store import Store
 from app.training.options import REPLACEMENT, TASK, Training, TrainingTask
@@ -117,12 +116,12 @@ class Run:
 
     async def _outcome(self) -> str:
         """Train; whether that was done, cancelled, or failed."""
-        order = TrainingTask(
+        task = TrainingTask(
             self._config, self.work.training, self._settings.feature_bound, self.work.blob,
             self._settings.training_memory,
         )  # fmt: skip
         path = self.work.directory / TASK
-        await asyncio.to_thread(path.write_bytes, msgspec.json.encode(order))
+        await asyncio.to_thread(path.write_bytes, msgspec.json.encode(task))
         process, pipe = await asyncio.to_thread(_start_process, self.work.directory)
         listening = asyncio.create_task(self._listen(pipe))
         cancelled = True
@@ -210,7 +209,8 @@ class Run:
             try:
                 (appended,) = await self._store.log.append(
                     model, self._epoch, [NewRecord(f"job-{self.work.job}", b"", record)],
-                    limit=self._settings.backlog, time=now(), wait=True, dedupe=KNOWN, tail=at,
+                    limit=self._settings.backlog, time=now(), wait=True,
+                    dedupe=JOB_KEPT_SECONDS, tail=at,
                 )  # fmt: skip
             except Fenced:  # feedback came in between, or something else: look again
                 await self._keep()

@@ -37,44 +37,44 @@ def main(arguments: Sequence[str]) -> None:
     """Work in a directory, say to a pipe how it goes."""
     pipe, directory = arguments
     os.chdir(directory)
-    order = msgspec.json.decode(Path(TASK).read_bytes(), type=TrainingTask)
-    _behave(order.memory)
+    task = msgspec.json.decode(Path(TASK).read_bytes(), type=TrainingTask)
+    _behave(task.memory)
     with os.fdopen(int(pipe), "wb", buffering=0) as output:
 
         def say(what: str, value: Any) -> None:
             output.write(msgspec.json.encode({what: value}) + b"\n")
 
         try:
-            work(order, say)
+            work(task, say)
         except (SolarError, ValueError) as error:
             say("refused", without_input(error))
         except MemoryError:
-            say("refused", f"expected data that {order.memory} bytes of memory can hold")
+            say("refused", f"expected data that {task.memory} bytes of memory can hold")
         except Exception:
             log.exception("a training failed")
             raise SystemExit(1) from None
 
 
-def work(order: TrainingTask, say: Say) -> None:
+def work(task: TrainingTask, say: Say) -> None:
     """Read, train, leave the record."""
-    judged = trainer.checked_judgements(read_judgements(order), order.training)
+    judged = trainer.checked_judgements(read_judgements(task), task.training)
     say("read", {"queries": len(judged.starts) - 1, "documents": len(judged.labels)})
     began = monotonic()
-    found = trainer.train_batch(judged, order.training, lambda it: say("progress", it.described()))
-    record = Replace(trainer.online(found, order.config), "warm start")
+    found = trainer.train_batch(judged, task.training, lambda it: say("progress", it.described()))
+    record = Replace(trainer.online(found, task.config), "warm start")
     Path(REPLACEMENT).write_bytes(codec.dump_record(record))
     seconds = round(monotonic() - began, 3)
-    say("done", {**trainer.describe_training(found, order.training), "seconds": seconds})
+    say("done", {**trainer.describe_training(found, task.training), "seconds": seconds})
 
 
-def read_judgements(order: TrainingTask) -> Judgements:
+def read_judgements(task: TrainingTask) -> Judgements:
     """The data that was sent."""
-    if not order.blob:
-        return trainer.judgements(letor.read_letor([Path(UPLOAD)]), order.config, order.bound)
+    if not task.blob:
+        return trainer.judgements(letor.read_letor([Path(UPLOAD)]), task.config, task.bound)
     arrays = codec.load_blob(Path(UPLOAD).read_bytes(), "judged").arrays
     X, labels = arrays["documents"], arrays["labels"]
     queries = [LabelledQuery(labels[a:b], X[a:b]) for a, b in pairwise(arrays["starts"].tolist())]
-    return trainer.judgements(JudgedData(X.shape[1], queries), order.config, order.bound)
+    return trainer.judgements(JudgedData(X.shape[1], queries), task.config, task.bound)
 
 
 def without_input(error: Exception) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.learners import LearnerPool
+from tests.faults.learners import LearnerProcesses
 from tests.faults.server import Server
 
 
@@ -17,8 +17,8 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def pool(tmp_path: Path) -> Iterator[LearnerPool]:
-    made = LearnerPool(tmp_path)
+def pool(tmp_path: Path) -> Iterator[LearnerProcesses]:
+    made = LearnerProcesses(tmp_path)
     yield made
     made.dismiss()
     assert made.stumbles() == []

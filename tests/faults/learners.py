@@ -58,7 +58,7 @@ class LearnerProcess:
         return self._process.poll()
 
 
-class LearnerPool:
+class LearnerProcesses:
     """All learners of a test; none of them outlives it, and none may have stumbled."""
 
     def __init__(self, directory: Path) -> None:

@@ -12,7 +12,7 @@ from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check
 from tests.faults.invented import MODEL, Invented, new_model
-from tests.faults.learners import LearnerPool
+from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import Ledger, Posters, at_work, insist
 from tests.faults.proxy import Cut, Late, OnAnswer, OnRequest, Proxy, call
 from tests.faults.scene import Scene, a_model, opened, play
@@ -56,7 +56,7 @@ def delays_and_cuts(rng: np.random.Generator, chance: float) -> OnRequest:
 
 
 def test_posts_whose_answers_are_lost_are_in_the_log_once(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 21) as model, Proxy(server.socket) as proxy:
@@ -80,7 +80,7 @@ def enough(proxy: Proxy, cuts: int) -> Callable[[], Awaitable[bool]]:
     return condition
 
 
-def test_commits_whose_answers_are_lost_count_once(server: Server, pool: LearnerPool) -> None:
+def test_commits_whose_answers_are_lost_count_once(server: Server, pool: LearnerProcesses) -> None:
     async def scene() -> None:
         async with a_model(server, 22) as model, Proxy(server.socket) as proxy:
             proxy.on_answer = now_and_then(model.rng, "commit", 0.5)
@@ -95,7 +95,9 @@ def test_commits_whose_answers_are_lost_count_once(server: Server, pool: Learner
     play(scene())
 
 
-def test_a_commit_that_is_sent_again_is_the_same_commit(server: Server, pool: LearnerPool) -> None:
+def test_a_commit_that_is_sent_again_is_the_same_commit(
+    server: Server, pool: LearnerProcesses
+) -> None:
     """And no reason for its learner to believe that another has taken over."""
 
     async def scene() -> None:
@@ -125,7 +127,7 @@ def once(script: str) -> OnRequest:
     return asked
 
 
-def test_a_commit_that_arrives_late_changes_nothing(server: Server, pool: LearnerPool) -> None:
+def test_a_commit_that_arrives_late_changes_nothing(server: Server, pool: LearnerProcesses) -> None:
     async def scene() -> None:
         async with a_model(server, 23) as model, Proxy(server.socket) as proxy:
             async with await at_work(server.url, model.epoch, model.ledger, 23):
@@ -152,7 +154,7 @@ def kept(proxy: Proxy) -> Callable[[], Awaitable[bool]]:
     return condition
 
 
-def test_a_post_that_arrives_late_changes_nothing(server: Server, pool: LearnerPool) -> None:
+def test_a_post_that_arrives_late_changes_nothing(server: Server, pool: LearnerProcesses) -> None:
     async def scene() -> None:
         async with (
             a_model(server, 24) as model,
@@ -176,7 +178,7 @@ def test_a_post_that_arrives_late_changes_nothing(server: Server, pool: LearnerP
 
 
 def test_posters_that_go_away_leave_whole_answers_to_the_others(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     """A cancelled post must not leave its answer in a connection that another post then uses."""
 
@@ -209,7 +211,7 @@ def test_posters_that_go_away_leave_whole_answers_to_the_others(
 
 
 def test_a_model_whose_creation_was_answered_into_the_void_is_learnt(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with Proxy(server.socket) as proxy, opened(proxy.url) as store:
@@ -228,7 +230,7 @@ def test_a_model_whose_creation_was_answered_into_the_void_is_learnt(
 
 
 def test_a_refusal_for_backlog_is_never_told_of_an_event_that_was_stored(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     """The first send fills the backlog and its answer is lost; the second must not be refused."""
 

@@ -18,7 +18,7 @@ from tests import fleets
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, Onlooker, a_service, account, fed, noticed, onlooker
 from tests.faults.invented import MODEL, Invented, new_model
-from tests.faults.learners import LearnerPool
+from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import NO_LIMIT
 from tests.faults.scene import opened, play
 from tests.faults.waiting import until
@@ -167,7 +167,7 @@ def test_an_old_master_that_is_still_reached_is_left_for_the_new_one(
 
 
 def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(
-    cluster: ClusterFleet, pool: LearnerPool
+    cluster: ClusterFleet, pool: LearnerProcesses
 ) -> None:
     async def one_move() -> None:
         target = cluster.other_master(cluster.owner(MODEL))

@@ -10,7 +10,7 @@ from app.domain.model_config import ModelConfig
 from tests.faults import rounds
 from tests.faults.checker import check
 from tests.faults.invented import MODEL, Invented
-from tests.faults.learners import LEASE, LearnerPool, LearnerProcess
+from tests.faults.learners import LEASE, LearnerProcess, LearnerProcesses
 from tests.faults.posters import at_work, insist
 from tests.faults.proxy import Proxy, call
 from tests.faults.scene import Scene, a_model, play
@@ -19,7 +19,7 @@ from tests.faults.waiting import until
 
 
 def test_learners_killed_at_random_moments_lose_and_double_nothing(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 1) as model:
@@ -37,7 +37,9 @@ def test_learners_killed_at_random_moments_lose_and_double_nothing(
     play(scene())
 
 
-def kill_at_commit(pool: LearnerPool, proxy: Proxy, learner: LearnerProcess, point: str) -> None:
+def kill_at_commit(
+    pool: LearnerProcesses, proxy: Proxy, learner: LearnerProcess, point: str
+) -> None:
     """Kill the learner right before its next commit reaches the server, or right after."""
 
     async def before(request: bytes) -> None:
@@ -56,7 +58,7 @@ def kill_at_commit(pool: LearnerPool, proxy: Proxy, learner: LearnerProcess, poi
 
 @pytest.mark.parametrize("point", ["before", "after"])
 def test_a_learner_killed_right_at_its_commit_loses_and_doubles_nothing(
-    server: Server, pool: LearnerPool, point: str
+    server: Server, pool: LearnerProcesses, point: str
 ) -> None:
     async def one_life(model: Scene) -> None:
         async with Proxy(server.socket) as proxy:
@@ -86,7 +88,7 @@ def dead(learner: LearnerProcess) -> Callable[[], Awaitable[bool]]:
 
 
 def test_progress_is_made_though_no_learner_leads_for_longer_than_a_second(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     """And though all records that wait take longer than that."""
     n = 100
@@ -115,7 +117,7 @@ def test_progress_is_made_though_no_learner_leads_for_longer_than_a_second(
 
 
 def test_a_paused_learner_does_not_commit_over_its_successor(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def one_pause(model: Scene) -> None:
         """Paused with a commit on its way, which arrives after the successor's first."""
@@ -161,7 +163,7 @@ def test_a_paused_learner_does_not_commit_over_its_successor(
 
 
 def test_a_learner_that_lost_its_lease_cannot_commit_even_before_its_successor_has(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     """The state is still what its commit starts from: only the fence says no (I10)."""
 
@@ -197,7 +199,7 @@ def test_a_learner_that_lost_its_lease_cannot_commit_even_before_its_successor_h
 
 
 def test_a_lone_learner_that_was_paused_takes_its_lease_anew_and_not_twice(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     """A fence that nobody has keeps everybody out for as long as a lease."""
 
@@ -220,7 +222,7 @@ def test_a_lone_learner_that_was_paused_takes_its_lease_anew_and_not_twice(
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_several_learners_that_are_paused_at_random_do_not_disturb_each_other(
-    server: Server, pool: LearnerPool, count: int
+    server: Server, pool: LearnerProcesses, count: int
 ) -> None:
     async def one_pause(model: Scene, learners: list[LearnerProcess]) -> None:
         """Pause whoever leads, until another has gone further; then both are at work."""
@@ -252,7 +254,7 @@ def test_several_learners_that_are_paused_at_random_do_not_disturb_each_other(
 
 
 def test_a_learner_told_to_stop_commits_what_it_folded_and_releases_the_lease(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 6) as model, Proxy(server.socket) as proxy:
@@ -296,7 +298,7 @@ async def folded_but_not_committed(model: Scene, proxy: Proxy, invented: Invente
 
 
 def test_the_log_is_trimmed_under_kills_and_what_is_kept_is_whole(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 7) as model:

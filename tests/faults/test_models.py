@@ -17,7 +17,7 @@ from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check
 from tests.faults.invented import MODEL, Invented, new_model
-from tests.faults.learners import LearnerPool
+from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import NO_LIMIT, Ledger, at_work, insist
 from tests.faults.proxy import Proxy, call
 from tests.faults.replacing import replace_now
@@ -29,7 +29,7 @@ REPLACEMENTS = 6
 
 
 def test_a_model_replaced_under_load_goes_on_from_what_it_was_given(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 41) as model:
@@ -59,7 +59,9 @@ def is_replacement(record: bytes) -> bool:
     return isinstance(codec.load_record(record), Replace)
 
 
-def test_two_replacements_in_a_row_leave_a_version_each(server: Server, pool: LearnerPool) -> None:
+def test_two_replacements_in_a_row_leave_a_version_each(
+    server: Server, pool: LearnerProcesses
+) -> None:
     async def scene() -> None:
         async with a_model(server, 42) as model:
             invented = Invented(42)
@@ -84,7 +86,7 @@ async def post_until_it_is_gone(store: Store, epoch: int, ledger: Ledger, name: 
 
 
 def test_a_model_deleted_and_created_again_knows_nothing_of_its_former_life(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def one_life(store: Store) -> None:
         epoch, ledger = await new_model(store), Ledger()
@@ -140,7 +142,7 @@ async def nothing_stays_behind(store: Store, url: str) -> None:
 
 
 def test_a_version_kept_while_its_model_is_deleted_is_deleted_too(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     """The commit of a version comes between the list of versions and their deletion."""
 

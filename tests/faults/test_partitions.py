@@ -17,7 +17,7 @@ from tests import fleets
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, account, fed, onlooker
 from tests.faults.invented import MODEL, new_model
-from tests.faults.learners import LEASE, LearnerPool
+from tests.faults.learners import LEASE, LearnerProcesses
 from tests.faults.scene import opened, play
 from tests.faults.waiting import until
 from tests.fleets import Node, SentinelFleet
@@ -60,7 +60,7 @@ def parted() -> Iterator[Parted]:
 
 
 def test_posters_that_are_cut_off_are_refused_and_what_they_were_told_is_there_once(
-    parted: Parted, pool: LearnerPool
+    parted: Parted, pool: LearnerProcesses
 ) -> None:
     async def one_cut(crowd: Crowd, ways: tuple[Direction, ...]) -> None:
         await fed(crowd)
@@ -87,7 +87,7 @@ def test_posters_that_are_cut_off_are_refused_and_what_they_were_told_is_there_o
 
 
 def test_a_learner_that_is_cut_off_is_replaced_and_does_no_harm_when_it_comes_back(
-    parted: Parted, pool: LearnerPool
+    parted: Parted, pool: LearnerProcesses
 ) -> None:
     """Two take turns: one is cut off for two leases, the other takes over; then that one is."""
 
@@ -148,7 +148,7 @@ def refused(crowd: Crowd, times: int) -> Condition:
 
 
 def test_a_master_that_only_its_clients_still_reach_acknowledges_nothing_that_is_lost(
-    pool: LearnerPool,
+    pool: LearnerProcesses,
 ) -> None:
     """At `replicated`. Below it what it takes until they see the new one is lost, and counted."""
 

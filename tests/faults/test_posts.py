@@ -16,7 +16,7 @@ from app.storage.log import APPENDED, OTHER_BODY, REPEATED
 from tests.faults import rounds
 from tests.faults.checker import check, look
 from tests.faults.invented import MODEL, SETTINGS, SHOWN, Invented
-from tests.faults.learners import LearnerPool
+from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import NO_LIMIT, Ledger, insist
 from tests.faults.proxy import Proxy, call
 from tests.faults.scene import Scene, a_model, opened, play
@@ -36,7 +36,7 @@ async def at_once(url: str, model: Scene, posts: list[list[PendingEvent]]) -> No
 
 
 def test_an_event_posted_by_many_at_once_has_one_record_and_one_seq(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 31) as model:
@@ -53,7 +53,7 @@ def test_an_event_posted_by_many_at_once_has_one_record_and_one_seq(
     play(scene())
 
 
-def test_an_event_twice_in_one_post_has_one_record(server: Server, pool: LearnerPool) -> None:
+def test_an_event_twice_in_one_post_has_one_record(server: Server, pool: LearnerProcesses) -> None:
     async def scene() -> None:
         async with a_model(server, 32) as model:
             invented = Invented(32)
@@ -68,7 +68,7 @@ def test_an_event_twice_in_one_post_has_one_record(server: Server, pool: Learner
 
 
 def test_of_two_bodies_with_the_same_id_one_is_stored_and_the_other_refused(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 33) as model:
@@ -94,7 +94,7 @@ def test_of_two_bodies_with_the_same_id_one_is_stored_and_the_other_refused(
 
 
 def test_a_refused_post_leaves_nothing_and_the_backlog_has_its_limit(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     limit = 20
 
@@ -168,7 +168,7 @@ def test_a_post_that_is_refused_halfway_is_not_halfway_in_the_log(server: Server
 
 
 def test_clicks_of_many_on_one_list_are_learnt_once_each_and_the_query_counts_once(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 38) as model:

@@ -9,7 +9,7 @@ from app.storage.keys import Keys
 from tests.faults import rounds
 from tests.faults.fleet import Crowd, Onlooker, account, fed, noticed, onlooker
 from tests.faults.invented import MODEL, new_model
-from tests.faults.learners import LearnerPool
+from tests.faults.learners import LearnerProcesses
 from tests.faults.power import COMPILER, Mains, shim
 from tests.faults.scene import opened, play
 from tests.faults.waiting import until
@@ -20,7 +20,7 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler to n
 @needs_compiler
 @pytest.mark.parametrize(("level", "fsync"), [("fsync", "always"), ("local", "everysec")])
 def test_a_power_cut_loses_nothing_that_is_synced_and_what_it_loses_is_counted(
-    level: str, fsync: str, pool: LearnerPool, tmp_path: Path
+    level: str, fsync: str, pool: LearnerProcesses, tmp_path: Path
 ) -> None:
     node = Mains(tmp_path / "node", shim(tmp_path), appendfsync=fsync)
 

@@ -18,7 +18,7 @@ from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check, learnt, look
 from tests.faults.invented import MODEL, Invented
-from tests.faults.learners import LearnerPool
+from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import NO_LIMIT, at_work, insist
 from tests.faults.replacing import replace_now
 from tests.faults.scene import Scene, a_model, play
@@ -29,7 +29,7 @@ KEYS = Keys(MODEL)
 
 
 def test_a_server_killed_while_all_are_busy_has_every_acknowledged_event(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def one_kill(model: Scene) -> None:
         await until(model.beyond(await model.committed()), "progress")
@@ -51,7 +51,7 @@ def test_a_server_killed_while_all_are_busy_has_every_acknowledged_event(
 
 
 def test_server_and_learner_killed_together_recover_alone(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def one_kill(model: Scene) -> None:
         learner = pool.hire(server.url)
@@ -99,7 +99,7 @@ async def damage(client: Any, key: str, field: str) -> None:
 
 @pytest.mark.parametrize("field", ["spread", "meta"])
 def test_a_damaged_state_is_refused_and_mended_without_waiting_for_feedback(
-    server: Server, pool: LearnerPool, field: str
+    server: Server, pool: LearnerProcesses, field: str
 ) -> None:
     async def scene() -> None:
         async with some_history(server, 13) as (model, client, invented):
@@ -131,7 +131,7 @@ def whole(store: Store) -> Callable[[], Awaitable[bool]]:
 
 
 def test_a_damaged_version_is_passed_over_for_an_older_one(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with some_history(server, 14) as (model, client, _):
@@ -151,7 +151,7 @@ def test_a_damaged_version_is_passed_over_for_an_older_one(
 
 @pytest.mark.parametrize("field", ["seq", "chain"])
 def test_a_state_that_is_not_where_its_log_says_is_noticed(
-    server: Server, pool: LearnerPool, field: str
+    server: Server, pool: LearnerProcesses, field: str
 ) -> None:
     """I3: seq and chain are part of what is checked, not only of what is compared."""
 
@@ -174,7 +174,7 @@ def test_a_state_that_is_not_where_its_log_says_is_noticed(
 
 
 def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 16) as model:
@@ -197,7 +197,7 @@ def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
 
 
 def test_a_full_server_refuses_posts_but_what_it_has_is_learnt(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with a_model(server, 17) as model:
@@ -219,7 +219,7 @@ def test_a_full_server_refuses_posts_but_what_it_has_is_learnt(
 
 
 def test_what_the_log_has_is_never_read_as_something_else(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     """A record damaged in the log breaks the chain, and `verify` says so."""
 

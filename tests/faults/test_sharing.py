@@ -12,7 +12,7 @@ from app.learning.session import LearnerOptions
 from app.storage.keys import MODELS
 from app.storage.store import Store
 from tests.faults.invented import new_model
-from tests.faults.learners import LEASE, LearnerPool
+from tests.faults.learners import LEASE, LearnerProcesses
 from tests.faults.scene import opened, play
 from tests.faults.server import Server
 from tests.faults.waiting import until
@@ -58,7 +58,7 @@ class Watched:
 
 
 def test_one_that_comes_later_gets_its_share_and_gives_it_back_when_it_goes(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     """No model is without a learner for longer than a lease and a second."""
 
@@ -84,7 +84,7 @@ def test_one_that_comes_later_gets_its_share_and_gives_it_back_when_it_goes(
 
 
 def test_a_learner_that_ends_in_order_leaves_its_models_at_once(
-    server: Server, pool: LearnerPool
+    server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:

@@ -48,11 +48,11 @@ class HealthEndpoints:
 
     async def metrics(self) -> Answer:
         """For Prometheus; with the store gone, what was last known."""
-        models, standings = list(self._weight_cache.serving.values()), dict[str, ModelStatus]()
+        models, statuses = list(self._weight_cache.serving.values()), dict[str, ModelStatus]()
         if self._weight_cache.reachable:
             with suppress(SolarError, TimeoutError):
                 async with asyncio.timeout(STORE_SECONDS):
-                    standings = await self._store.models.statuses([model.name for model in models])
+                    statuses = await self._store.models.statuses([model.name for model in models])
         server = StoreHealth(self._weight_cache.reachable, self._weight_cache.memory_share)
-        page = self._metrics.page(models, standings, server)
+        page = self._metrics.page(models, statuses, server)
         return Answer(200, page, METRICS_MEDIA_TYPE)

@@ -108,12 +108,11 @@ def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
     sizes = [len(query.documents) for query in found.queries]
     if sum(sizes) * len(config.given) > MOST_NUMBERS:
         raise Problem(413, f"queries: expected at most {MOST_NUMBERS} numbers; post text instead")
-    index = {name: at for at, name in enumerate(config.given)}
     rows = np.zeros((sum(sizes), len(config.given)), np.float32)
     starts = np.cumsum([0, *sizes])
     for at, query in enumerate(found.queries):
         try:
-            features = decoding.feature_rows([one.features for one in query.documents], index)
+            features = decoding.feature_rows([one.features for one in query.documents], config)
             documents = candidates.as_documents(features, "none", decoding.LARGEST)
             rows[starts[at] : starts[at + 1]] = documents
         except ValueError as error:

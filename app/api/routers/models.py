@@ -45,15 +45,15 @@ async def create(service: Service, call: Call) -> Answer:
     name = check_name(call.path["name"])
     features = numbered(body.features) if isinstance(body.features, int) else tuple(body.features)
     decoding.check_texts("features", features, service.settings)
-    settings = new_model_config(
+    config = new_model_config(
         features, algorithm=body.algorithm, covariance=body.covariance, C=body.C, gamma=body.gamma,
         clicks=body.clicks, normalization=body.normalization, prior=body.prior,
         explore=body.explore,
     )  # fmt: skip
     try:
-        await service.create(name, settings)
+        await service.create(name, config)
     except ModelExists:
-        if (await service.store.states.load_weights(name)).config != settings:
+        if (await service.store.states.load_weights(name)).config != config:
             raise
         return await _read(service, name, 200)
     return await _read(service, name, 201)
@@ -74,20 +74,21 @@ _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "normalization", "cli
 
 
 def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
-    """A model in words and numbers: its settings, its weights, how well it ranks."""
-    settings, sums = state.model.config, state.measures()
+    """A model in words and numbers: its config, its weights, how well it ranks."""
+    config, sums = state.model.config, state.measures()
     said: dict[str, Any] = {
         "name": name,
-        **{field: getattr(settings, field) for field in _CONFIG_FIELDS},
-        "explore": settings.explores,
-        "prior": settings.prior,
+        **{field: getattr(config, field) for field in _CONFIG_FIELDS},
+        "explore": config.explores,
+        "prior": config.prior,
         "version": state.seq,
         "seq": seq,
-        "features": list(settings.given),
-        "weights": dict(zip(settings.features, state.model.weights.tolist(), strict=True)),
+        "features": list(config.given),
+        "weights": dict(zip(config.features, state.model.weights.tolist(), strict=True)),
     }
-    if settings.algorithm == "solar-ii":
-        said["stddev"] = dict(zip(settings.features, _deviations(state).tolist(), strict=True))
+    if config.algorithm == "solar-ii":
+        deviations = np.sqrt(covariance.variances(state.model.spread, config.n))
+        said["stddev"] = dict(zip(config.features, deviations.tolist(), strict=True))
     return {
         **said,
         "queries": int(sums["queries"]),
@@ -105,13 +106,6 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
             for order, prefix in (("model", ""), ("submitted", "baseline_"))
         },
     }
-
-
-def _deviations(state: ModelState) -> Any:
-    spread, settings = state.model.spread, state.model.config
-    if settings.covariance == "full":
-        spread = spread[covariance.diagonal(settings.n)]
-    return np.sqrt(spread)
 
 
 def _means(sums: dict[str, float], prefix: str, count: str = "queries") -> dict[str, Any]:
@@ -157,8 +151,8 @@ async def tune(service: Service, call: Call) -> Answer:
     }
     if not given:
         raise Problem(422, "expected C, gamma, clicks or explore")
-    settings = (await service.store.states.load_weights(name)).config
-    check_config(replace(settings, **given))
+    config = (await service.store.states.load_weights(name)).config
+    check_config(replace(config, **given))
     return await _append(service, name, Retune(**given))
 
 

@@ -89,13 +89,15 @@ def _decode(call: Call) -> AnyRankBody:
 
 
 def _let_go(body: AnyRankBody) -> None:
-    """Thousands of numbers need not live through the wait for the store: it costs a tenth."""
+    """Free the decoded features before awaiting Redis; keeping them costs about 10 % throughput."""
     if isinstance(body, RankBody):
         body.documents = body.features = UNSET
 
 
 async def _wait_for(service: Service, model: str, min_seq: int) -> None:
-    if await service.weight_cache.reach(model, min_seq, service.settings.wait_seconds) is None:
+    cache, wait = service.weight_cache, service.settings.wait_seconds
+    served = await cache.find(model)
+    if served.version < min_seq and await cache.reach(model, min_seq, wait) is None:
         raise Problem(503, "min_seq: this version is not served yet")
 
 
@@ -129,7 +131,7 @@ def _pinned(ids: Sequence[str], submitted: Candidates) -> Positions:
 
 def _exploration(served: ServedModel, request: str, asked: bool | None) -> Exploration | None:
     """How the list is varied; the same for the same request to the same model."""
-    if not (served.explores if asked is None else asked):
+    if not (served.config.explores if asked is None else asked):
         return None
     draw = partial(uniforms, f"{served.name}:{served.epoch}:{request}")
     return Exploration("swapped" if served.config.clicks == "fair-pairs" else "drawn", draw)

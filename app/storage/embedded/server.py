@@ -38,7 +38,8 @@ from app.storage.server_version import refuse_old
 LOCK, SOCKET, LOG = "valkey.lock", "valkey.sock", "valkey.log"
 SOCKET_LIMIT = 108 if sys.platform == "linux" else 104  # bytes of sun_path, the final NUL included
 POLL = 0.005  # seconds between two looks at a server that is not ready
-UNLOCK_SECONDS = 5.0  # seconds for a dying server to let go of the directory
+UNLOCK_SECONDS = 5.0  # for a dying server to let go of the directory
+VERSION_SECONDS = 5.0  # for a binary to say its version
 GUARD = "kernel" if sys.platform == "linux" else "pipe"  # what ends the server with its parent
 
 #: Becomes the server, after tying it to this process. A program of its own because code between
@@ -207,7 +208,7 @@ def _version(binary: str) -> str:
             asked,
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            timeout=UNLOCK_SECONDS,
+            timeout=VERSION_SECONDS,
             check=False,
         ).stdout
         if found := re.search(rb"\bv=(\S+)", said):

@@ -2,7 +2,8 @@
 -- A learner's new state, if the old one is what it started from and nobody has taken over.
 -- Never beyond the end of the log: a commit that is sent again to a server which has gone back
 -- (a failover) would pass over the records that come next (I3).
--- KEYS: state fence log snaps snap:<new seq> seq, then snapshots to drop: snap:<old> …
+-- KEYS: state fence log snaps snap:<new seq> (if no version is kept: state) seq, then snapshots to
+--       drop: snap:<old> …
 -- ARGV: epoch, fence, base seq, base chain, new seq, new chain, w, spread, sums, meta,
 --       channel, '1' to keep a version, seq up to which the log is trimmed (0: not at all),
 --       '1' to write the committed state again (a damaged one, or to keep it as a version),
