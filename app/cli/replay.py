@@ -45,23 +45,23 @@ async def replay_log(
         return
     show(f"{model}: left out {found.skipped} records of source {without}")
     if apply:
-        seq = await _append_result(store, model, found.log_replay, f"without source {without}")
+        seq = await _append_result(store, model, found.running, f"without source {without}")
         show(f"{model}: record {seq} puts the result in place")
 
 
-async def _append_result(store: Store, model: str, folding: LogReplay, reason: str) -> int:
+async def _append_result(store: Store, model: str, running: LogReplay, reason: str) -> int:
     """Append the result right after the last record in it; apply records that come first."""
     epoch, *_ = await store.states.position(model)
     for _ in range(REPLAY_ATTEMPTS):
-        record = codec.dump_record(Replace(folding.reducer.state().model, reason))
+        record = codec.dump_record(Replace(running.reducer.state().model, reason))
         event = NewRecord(f"replay-{uuid4()}", b"", record)
         try:
             appended = await store.log.append(
                 model, epoch, [event],
-                limit=1 << 40, time=int(time.time() * 1000), tail=folding.at,
+                limit=1 << 40, time=int(time.time() * 1000), tail=running.at,
             )  # fmt: skip
         except Fenced:
-            await folding.go_on(store, model, await store.log.tail(model))
+            await running.go_on(store, model, await store.log.tail(model))
         else:
             return appended[0].seq
     raise Fenced(f"model {model}: feedback comes faster than it can be folded")

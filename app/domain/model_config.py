@@ -60,7 +60,7 @@ class ModelConfig:
 
 
 def check_config(config: ModelConfig) -> ModelConfig:
-    """Settings as they are, or ValueError: no model can have these."""
+    """A configuration as it is, or ValueError: no model can have it."""
     _one_of("algorithm", config.algorithm, ("solar-i", "solar-ii"))
     _one_of("covariance", config.covariance, ("full", "diagonal"))
     _one_of("clicks", config.clicks, READINGS)

@@ -127,10 +127,10 @@ def warm_up() -> None:
         ModelConfig(("a", "b"), "solar-ii"),
         ModelConfig(("a", "b"), "solar-ii", "diagonal"),
     ):
-        fold = Reducer(initial_state(config))
-        fold.apply(codec.dump_record(judged))
-        fold.apply(codec.dump_record(drawn))
-        fold.state()
+        reducer = Reducer(initial_state(config))
+        reducer.apply(codec.dump_record(judged))
+        reducer.apply(codec.dump_record(drawn))
+        reducer.state()
 
 
 async def sleep(seconds: float, stop: asyncio.Event) -> None:

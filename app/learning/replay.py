@@ -1,4 +1,4 @@
-"""Looking back: fold the log again, and compare bit for bit with what was committed."""
+"""Apply the log again, and compare bit for bit with what was committed."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -18,14 +18,14 @@ REPLAY_ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What folding the log from version `start` gave, next to what is committed."""
+    """What applying the log from version `start` gave, next to what is committed."""
 
     start: int
     end: int
     committed: ModelState
     replayed: ModelState
     skipped: int
-    log_replay: "LogReplay"
+    running: "LogReplay"
 
     def differences(self) -> list[str]:
         """Where the two are not the same bits; empty if they are."""
@@ -42,7 +42,7 @@ class Replay:
 
 
 async def replay(store: Store, model: str, without: str | None = None) -> Replay:
-    """Fold the log from the oldest kept version up to the committed state.
+    """Apply the log from the oldest kept version up to the committed state.
 
     With `without`, up to the end of the log, as if that source had never posted: its records are
     left out, and what others did on the same requests is built anew.
@@ -61,10 +61,10 @@ async def replay(store: Store, model: str, without: str | None = None) -> Replay
 async def _replay(
     store: Store, model: str, start: int, committed: ModelState, without: str | None
 ) -> Replay:
-    folding = LogReplay((await store.states.version(model, start)).state, without)
+    running = LogReplay((await store.states.version(model, start)).state, without)
     until = committed.seq if without is None else await store.log.tail(model)
-    await folding.go_on(store, model, until)
-    return Replay(start, until, committed, folding.reducer.state(), folding.skipped, folding)
+    await running.go_on(store, model, until)
+    return Replay(start, until, committed, running.reducer.state(), running.skipped, running)
 
 
 class LogReplay:
@@ -75,7 +75,7 @@ class LogReplay:
         self._without = None if without is None else Without(without)
 
     async def go_on(self, store: Store, model: str, until: int) -> None:
-        """Fold the records up to and with `until`, less those that are left out."""
+        """Apply the records up to and with `until`, less those that are left out."""
         async for entry in entries(store, model, self.at, until):
             record = entry.record if self._without is None else self._without.keep(entry.record)
             if record is None:

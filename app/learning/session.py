@@ -1,4 +1,4 @@
-"""A learner's time as the leader of a model: read, fold, commit, until the lease is given up.
+"""A learner's time as the leader of a model: read, apply, commit, until the lease is given up.
 
 It starts from the committed state; a damaged one is rebuilt from a version and the log.
 """
