@@ -1,6 +1,7 @@
 """Every error that one package raises for another.
 
 SolarError
+├── InvalidInput        what a caller gave cannot be; its message is written for the caller
 ├── BadData             a file that was offered as judged data is not
 ├── BadBlob             bytes from the store are not what was once written
 ├── NoSuchModel         the model does not exist, or not any more
@@ -25,6 +26,10 @@ got ...`.
 
 class SolarError(Exception):
     """Something went wrong that its reader can understand and mend."""
+
+
+class InvalidInput(SolarError, ValueError):
+    """What a caller gave cannot be; the message names the field and what was expected."""
 
 
 class BadData(SolarError):

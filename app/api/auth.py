@@ -2,10 +2,17 @@
 
 import hmac
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_address
+from typing import Any
 
+from fastapi import Security
+from fastapi.security import HTTPBearer
+
+from app.api.errors import Problem
 from app.errors import SolarError
 
 SCOPES = ("rank", "feedback", "admin")
@@ -66,6 +73,31 @@ def holder(keys: tuple[Key, ...], secret: bytes) -> Key | None:
     return found
 
 
+_API_KEY = HTTPBearer(
+    scheme_name="key",
+    auto_error=False,
+    description="An API key, as `solar key` prints it. Not needed where the service has no keys.",
+)
+
+
+def requires(scope: str) -> Any:
+    """The dependency of a path that needs a key with this scope; the route itself checks it."""
+    return Security(_API_KEY, scopes=[scope])
+
+
+def admit(keys: tuple[Key, ...], headers: Mapping[bytes, bytes], scope: str) -> Key:
+    """Whose key a request has; 401 without one, 403 if it lacks the scope."""
+    kind, _, secret = headers.get(b"authorization", b"").partition(b" ")
+    found = holder(keys, secret.strip()) if kind.lower() == b"bearer" else None
+    if found is None:
+        raise Problem(
+            401, "authorization: expected Bearer and a valid key", {"www-authenticate": "Bearer"}
+        )
+    if scope not in found.scopes:
+        raise Problem(403, f"authorization: expected a key with the scope {scope}")
+    return found
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address.
 
@@ -74,6 +106,21 @@ def is_loopback(host: str) -> bool:
     """
     try:
         return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=64)
+def is_reachable(host: str) -> bool:
+    """Whether other machines can reach an address that a request came in on.
+
+    Unix sockets have paths and test clients have names; neither is an address.
+
+    >>> is_reachable("10.0.0.7"), is_reachable("127.0.0.1"), is_reachable("testserver")
+    (True, False, False)
+    """
+    try:
+        return not ip_address(host).is_loopback
     except ValueError:
         return False
 

@@ -16,11 +16,11 @@ from app.api.schemas import (
     AnyEvent,
     AnyRankBody,
     BinaryRankBody,
-    Clicks,
+    ClicksEvent,
     Document,
     Features,
-    Labels,
-    Triplets,
+    LabelsEvent,
+    TripletsEvent,
 )
 from app.config import Settings
 from app.domain import candidates
@@ -29,6 +29,7 @@ from app.domain.impressions import Impression
 from app.domain.model import Positions
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
+from app.errors import InvalidInput
 from app.ranking.arrays import Floats
 from app.ranking.clicks import STRATEGIES
 from app.ranking.limits import LEAST, MOST
@@ -42,19 +43,19 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def candidates_of(body: AnyRankBody, served: ServedModel, limits: Settings) -> Candidates:
-    """The documents of a body as the model sees them; ValueError says what is wrong with them."""
+    """The documents of a body as the model sees them; InvalidInput says what is wrong with them."""
     if isinstance(body, BinaryRankBody):
         check_ids(body.ids, limits)
         rows = _raw_rows(body.features, len(body.ids), len(served.config.given))
         return _candidates(body.ids, rows, served, limits)
     if body.documents is not UNSET:
         if body.ids is not UNSET or body.features is not UNSET:
-            raise ValueError("documents: expected either these, or ids and features")
+            raise InvalidInput("documents: expected either these, or ids and features")
         return candidates_of_documents(body.documents, served, limits)
     if body.ids is UNSET or body.features is UNSET:
-        raise ValueError("expected documents, or ids and features")
+        raise InvalidInput("expected documents, or ids and features")
     if len(body.ids) != len(body.features):
-        raise ValueError(f"features: expected {len(body.ids)} rows, got {len(body.features)}")
+        raise InvalidInput(f"features: expected {len(body.ids)} rows, got {len(body.features)}")
     check_ids(body.ids, limits)
     return _candidates(body.ids, _rows(body.features, len(served.config.given)), served, limits)
 
@@ -106,7 +107,7 @@ def _row(n: int) -> Struct:
 
 def _raw_rows(features: bytes, count: int, n: int) -> Floats:
     if len(features) != 4 * n * count:
-        raise ValueError(
+        raise InvalidInput(
             f"features: expected {4 * n * count} bytes, {count} rows of {n} float32, "
             f"got {len(features)}"
         )
@@ -120,30 +121,30 @@ def _named(at: int, row: list[float], names: Sequence[str]) -> dict[str, float]:
     return dict(zip(names, row, strict=True))
 
 
-def _wrong_width(at: int, expected: int, got: int) -> ValueError:
-    return ValueError(f"documents[{at}].features: expected {expected} values, got {got}")
+def _wrong_width(at: int, expected: int, got: int) -> InvalidInput:
+    return InvalidInput(f"documents[{at}].features: expected {expected} values, got {got}")
 
 
 def check_ids(ids: Sequence[str], limits: Settings) -> None:
-    """ValueError unless there are some, not too many, all different and fit to be ids."""
+    """InvalidInput unless there are some, not too many, all different and fit to be ids."""
     if not 1 <= len(ids) <= limits.documents:
-        raise ValueError(f"documents: expected 1 to {limits.documents}, got {len(ids)}")
+        raise InvalidInput(f"documents: expected 1 to {limits.documents}, got {len(ids)}")
     if len(set(ids)) != len(ids):
-        raise ValueError("documents: expected ids that differ")
+        raise InvalidInput("documents: expected ids that differ")
     check_texts("documents[].id", ids, limits)
 
 
 def check_texts(what: str, texts: Sequence[str], limits: Settings) -> None:
-    """ValueError if one of these is too long or has control characters."""
+    """InvalidInput if one of these is too long or has control characters."""
     if max(map(len, texts), default=0) > limits.id_length:
-        raise ValueError(f"{what}: expected at most {limits.id_length} characters")
+        raise InvalidInput(f"{what}: expected at most {limits.id_length} characters")
     if _CONTROL.search("".join(texts)):
-        raise ValueError(f"{what}: expected no control characters")
+        raise InvalidInput(f"{what}: expected no control characters")
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackDecoder:
-    """Events → feedback, as a model sees it; ValueError says what is wrong with an event."""
+    """Events → feedback, as a model sees it; InvalidInput says what is wrong with an event."""
 
     served: ServedModel
     limits: Settings
@@ -161,26 +162,26 @@ class FeedbackDecoder:
 
     def _feedback(self, event: AnyEvent, shown: Impression, **about: Any) -> Feedback:
         name, documents = event.event_id, shown.documents
-        if isinstance(event, Clicks):
+        if isinstance(event, ClicksEvent):
             clicks = shown.positions(event.clicked)
             self._check_clicks(clicks, len(shown.ids))
             return Feedback(name, "clicks", documents, clicks=clicks, **about)
-        if isinstance(event, Labels):
+        if isinstance(event, LabelsEvent):
             labels = np.zeros(len(shown.ids))
             labels[shown.positions(list(event.labels))] = list(event.labels.values())
             self._check_pairs(_label_pairs(labels))
             return Feedback(name, "labels", documents, labels=labels, **about)
         return self._triplets(event, shown, **about)
 
-    def _triplets(self, event: Triplets, shown: Impression, **about: Any) -> Feedback:
+    def _triplets(self, event: TripletsEvent, shown: Impression, **about: Any) -> Feedback:
         self._check_pairs(len(event.triplets))
         preferred = shown.positions([one.preferred for one in event.triplets])
         other = shown.positions([one.other for one in event.triplets])
         weights = np.array([one.weight for one in event.triplets], dtype=np.float64)
         if not ((weights >= LEAST) & (weights <= MOST)).all():
-            raise ValueError(f"triplets: expected weights from {LEAST} to {MOST}")
+            raise InvalidInput(f"triplets: expected weights from {LEAST} to {MOST}")
         if (preferred == other).any():
-            raise ValueError("triplets: expected two documents in each")
+            raise InvalidInput("triplets: expected two documents in each")
         return Feedback(
             event.event_id, "triplets", shown.documents,
             preferred=preferred, other=other, weights=weights, **about,
@@ -188,7 +189,7 @@ class FeedbackDecoder:
 
     def _check_clicks(self, clicks: Positions, shown: int) -> None:
         if len(clicks) > shown:
-            raise ValueError(f"clicked: expected at most {shown}, each once")
+            raise InvalidInput(f"clicked: expected at most {shown}, each once")
         if len(clicks) * shown <= self.limits.pairs:
             return
         reading, places = self.served.config.clicks, np.unique(clicks)
@@ -201,7 +202,7 @@ class FeedbackDecoder:
 
     def _check_pairs(self, count: int) -> None:
         if count > self.limits.pairs:
-            raise ValueError(f"expected at most {self.limits.pairs} pairs, got {count}")
+            raise InvalidInput(f"expected at most {self.limits.pairs} pairs, got {count}")
 
 
 def _label_pairs(labels: Floats) -> int:

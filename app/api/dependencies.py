@@ -4,15 +4,16 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
+from fastapi import Depends, Request
 
-from app.api.errors import Problem
+from app.api.routing import Call
 from app.config import Settings
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig, check_config, new_model_config
-from app.errors import ModelExists, NoSuchModel, Unavailable
+from app.errors import InvalidInput, ModelExists, NoSuchModel, Unavailable
 from app.ingest.appender import Appender, SourceQuota
 from app.observability.metrics import Metrics
 from app.ranking.limits import MOST_FEATURES_SERVED
@@ -70,9 +71,22 @@ class Service:
     async def create(self, model: str, config: ModelConfig) -> None:
         """A new model; ModelExists if there is one of this name."""
         if len(config.given) > MOST_FEATURES_SERVED:
-            raise Problem(422, f"features: expected at most {MOST_FEATURES_SERVED}")
+            raise InvalidInput(f"features: expected at most {MOST_FEATURES_SERVED}")
         state = initial_state(check_config(config), seed=os.urandom(16))
         await self.store.models.create(model, state)
+
+
+def _of_state(request: Request) -> Any:
+    return request.app.state.service
+
+
+def _of_route() -> None:
+    """A FastRoute calls its endpoint itself."""
+
+
+#: The service, for an endpoint; a FastRoute gives its endpoint the call too.
+FromState = Annotated[Service, Depends(_of_state)]
+FromRoute = Annotated[Call, Depends(_of_route)]
 
 
 def default_features(settings: Settings) -> tuple[str, ...]:

@@ -1,35 +1,49 @@
-"""What is said when something cannot be done: `application/problem+json`, small, no echo."""
+"""Errors as `application/problem+json` (RFC 9457): at most 2 kB, names repeated, values never."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from app.errors import Backlog, BadBlob, Changed, ModelExists, NoSuchModel, SolarError, StoreError
+from app.domain.names import listed, unknown_name
+from app.errors import (
+    Backlog,
+    BadBlob,
+    Changed,
+    InvalidInput,
+    ModelExists,
+    NoSuchModel,
+    StoreError,
+)
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
-#: Characters of a message, at most: an answer stays below 2 kB.
+#: Characters of a place.
+LONGEST_PLACE = 100
+#: Characters of a detail, at most: an answer stays below 2 kB.
 LONGEST = 400
 
+#: The phrases of RFC 9110 (and RFC 6585 for 429); those of http.HTTPStatus change with Python.
 TITLES = {
-    400: "The body cannot be read",
-    401: "An API key is needed",
-    403: "This key may not do that",
-    404: "There is no such thing",
-    405: "This path has no such method",
-    408: "The body took too long",
-    409: "That is already otherwise",
-    410: "The request is too long ago",
-    413: "The body is too large",
-    415: "The body is of a type that is not understood",
-    422: "The body is not what was expected",
-    429: "Too much from this source",
-    503: "Not now",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    409: "Conflict",
+    410: "Gone",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    422: "Unprocessable Content",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
 }
 
 
 class Problem(Exception):
-    """An answer that says what is wrong."""
+    """An answer that says what is wrong, and what to do about it."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -39,54 +53,86 @@ class Problem(Exception):
             self.headers.setdefault("retry-after", "1")
 
     def body(self, more: Mapping[str, Any]) -> bytes:
-        """As it is sent."""
-        title = TITLES.get(self.status, "It cannot be done")
-        return msgspec.json.encode(
-            {
-                "type": "about:blank",
-                "title": title,
-                "status": self.status,
-                "detail": self.detail,
-                **more,
-            }
-        )
+        """The problem as it is sent, with more members if there are any."""
+        title = TITLES.get(self.status, "Error")
+        known = {"type": "about:blank", "title": title, "status": self.status}
+        return msgspec.json.encode({**known, "detail": self.detail, **more})
 
 
-def problem(error: Exception) -> Problem:
-    """The answer to an error of ours; for any other one an answer that gives nothing away."""
+def problem(error: Exception) -> Problem | None:
+    """The problem that an error is; None for a bug, of which nothing is told."""
     if isinstance(error, Problem):
         return error
+    if isinstance(error, InvalidInput):
+        return Problem(422, str(error))
     for kind, (status, detail) in _KNOWN.items():
         if isinstance(error, kind):
             return Problem(status, detail)
-    if isinstance(error, SolarError | ValueError):
-        return Problem(422, str(error))
-    return Problem(503, "something went wrong here")
+    return None
 
 
 _KNOWN: dict[type[Exception], tuple[int, str]] = {
-    NoSuchModel: (404, "model: expected one that exists"),
-    ModelExists: (409, "model: expected a new name, got one that exists"),
-    Backlog: (503, "more records wait to be learnt than may"),
-    Changed: (503, "the request got other feedback meanwhile"),
-    StoreError: (503, "the store cannot do its work now"),
-    BadBlob: (503, "the model's state is damaged; it is being rebuilt"),
+    NoSuchModel: (404, "model: no model of this name; create it with PUT /models/{name}"),
+    ModelExists: (409, "model: this name is taken by a model with other settings"),
+    Backlog: (503, "the backlog of records that wait to be learnt is full; post again later"),
+    Changed: (503, "the request got other feedback at the same moment; post again"),
+    StoreError: (503, "the store is unavailable; try again"),
+    BadBlob: (503, "the model's state is damaged and is being rebuilt; try again later"),
 }
 
 
 def too_slow(seconds: float) -> Problem:
     """The answer to a body that does not come in time."""
-    return Problem(408, f"expected the whole body in {seconds:g} s", {"connection": "close"})
+    return Problem(408, f"body: expected all of it within {seconds:g} s", {"connection": "close"})
 
 
-def undecodable(error: Exception) -> Problem:
-    """The answer to a body that is no JSON or msgpack (400), or not of the right shape (422)."""
+def too_large(most: int) -> Problem:
+    """The answer to a body over its limit."""
+    return Problem(413, f"body: expected at most {most} bytes", {"connection": "close"})
+
+
+def unreadable() -> Problem:
+    """The answer to a body that is no JSON or msgpack."""
+    return Problem(400, "body: expected valid JSON or msgpack in UTF-8, without NaN or Infinity")
+
+
+_PLACE = re.compile(r" - at `\$?\.?(.*)`$")
+
+
+def undecodable(error: Exception, fields: Mapping[str, Sequence[str]], within: str = "") -> Problem:
+    """The answer to a body that msgspec refuses: unreadable (400), or of another shape (422).
+
+    `fields` are the field names of the objects of a body, by place: "" for the body itself,
+    "documents" for each of its documents. `within` is where the body stands in a larger one.
+    """
     if not isinstance(error, msgspec.ValidationError):
-        return Problem(400, "expected a whole, valid body in UTF-8 without NaN or Infinity")
+        return unreadable()
     said = str(error)
-    if "unknown field" in said:  # it would name it
-        place = said.rpartition(" - at `")[2].rstrip("`") if " - at `" in said else "$"
-        return Problem(422, f"{place}: expected only fields that there are")
-    if said.startswith("Invalid"):  # value, enum value: it would repeat it
-        said = "Expected one of the allowed values" + said[said.find(" - at ") :]
-    return Problem(422, said)
+    found = _PLACE.search(said)
+    place, said = (found[1], said[: found.start()]) if found else ("", said)
+    if said.startswith("Object contains unknown field"):
+        known = fields.get(re.sub(r"\[[^]]*]", "", place).lstrip("."), ())
+        said = unknown_name("field", said.split("`")[1], known)
+    elif said.startswith("Object missing required field"):
+        said = f"missing field {said.split('`')[1]}"
+    elif said.startswith("Invalid"):  # a tag: msgspec would repeat the value
+        said = f"expected {listed(fields.get('type', ()))}"
+    said = said[:1].lower() + said[1:].replace("`", "")
+    place = within + ("." if within and place and place[0] != "[" else "") + place
+    return Problem(422, f"{place}: {said}" if place else said)
+
+
+#: Parts of pydantic's places that are no fields.
+_TAGS = ("names", "count")
+
+
+def invalid(errors: Sequence[Any], root: Sequence[str] = ("body", "query", "path")) -> Problem:
+    """The answer to what pydantic refuses: its first error, without the value."""
+    first = errors[0]
+    parts = [part for part in first["loc"] if part not in (*root, *_TAGS)]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    said = first["msg"].replace("Input should be", "expected").replace("'", "")
+    if first["type"] == "missing":
+        said = "required"
+    place = place.lstrip(".")[:LONGEST_PLACE]
+    return Problem(422, f"{place}: {said}" if place else said)

@@ -1,57 +1,67 @@
-"""Requests in, answers out: one ASGI application that checks, limits, times and always answers."""
+"""Every request: its id, its key, its limits, its errors and its metrics, around FastAPI's routes.
+
+Two kinds of routes share these guards. An `AdminRoute` goes on to FastAPI: dependencies, pydantic,
+response models. A `FastRoute` calls its endpoint with the raw body, for /rank and /feedback; what
+FastAPI would do for it, `handle` does.
+"""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from secrets import token_hex
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any
 
-from app.api.auth import ANYBODY, Key, holder, read_keys
-from app.api.errors import PROBLEM_MEDIA_TYPE, Problem, problem, too_slow
+import msgspec
+from fastapi import HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.types import Message, Receive, Scope, Send
+
+from app.api.auth import ANYBODY, Key, admit, is_reachable, read_keys
+from app.api.errors import (
+    PROBLEM_MEDIA_TYPE,
+    Problem,
+    invalid,
+    problem,
+    too_large,
+    too_slow,
+    unreadable,
+)
 from app.config import Settings
 from app.observability.metrics import Metrics
 
 log = logging.getLogger("solar.api")
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 JSON, MSGPACK, TEXT = "application/json", "application/msgpack", "text/plain"
+Headers = Mapping[bytes, bytes]
+#: Why requests from beyond this machine are refused.
+EXPOSED = (
+    "expected API keys for an address beyond loopback: set SOLAR_KEYS (`solar key NAME` makes "
+    "one), or SOLAR_INSECURE=yes"
+)
+#: Answers that are logged even without an access log.
+LOGGED = (401, 403, 429, 503)
 
 
-async def _nothing() -> MutableMapping[str, Any]:
-    return {"type": "http.disconnect"}
+class Disconnected(Exception):
+    """The caller is gone; there is nobody to answer."""
 
 
 @dataclass(slots=True)
 class Call:
-    """What a handler gets to see of a request."""
+    """A request to a FastRoute."""
 
     body: bytes
     key: Key
-    headers: Mapping[bytes, bytes]
-    path: Mapping[str, str] = field(default_factory=dict)
-    query: bytes = b""
-    receive: Receive = field(default=_nothing)  # of a body that the handler takes in itself
-
-    @property
-    def media_type(self) -> str:
-        """Of the body, without parameters."""
-        kind = self.headers.get(b"content-type", b"")
-        return kind.partition(b";")[0].strip().lower().decode("latin-1")
-
-    def expect_json(self) -> None:
-        """415 if the body says that it is something else."""
-        if self.media_type != JSON:
-            raise Problem(415, f"content-type: expected {JSON}")
+    headers: Headers
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back."""
+    """The answer of a FastRoute."""
 
     status: int
     body: bytes
@@ -60,29 +70,35 @@ class Answer:
 
 
 def refusal(problem: Problem, more: Mapping[str, Any] | None = None) -> Answer:
-    """The answer that a problem is, with more members (RFC 9457) if there are any."""
+    """The answer that a problem is, with more members if there are any."""
     return Answer(problem.status, problem.body(more or {}), PROBLEM_MEDIA_TYPE, problem.headers)
 
 
-def headers_of(scope: Scope) -> dict[bytes, bytes]:
-    """By name, in lower case; the last one of a name counts."""
-    return dict(scope["headers"])
+def media_type(headers: Headers) -> str:
+    """The media type of a body, without parameters."""
+    kind = headers.get(b"content-type", b"")
+    return kind.partition(b";")[0].strip().lower().decode("latin-1")
 
 
-async def read_body(
-    receive: Receive, headers: Mapping[bytes, bytes], most: int, seconds: float
-) -> bytes:
+def expect_json(headers: Headers) -> None:
+    """415 if a body says that it is something else."""
+    if media_type(headers) != JSON:
+        raise Problem(415, f"content-type: expected {JSON}")
+
+
+async def read_body(receive: Receive, headers: Headers, limits: Settings) -> bytes:
     """The whole body, or a Problem: too large (413), too slow (408), compressed (415)."""
+    most = limits.body_bytes
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Problem(415, "content-encoding: expected none")
     length = headers.get(b"content-length", b"0")
     if length.isdigit() and int(length[:20]) > most:
-        raise Problem(413, f"expected at most {most} bytes", {"connection": "close"})
+        raise too_large(most)
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(limits.body_seconds):
             return await _gather(receive, most)
     except TimeoutError:
-        raise too_slow(seconds) from None
+        raise too_slow(limits.body_seconds) from None
 
 
 async def _gather(receive: Receive, most: int) -> bytes:
@@ -94,186 +110,205 @@ async def _gather(receive: Receive, most: int) -> bytes:
         part, more = message.get("body", b""), message.get("more_body", False)
         size += len(part)
         if size > most:
-            raise Problem(413, f"expected at most {most} bytes", {"connection": "close"})
+            raise too_large(most)
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class Disconnected(Exception):
-    """The caller is gone; there is nobody to answer."""
-
-
-async def respond(send: Send, answer: Answer, identity: str) -> None:
-    """Send an answer whole; by its identity the log knows it."""
-    about = [
+async def respond(send: Send, answer: Answer) -> None:
+    """Send an answer whole."""
+    headers = [
         (b"content-type", answer.media_type.encode()),
         (b"content-length", b"%d" % len(answer.body)),
-    ]
-    headers = [
-        *(about if answer.status != 204 else ()),
-        (b"x-request-id", identity.encode()),
         *((name.encode(), value.encode()) for name, value in answer.headers.items()),
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})
 
 
-Handler: TypeAlias = Callable[[Any, Call], Awaitable[Answer]]
+Work = Callable[[Scope, Receive, Send, Headers, Key], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A method of a path."""
+class Guard:
+    """What happens around each request: id, key, errors, metrics, log."""
 
-    method: str
-    path: str
-    scope: str
-    handler: Handler
-    says: str
-    statuses: tuple[int, ...]
-    bodies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # media type → schemas
-    example: Any = None
-    answer: Any = None
-    uploads: bool = False  # the handler takes the body in itself
-
-
-def match(path: str) -> tuple[str, Mapping[str, str]]:
-    """The pattern of a path, and what stands in its places.
-
-    >>> match("/models/books/rollback")
-    ('/models/{name}/rollback', {'name': 'books'})
-    >>> match("/rank")
-    ('/rank', {})
-    """
-    parts = path.split("/")
-    place = {"models": "name", "jobs": "id"}.get(parts[1] if len(parts) in (3, 4) else "")
-    if place and parts[2]:
-        return "/".join(["", parts[1], f"{{{place}}}", *parts[3:]]), {place: parts[2]}
-    return path, {}
-
-
-OpenPath: TypeAlias = Callable[[], Awaitable[Answer]]
-
-
-class HttpApplication:
-    """Every request comes in here: `open_paths` need no key, the handlers of `routes` a service."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        metrics: Metrics,
-        open_paths: Mapping[str, OpenPath],
-        routes: Iterable[Route] = (),
-        service: Any = None,
-    ) -> None:
-        self._settings, self._metrics, self._service = settings, metrics, service
-        self._open = open_paths
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings, self._metrics = settings, metrics
         self._keys = read_keys(settings.keys)
-        self._origins = {part.strip() for part in settings.cors.split(",") if part.strip()}
-        self._routes: dict[str, dict[str, Route]] = {}
-        for route in routes:
-            self._routes.setdefault(route.path, {})[route.method] = route
+        self._exposable = bool(self._keys) or settings.insecure
+        self._warned = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, whatever it is."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"expected http, got {scope['type']}")
-        started, identity = perf_counter(), token_hex(8)
-        pattern, places = match(scope["path"])
-        headers = headers_of(scope)
+    async def answer(
+        self, route: str, needs: str | None, work: Work, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Do the work of a request and answer it, whatever happens."""
+        started, identity, status = perf_counter(), token_hex(8), 0
+
+        async def numbered(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", identity.encode())]
+            await send(message)
+
+        headers = dict(scope["headers"])  # the last one of a name counts
         try:
-            answer = await self._answer(scope, receive, pattern, places, headers)
+            if not self._exposable:
+                self._refuse_exposed(scope)
+            key = admit(self._keys, headers, needs) if needs and self._keys else ANYBODY
+            await work(scope, receive, numbered, headers, key)
         except Disconnected:
             return
-        except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets an answer
-            answer = self._refused(error, pattern, identity)
-        await respond(send, self._with_origin(answer, headers), identity)
-        known = pattern in self._routes or pattern in self._open
-        seconds = perf_counter() - started
-        self._note(pattern if known else "other", scope["method"], answer, seconds, identity)
+        except Exception as error:  # whatever it is, the caller gets an answer
+            if status:
+                raise  # in the middle of an answer: the server ends the connection
+            await respond(numbered, self._refused(error, route, identity))
+        self._note(route, scope["method"], status, perf_counter() - started, identity)
 
-    async def _answer(
-        self,
-        scope: Scope,
-        receive: Receive,
-        pattern: str,
-        places: Mapping[str, str],
-        headers: Mapping[bytes, bytes],
-    ) -> Answer:
-        method = scope["method"]
-        if pattern in self._open:
-            if method not in ("GET", "HEAD"):
-                raise Problem(405, "expected GET", {"allow": "GET, HEAD"})
-            answer = await self._open[pattern]()
-            return _headless(answer) if method == "HEAD" else answer
-        methods = self._routes.get(pattern)
-        if methods is None:
-            raise Problem(404, "path: expected one that is in /docs")
-        if method == "OPTIONS" and self._origins:
-            return Answer(204, b"", headers={"access-control-allow-methods": ", ".join(methods)})
-        route = methods.get(method)
-        if route is None:
-            allowed = ", ".join(sorted(methods))
-            raise Problem(405, f"expected {allowed}", {"allow": allowed})
-        key = self._admit(headers, route.scope)
-        limits, body = self._settings, b""
-        if not route.uploads:
-            body = await read_body(receive, headers, limits.body_bytes, limits.body_seconds)
-        call = Call(body, key, headers, places, scope["query_string"], receive)
-        return await route.handler(self._service, call)
+    def _refuse_exposed(self, scope: Scope) -> None:
+        """403 if whoever reaches this machine could do anything; logged once."""
+        host = (scope.get("server") or ("",))[0]
+        if not is_reachable(host):
+            return
+        if not self._warned:
+            log.error("refusing requests to %s: %s", host, EXPOSED)
+            self._warned = True
+        raise Problem(403, EXPOSED)
 
-    def _admit(self, headers: Mapping[bytes, bytes], scope: str) -> Key:
-        """Whose key this is, or 401, or 403 if it may not."""
-        if not self._keys:
-            return ANYBODY
-        kind, _, secret = headers.get(b"authorization", b"").partition(b" ")
-        found = holder(self._keys, secret.strip()) if kind.lower() == b"bearer" else None
+    def _refused(self, error: Exception, route: str, identity: str) -> Answer:
+        found = problem(error)
+        about = {"route": route, "request_id": identity}
         if found is None:
-            raise Problem(
-                401, "authorization: expected Bearer and a key", {"www-authenticate": "Bearer"}
-            )
-        if scope not in found.scopes:
-            raise Problem(403, f"expected a key with the scope {scope}")
-        return found
+            log.error("internal error", exc_info=error, extra=about)
+            bug = Problem(500, f"internal error; the log has it under request_id {identity}")
+            return refusal(bug, {"instance": identity})
+        if found.status == 503 and found is not error:
+            log.warning("%s at %s", type(error).__name__, _place(error), extra=about)
+        return refusal(found)
 
-    def _refused(self, error: Exception, pattern: str, identity: str) -> Answer:
-        answer = problem(error)
-        if answer.status == 503 and not isinstance(error, Problem):
-            what = f"{type(error).__name__} at {_place(error)}"
-            log.warning("%s", what, extra={"route": pattern[:40], "request_id": identity})
-        return refusal(answer)
-
-    def _with_origin(self, answer: Answer, headers: Mapping[bytes, bytes]) -> Answer:
-        """Let browsers of the origins that are set read the answer; by default of none."""
-        if not self._origins:
-            return answer
-        origin = headers.get(b"origin", b"").decode("latin-1")
-        allowed = {"vary": "origin"}
-        if origin in self._origins:
-            allowed |= {
-                "access-control-allow-origin": origin,
-                "access-control-allow-headers": "authorization, content-type, prefer",
-            }
-        return Answer(answer.status, answer.body, answer.media_type, {**answer.headers, **allowed})
-
-    def _note(self, route: str, method: str, answer: Answer, seconds: float, identity: str) -> None:
-        self._metrics.request(route, answer.status, seconds)
-        if self._settings.access_log or answer.status in (401, 403, 429, 503):
-            log.info(
-                "request",
-                extra={
-                    "route": route, "method": method, "status": answer.status,
-                    "ms": round(seconds * 1e3, 2), "request_id": identity,
-                },
-            )  # fmt: skip
+    def _note(self, route: str, method: str, status: int, seconds: float, identity: str) -> None:
+        self._metrics.request(route, status, seconds)
+        if self.settings.access_log or status in LOGGED:
+            about = {
+                "route": route, "method": method, "status": status,
+                "ms": round(seconds * 1e3, 2), "request_id": identity,
+            }  # fmt: skip
+            log.info("request", extra=about)
 
 
-def _headless(answer: Answer) -> Answer:
-    return Answer(answer.status, b"", answer.media_type, answer.headers)
+class GuardedRoute(APIRoute):
+    """A route behind the application's guard; its scope is that of its `Security` dependency."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        answer = scope["app"].state.guard.answer
+        if scope["method"] in (self.methods or ()):
+            await answer(self.path, self.needs, self.work, scope, receive, send)
+        else:
+            await answer(self.path, None, refuse_method, scope, receive, send)
+
+    @cached_property
+    def needs(self) -> str | None:
+        """The scope that a key must have; None: no key is needed."""
+        return next(
+            (one for need in self.dependencies for one in getattr(need, "scopes", ())), None
+        )
+
+    async def work(
+        self, scope: Scope, receive: Receive, send: Send, headers: Headers, key: Key, /
+    ) -> None:
+        """What the route itself does."""
+        raise NotImplementedError
+
+
+async def refuse_method(
+    scope: Scope, _receive: Receive, _send: Send, _headers: Headers, _key: Key
+) -> None:
+    """405, with the methods that the path has."""
+    path = scope["route"].path
+    routes = [one for one in iter_route_contexts(scope["app"].routes) if one.path == path]
+    allowed = ", ".join(sorted({method for one in routes for method in one.methods or ()}))
+    raise Problem(405, f"method: expected {allowed}", {"allow": allowed})
+
+
+async def refuse_path(scope: Scope, receive: Receive, send: Send) -> None:
+    """404: no route has the path."""
+
+    async def refuse(*_: Any) -> None:
+        raise Problem(404, "path: unknown; GET /docs lists all paths")
+
+    await scope["app"].state.guard.answer("other", None, refuse, scope, receive, send)
+
+
+class FastRoute(GuardedRoute):
+    """A route whose endpoint gets the service and the raw body, and gives bytes back."""
+
+    async def work(
+        self, scope: Scope, receive: Receive, send: Send, headers: Headers, key: Key, /
+    ) -> None:
+        """Read the body, call the endpoint, send its answer."""
+        service = scope["app"].state.service
+        body = await read_body(receive, headers, service.settings)
+        await respond(send, await self.endpoint(service, Call(body, key, headers)))
+
+
+class AdminRoute(GuardedRoute):
+    """A route of FastAPI's, with a bounded body that is strict JSON."""
+
+    async def work(
+        self, scope: Scope, receive: Receive, send: Send, _headers: Headers, _key: Key, /
+    ) -> None:
+        """Let FastAPI do the rest."""
+        await super(GuardedRoute, self).handle(scope, receive, send)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Read the body before FastAPI would, without a limit."""
+        handler = super().get_route_handler()
+        if self.body_field is None:
+            return handler
+
+        async def with_body(request: Request) -> Response:
+            headers = dict(request.scope["headers"])
+            expect_json(headers)
+            body = await read_body(request.receive, headers, request.app.state.guard.settings)
+            return await handler(ReadRequest(request, body))
+
+        return with_body
+
+
+class ReadRequest(Request):
+    """A request whose body has been read and is strict JSON: UTF-8, no NaN, a bounded depth."""
+
+    def __init__(self, request: Request, body: bytes) -> None:
+        super().__init__(request.scope, request.receive)
+        self._read = body
+        try:
+            self._decoded = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise unreadable() from None
+
+    async def body(self) -> bytes:
+        """The body."""
+        return self._read
+
+    async def json(self) -> Any:
+        """What it says."""
+        return self._decoded
+
+
+async def answer_problem(_: Request, error: Exception) -> Response:
+    """The answer to errors of FastAPI's own: an invalid body, or an HTTPException."""
+    if isinstance(error, RequestValidationError):
+        found = invalid(error.errors())
+    elif isinstance(error, HTTPException):
+        found = Problem(error.status_code, str(error.detail), error.headers)
+    else:
+        raise error
+    return Response(found.body({}), found.status, found.headers, PROBLEM_MEDIA_TYPE)
 
 
 def _place(error: BaseException) -> str:
-    """Where an error came from: the file's name and the line, no more."""
+    """Where an error came from: the file's name and the line."""
     trace: Any = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

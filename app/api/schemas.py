@@ -1,23 +1,15 @@
-"""The bodies on the wire, as they are accepted and as they are documented."""
+"""The bodies and answers of /rank and /feedback: msgspec, as they are read and documented."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
-
-from app.training.options import Training
 
 Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="of a model")]
 Identity = Annotated[str, Meta(min_length=1, description="without control characters")]
 Source = Annotated[str, Meta(max_length=64)]
 Count = Annotated[int, Meta(ge=1)]
 Sequence = Annotated[int, Meta(ge=0)]
-
-#: How clicks are read.
-Reading = Literal[
-    "debiased", "fair-pairs", "click-skip-above", "last-click-skip-above", "click-skip-previous",
-    "click-no-click-next",
-]  # fmt: skip
 
 
 Features: TypeAlias = list[float] | dict[str, float]
@@ -71,7 +63,7 @@ class EventFields(Struct, tag_field="type", forbid_unknown_fields=True, kw_only=
     source: Source | UnsetType = UNSET
 
 
-class Clicks(EventFields, tag="clicks", kw_only=True):
+class ClicksEvent(EventFields, tag="clicks", kw_only=True):
     """Which documents of an answer were clicked, in that order; none is fine."""
 
     request_id: Identity
@@ -86,7 +78,7 @@ class Triplet(Struct, array_like=True, forbid_unknown_fields=True):
     weight: float = 1.0
 
 
-class Triplets(EventFields, tag="triplets", kw_only=True):
+class TripletsEvent(EventFields, tag="triplets", kw_only=True):
     """Which document is preferred to which, of an answer or of documents sent along."""
 
     triplets: list[Triplet]
@@ -94,7 +86,7 @@ class Triplets(EventFields, tag="triplets", kw_only=True):
     documents: list[Document] | UnsetType = UNSET
 
 
-class Labels(EventFields, tag="labels", kw_only=True):
+class LabelsEvent(EventFields, tag="labels", kw_only=True):
     """How relevant documents are, 0 to 30; one without a label has 0."""
 
     labels: dict[str, Annotated[float, Meta(ge=0, le=30)]]
@@ -102,7 +94,7 @@ class Labels(EventFields, tag="labels", kw_only=True):
     documents: list[Document] | UnsetType = UNSET
 
 
-AnyEvent: TypeAlias = Clicks | Triplets | Labels
+AnyEvent: TypeAlias = ClicksEvent | TripletsEvent | LabelsEvent
 
 
 class Envelope(Struct):
@@ -115,42 +107,14 @@ class RawEventBatch(Struct, forbid_unknown_fields=True):
     """Many events of one model; each is read, and refused, on its own."""
 
     events: list[Raw]
+    model: Name | UnsetType = UNSET
 
 
-class Events(Struct, forbid_unknown_fields=True):
-    """Many events of one model, as they are documented."""
+class EventBatch(Struct, forbid_unknown_fields=True):
+    """Many events of one model, as they are documented; `model` is that of all of them."""
 
     events: list[AnyEvent]
-
-
-class NewModel(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a model is to be; `features` are names, or a count (`f1` … `fn`).
-
-    `explore` is whether lists are varied (null: if `clicks` learns from that), `prior` what the
-    order as submitted weighs at first (null: as the algorithm has it by default).
-    """
-
-    features: (
-        list[Annotated[str, Meta(min_length=1, max_length=128)]]
-        | Annotated[int, Meta(ge=1, le=100_000)]
-    )
-    algorithm: Literal["solar-i", "solar-ii"] = "solar-ii"
-    covariance: Literal["full", "diagonal"] = "full"
-    C: float = 1e-5
-    gamma: float = 1e4
-    normalization: Literal["none", "query-minmax"] = "none"
-    clicks: Reading = "debiased"
-    explore: bool | None = None
-    prior: float | None = None
-
-
-class Tuning(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Other hyper-parameters; what is left out stays."""
-
-    C: float | UnsetType = UNSET
-    gamma: float | UnsetType = UNSET
-    clicks: Reading | UnsetType = UNSET
-    explore: bool | UnsetType = UNSET
+    model: Name | UnsetType = UNSET
 
 
 class JudgedDocument(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -168,16 +132,46 @@ class JudgedQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     query_id: str = ""
 
 
-class WarmStart(Training, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Judged queries, and how to train on them."""
+class RankedDocument(Struct):
+    """A document in the answer of /rank."""
 
-    queries: Annotated[list[JudgedQuery], Meta(min_length=1)]
+    id: str
+    rank: int
+    score: float
+    contributions: dict[str, float] | UnsetType = UNSET
+    stddev: float | UnsetType = UNSET
 
 
-class Rollback(Struct, forbid_unknown_fields=True):
-    """Back to a kept version."""
+class RankAnswer(Struct):
+    """The answer of /rank."""
 
-    version: Sequence
+    request_id: str
+    query_id: str
+    model: str
+    version: int
+    explored: bool
+    logged: bool
+    degraded: bool
+    documents: list[RankedDocument]
+
+
+class RefusedEvent(Struct):
+    """Why an event of a batch was not stored."""
+
+    index: int
+    status: int
+    title: str
+
+
+class FeedbackAnswer(Struct):
+    """The answer of /feedback."""
+
+    accepted: int
+    duplicates: int
+    rejected: int
+    seq: int
+    errors: list[RefusedEvent]
+    version: int | UnsetType = UNSET
 
 
 decode_rank = msgspec.json.Decoder(RankBody).decode
@@ -185,19 +179,40 @@ decode_binary_rank = msgspec.msgpack.Decoder(BinaryRankBody).decode
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 decode_batch = msgspec.json.Decoder(RawEventBatch).decode
 decode_event = msgspec.json.Decoder(AnyEvent).decode
-decode_new_model = msgspec.json.Decoder(NewModel).decode
-decode_tuning = msgspec.json.Decoder(Tuning).decode
-decode_warm_start = msgspec.json.Decoder(WarmStart).decode
-decode_rollback = msgspec.json.Decoder(Rollback).decode
+decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+decode_judged = msgspec.json.Decoder(Annotated[list[JudgedQuery], Meta(min_length=1)]).decode
 encode = msgspec.json.Encoder().encode
 
 
-def components() -> tuple[dict[str, Any], dict[str, Any]]:
-    """For OpenAPI: the schema of each documented body by its name, and what they refer to."""
-    bodies = (
-        RankBody, BinaryRankBody, Clicks, Triplets, Labels, Events, NewModel, Tuning, Rollback,
-        WarmStart,
+#: The fields of each object of a body by its place, for messages.
+RANK_FIELDS = {
+    "": ("documents", "ids", "features", *Asked.__struct_fields__),
+    "documents": Document.__struct_fields__,
+}
+BINARY_RANK_FIELDS = {"": ("ids", "features", *Asked.__struct_fields__)}
+BATCH_FIELDS = {"": RawEventBatch.__struct_fields__}
+EVENT_FIELDS = {
+    "": tuple(
+        dict.fromkeys(
+            field
+            for event in (ClicksEvent, TripletsEvent, LabelsEvent)
+            for field in ("type", *event.__struct_fields__)
+        )
+    ),
+    "documents": Document.__struct_fields__,
+    "type": ("clicks", "triplets", "labels"),
+}
+JUDGED_FIELDS = {
+    "": JudgedQuery.__struct_fields__,
+    "documents": JudgedDocument.__struct_fields__,
+}
+
+
+def components() -> dict[str, Any]:
+    """The schemas of all bodies and answers, for OpenAPI."""
+    documented = (
+        RankBody, BinaryRankBody, RankAnswer, ClicksEvent, TripletsEvent, LabelsEvent, EventBatch,
+        FeedbackAnswer, JudgedQuery,
     )  # fmt: skip
     template = "#/components/schemas/{name}"
-    found, parts = msgspec.json.schema_components(bodies, ref_template=template)
-    return {body.__name__: schema for body, schema in zip(bodies, found, strict=True)}, parts
+    return msgspec.json.schema_components(documented, ref_template=template)[1]

@@ -5,12 +5,19 @@ import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from app.api.errors import Problem, too_slow
-from app.api.routing import Disconnected, Receive
+from starlette.types import Receive
+
+from app.api.errors import Problem, too_large, too_slow
+from app.api.routing import Disconnected
 
 #: Bytes that are gathered before they are written.
 ENOUGH = 1 << 20
 GZIP, SLICE = b"\x1f\x8b", 1 << 16
+
+
+def unwritable() -> Problem:
+    """The answer to an upload that this machine cannot keep."""
+    return Problem(503, "the upload cannot be written to disk here; try again")
 
 
 async def save(receive: Receive, path: Path, most: int, seconds: float) -> int:
@@ -28,11 +35,11 @@ async def save(receive: Receive, path: Path, most: int, seconds: float) -> int:
     except TimeoutError:
         raise too_slow(seconds) from None
     except OSError:
-        raise Problem(503, "the upload cannot be written here now") from None
+        raise unwritable() from None
     finally:
         writer.close()
     if not writer.size:
-        raise Problem(400, "expected judged documents, got an empty body")
+        raise Problem(400, "body: expected judged documents, got nothing")
     return writer.size
 
 
@@ -76,7 +83,7 @@ class _Writer:
             try:
                 self._put(self._unpacker.decompress(part, ENOUGH))
             except zlib.error:
-                raise Problem(400, "expected whole gzip data") from None
+                raise Problem(400, "body: expected whole gzip data") from None
             part = self._unpacker.unconsumed_tail
             if self._unpacker.eof and self._unpacker.unused_data:  # one more member follows
                 part = self._unpacker.unused_data
@@ -85,13 +92,13 @@ class _Writer:
     def _put(self, data: bytes) -> None:
         self.size += len(data)
         if self.size > self._most:
-            raise Problem(413, f"expected at most {self._most} bytes", {"connection": "close"})
+            raise too_large(self._most)
         self._file.write(data)
 
     def finish(self) -> None:
         """The body has ended."""
         if self._gzip and not self._unpacker.eof:
-            raise Problem(400, "expected whole gzip data")
+            raise Problem(400, "body: expected whole gzip data")
         self._file.flush()
 
     def close(self) -> None:

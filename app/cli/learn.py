@@ -6,10 +6,13 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
-from app import config
-from app.api.routers.health import HealthEndpoints
-from app.api.routing import HttpApplication
+from app import __version__, config
+from app.api.application import new_application
+from app.api.routers import health
+from app.api.routers.health import ProcessHealth
+from app.api.routing import Guard
 from app.cli.options import add_store_arguments, natural
 from app.cli.with_store import settings_of, with_store
 from app.errors import SolarError, Unavailable
@@ -114,8 +117,9 @@ async def _health_server(
     """Serve /healthz, /readyz and /metrics beside the learner."""
     weight_cache = WeightCache(store, metrics.served)
     await weight_cache.start()
-    paths = HealthEndpoints(store, weight_cache, metrics, ready).paths
-    application = HttpApplication(config.read_settings(), metrics, paths)
+    application = new_application(__version__, (), (health.router,))
+    application.state.guard = Guard(replace(config.read_settings(), insecure=True), metrics)
+    application.state.health = ProcessHealth(store, weight_cache, metrics, ready)
     serving = asyncio.create_task(listen(application, listening(host, port), stop))
     try:
         yield

@@ -6,11 +6,14 @@ float32; a constant feature is 0.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from app.domain.model import Documents, Positions
+from app.domain.names import MOST_COMPARED, unknown_name
+from app.errors import InvalidInput
 from app.ranking import serving
 from app.ranking.arrays import Floats
 from app.ranking.covariance import square
@@ -43,13 +46,13 @@ class Exploration(NamedTuple):
 def as_documents(
     features: Floats, normalization: str, bound: float, *, ordered: bool = False
 ) -> Documents:
-    """Rows of float64 as documents; ValueError at the first feature beyond the bound.
+    """Rows of float64 as documents; InvalidInput at the first feature beyond the bound.
 
     With `ordered` the order as submitted is one more feature, the last.
     """
     if not features_within(features, bound):
         at, column = np.argwhere(~(np.abs(features) <= bound))[0]
-        raise ValueError(f"documents[{at}].features[{column}]: expected at most ±{bound:g}")
+        raise InvalidInput(f"documents[{at}].features[{column}]: expected at most ±{bound:g}")
     documents = features.astype(np.float32)
     if normalization == "query-minmax":
         documents = min_max(documents)
@@ -179,13 +182,15 @@ def deviations(documents: Documents, spread: Floats) -> Floats:
 
 
 def by_name(features: Sequence[dict[str, float]], index: dict[str, int]) -> Floats:
-    """Named features as rows: an absent one is 0; ValueError at an unknown one."""
+    """Named features as rows: an absent one is 0; InvalidInput at an unknown one."""
     rows = np.zeros((len(features), len(index)))
     for at, named in enumerate(features):
         try:
             rows[at, [index[name] for name in named]] = list(named.values())
         except KeyError:
-            raise ValueError(f"documents[{at}].features: expected names the model knows") from None
+            unknown = next(name for name in named if name not in index)
+            said = unknown_name("feature", unknown, list(islice(index, MOST_COMPARED)))
+            raise InvalidInput(f"documents[{at}].features: {said}") from None
     return rows
 
 

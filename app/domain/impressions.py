@@ -13,6 +13,7 @@ import numpy as np
 from app.domain import codec
 from app.domain.model import Documents, Positions
 from app.domain.records import Feedback
+from app.errors import InvalidInput
 from app.ranking.arrays import Floats
 
 
@@ -46,11 +47,11 @@ class Impression:
         )  # fmt: skip
 
     def positions(self, ids: Sequence[str]) -> Positions:
-        """Where these documents stand; ValueError if one was not shown."""
+        """Where these documents stand; InvalidInput if one was not shown."""
         places = {name: place for place, name in enumerate(self.ids)}
         unknown = [at for at, name in enumerate(ids) if name not in places]
         if unknown:
-            raise ValueError(f"document {unknown[0]}: expected one of those shown")
+            raise InvalidInput(f"document {unknown[0]}: expected one of those shown")
         return np.array([places[name] for name in ids], dtype=np.int64)
 
 

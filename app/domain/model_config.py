@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from app.errors import InvalidInput
 from app.ranking.clicks import READINGS
 from app.ranking.limits import LEAST, MOST, MOST_FEATURES, MOST_FEATURES_FULL
 
@@ -60,17 +61,17 @@ class ModelConfig:
 
 
 def check_config(config: ModelConfig) -> ModelConfig:
-    """A configuration as it is, or ValueError: no model can have it."""
+    """A configuration as it is, or InvalidInput: no model can have it."""
     _one_of("algorithm", config.algorithm, ("solar-i", "solar-ii"))
     _one_of("covariance", config.covariance, ("full", "diagonal"))
     _one_of("clicks", config.clicks, READINGS)
     _one_of("normalization", config.normalization, NORMALIZATIONS)
     _check_features(config)
     if not 0.0 <= config.prior <= LARGEST_PRIOR:
-        raise ValueError(f"prior: expected a weight from 0 to {LARGEST_PRIOR:g}")
+        raise InvalidInput(f"prior: expected a weight from 0 to {LARGEST_PRIOR:g}")
     for name, value in (("C", config.C), ("gamma", config.gamma)):
         if not LEAST <= value <= MOST:
-            raise ValueError(f"{name}: expected a value from {LEAST} to {MOST}")
+            raise InvalidInput(f"{name}: expected a value from {LEAST} to {MOST}")
     return config
 
 
@@ -79,13 +80,15 @@ def _check_features(config: ModelConfig) -> None:
     if config.prior:
         most, beside = most - 1, " beside a prior"
     if not 1 <= len(config.given) <= most:
-        raise ValueError(f"features: expected 1 to {most}{beside}, got {len(config.given)}")
+        raise InvalidInput(f"features: expected 1 to {most}{beside}, got {len(config.given)}")
     if ORDER in config.given or (config.prior and config.features[-1] != ORDER):
-        raise ValueError(f"features: expected names other than {ORDER}, which is that of the prior")
+        raise InvalidInput(
+            f"features: expected names other than {ORDER}, which is that of the prior"
+        )
     if len(set(config.features)) != config.n:
-        raise ValueError("features: expected names that differ")
+        raise InvalidInput("features: expected names that differ")
     if "" in config.features:
-        raise ValueError("features: expected names, got an empty one")
+        raise InvalidInput("features: expected names, got an empty one")
 
 
 def new_model_config(
@@ -96,7 +99,7 @@ def new_model_config(
     prior: float | None = None,
     **others: Any,
 ) -> ModelConfig:
-    """What a model for these features is, where nothing else is said; ValueError if it cannot be.
+    """What a model for these features is, where nothing else is said; InvalidInput if it cannot be.
 
     >>> new_model_config(("bm25", "price")).features
     ('bm25', 'price', '_order')
@@ -120,4 +123,4 @@ def has_full_covariance(config: ModelConfig) -> bool:
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"{name}: expected one of {', '.join(allowed)}")
+        raise InvalidInput(f"{name}: expected one of {', '.join(allowed)}")

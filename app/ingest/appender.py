@@ -11,7 +11,7 @@ from app.domain import codec
 from app.domain.facts import LogRolledBack
 from app.domain.impressions import PriorFeedback, on_request
 from app.domain.records import Feedback
-from app.errors import Changed, SolarError, Unavailable
+from app.errors import Changed, InvalidInput, SolarError, Unavailable
 from app.storage.batching import MicroBatcher
 from app.storage.log import APPENDED, AppendResult, NewRecord, StoredImpression
 from app.storage.store import Store
@@ -141,7 +141,7 @@ def _build(
     built, known, size = [], set(known), 0
     for event in events:
         if size > MOST_BYTES:
-            raise ValueError("events: expected fewer at once, their records are too large")
+            raise InvalidInput("events: expected fewer at once, their records are too large")
         feedback, digest = event.feedback, event.digest()
         if not event.on_request:
             built.append(NewRecord(feedback.event, digest, codec.dump_record(feedback)))

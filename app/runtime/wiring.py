@@ -5,11 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from app.api import openapi
 from app.api.dependencies import Service
-from app.api.routers.health import HealthEndpoints
-from app.api.routes import ROUTES
-from app.api.routing import HttpApplication
 from app.config import Settings
 from app.errors import SolarError, Unavailable
 from app.ingest.appender import Appender, SourceQuota
@@ -83,24 +79,26 @@ def is_safe(settings: Settings, url: str) -> bool:
     if not settings.durability:
         return True
 
-    async def ask() -> None:
-        store = Store.open(url, settings.durability)
-        try:
-            async with asyncio.timeout(ASKED):
-                for complaint in await store.servers.complaints():
-                    log.warning("%s", complaint)
-        finally:
-            await store.close()
-
     try:
-        asyncio.run(ask())
+        asyncio.run(check_durability(settings, url))
     except (Unavailable, TimeoutError):
         return False
     return True
 
 
+async def check_durability(settings: Settings, url: str) -> None:
+    """NotDurable if the store is less safe than was asked for; Unavailable if it is not there."""
+    store = Store.open(url, settings.durability)
+    try:
+        async with asyncio.timeout(ASKED):
+            for complaint in await store.servers.complaints():
+                log.warning("%s", complaint)
+    finally:
+        await store.close()
+
+
 @asynccontextmanager
-async def service(settings: Settings) -> AsyncIterator[HttpApplication]:
+async def open_service(settings: Settings) -> AsyncIterator[Service]:
     """Everything that a worker serves with."""
     store, metrics = Store.open(settings.redis_url, settings.durability), Metrics()
     weight_cache = WeightCache(store, metrics.served)
@@ -109,13 +107,11 @@ async def service(settings: Settings) -> AsyncIterator[HttpApplication]:
     appender = Appender(store, settings.backlog, kept, metrics.rolled_back)
     quota = SourceQuota(settings.source_share)
     job_runner = JobRunner(store, settings, metrics.trained)
-    plugged = Service(
-        store, weight_cache, impression_writer, settings, quota, metrics, appender, job_runner
-    )
     await weight_cache.start()
     try:
-        paths = {**HealthEndpoints(store, weight_cache, metrics).paths, **openapi.PATHS}
-        yield HttpApplication(settings, metrics, paths, ROUTES, plugged)
+        yield Service(
+            store, weight_cache, impression_writer, settings, quota, metrics, appender, job_runner
+        )
     finally:
         await job_runner.close()
         await impression_writer.close()

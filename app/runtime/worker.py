@@ -13,24 +13,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
-from app import config
-from app.api.routing import HttpApplication
-from app.config import Settings
 from app.errors import SolarError
 from app.observability.logging import configure_logging
-from app.runtime import wiring
 
 #: Seconds that requests get to end after SIGTERM.
 REQUEST_DRAIN_SECONDS = 10
-
-
-async def serve(settings: Settings, socket_: socket.socket, stop: asyncio.Event) -> None:
-    """Serve on a socket until told to stop; then drain."""
-    async with wiring.service(settings) as front:
-        gc.collect()
-        gc.freeze()  # what there is now stays: no collection needs to look at it again
-        await listen(front, socket_, stop)
+#: What the processes of `solar serve` serve; the same that `uvicorn app.main:app` serves.
+APPLICATION = "app.main:app"
 
 
 class UvicornServer(uvicorn.Server):
@@ -41,11 +32,17 @@ class UvicornServer(uvicorn.Server):
         """Leave them alone."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and let no collection look again at what there is now: it stays."""
+        await super().startup(sockets)
+        gc.collect()
+        gc.freeze()
 
-async def listen(front: HttpApplication, socket_: socket.socket, stop: asyncio.Event) -> None:
-    """Answer what comes in on a socket until told to stop."""
+
+async def listen(front: FastAPI | str, socket_: socket.socket, stop: asyncio.Event) -> None:
+    """Answer what comes in on a socket until told to stop; then drain."""
     config = uvicorn.Config(
-        front, lifespan="off", log_config=None, access_log=False, server_header=False,
+        front, lifespan="on", log_config=None, access_log=False, server_header=False,
         timeout_keep_alive=75, timeout_graceful_shutdown=REQUEST_DRAIN_SECONDS, ws="none",
     )  # fmt: skip
     server = UvicornServer(config)
@@ -94,7 +91,7 @@ def main() -> None:
     """Serve on the socket whose descriptor is given."""
     configure_logging()
     inherited = socket.socket(fileno=int(sys.argv[1]))
-    until_signalled(lambda stop: serve(config.read_settings(), inherited, stop))
+    until_signalled(lambda stop: listen(APPLICATION, inherited, stop))
 
 
 if __name__ == "__main__":

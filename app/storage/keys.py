@@ -3,14 +3,16 @@
 import re
 from functools import lru_cache
 
+from app.errors import InvalidInput
+
 MODELS, LEARNERS = "solar:models", "solar:learners"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def check_name(model: str) -> str:
-    """A model's name as it is, or ValueError: no dots (request ids have them), no braces."""
+    """A model's name as it is, or InvalidInput: no dots (request ids have them), no braces."""
     if not _NAME.fullmatch(model):
-        raise ValueError("model: expected 1 to 64 letters, digits, '-' or '_'")
+        raise InvalidInput("model: expected 1 to 64 letters, digits, '-' or '_'")
     return model
 
 

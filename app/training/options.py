@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from app.domain.model_config import ModelConfig
+from app.errors import InvalidInput
 from app.ranking.limits import LEAST, MOST
 
 #: In the directory of a job: what is to be done, the data, and what will take the model's place.
@@ -49,17 +50,19 @@ class TrainingTask:
 
 
 def check_training(training: Training) -> Training:
-    """A training as it is, or ValueError: nobody can train like this."""
+    """A training as it is, or InvalidInput: nobody can train like this."""
     wrong = "C" if training.parameter == "penalty" else "penalty"
     if getattr(training, wrong) is not None:
-        raise ValueError(f"{wrong}: expected none, as {training.trainer} has {training.parameter}")
+        raise InvalidInput(
+            f"{wrong}: expected none, as {training.trainer} has {training.parameter}"
+        )
     if training.given is not None and not LEAST <= training.given <= MOST:
-        raise ValueError(f"{training.parameter}: expected a value from {LEAST} to {MOST}")
+        raise InvalidInput(f"{training.parameter}: expected a value from {LEAST} to {MOST}")
     share = training.validation
     if share is None:
         return training
     if training.given is not None:
-        raise ValueError(f"validation: expected none beside {training.parameter}")
+        raise InvalidInput(f"validation: expected none beside {training.parameter}")
     if not (0.0 < share < 1.0 or (1.0 <= share < 1e15 and share == int(share))):
-        raise ValueError("validation: expected a share between 0 and 1, or how many last queries")
+        raise InvalidInput("validation: expected a share between 0 and 1, or how many last queries")
     return training

@@ -9,48 +9,36 @@ from time import time
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType
+from fastapi import APIRouter
+from msgspec import UNSET, DecodeError, Raw, UnsetType
 
 from app.api import decoding, schemas
+from app.api.auth import requires
 from app.api.decoding import FeedbackDecoder
-from app.api.dependencies import DEFAULT, Service
+from app.api.dependencies import DEFAULT, FromRoute, FromState, Service
 from app.api.errors import Problem, problem, undecodable
-from app.api.routing import Answer, Call, refusal
-from app.api.schemas import AnyEvent, Clicks
+from app.api.examples import FEEDBACK_BODIES
+from app.api.openapi import BODY_PROBLEMS, fast_answers
+from app.api.routing import Answer, Call, FastRoute, expect_json, refusal
+from app.api.schemas import AnyEvent, ClicksEvent, FeedbackAnswer, RefusedEvent
 from app.domain.impressions import Impression
 from app.domain.model import Documents
 from app.domain.records import Feedback
-from app.errors import NoSuchModel
+from app.errors import InvalidInput, NoSuchModel
 from app.ingest.appender import PendingEvent, Post, fingerprint
 from app.serving.weight_cache import ServedModel
 from app.storage.log import APPENDED, FORGOTTEN, OTHER_BODY, AppendResult, StoredImpression
 
+router = APIRouter(route_class=FastRoute, tags=["feedback"])
+
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,4})", re.IGNORECASE)
+MODEL_REQUIRED = "model: required with a request_id of your own"
 #: `Prefer: wait` waits at most so many seconds.
 LONGEST_WAIT = 60.0
 #: How long the store may take for a post; posting it again is safe.
 APPEND_SECONDS = 5.0
 #: Bytes of what has come of a request: some thousand clicks. Each record carries them all.
 LARGEST_SO_FAR = 64_000
-
-
-class Refused(Struct):
-    """Why an event of a batch was not stored."""
-
-    index: int
-    status: int
-    title: str
-
-
-class Received(Struct):
-    """The answer to /feedback."""
-
-    accepted: int
-    duplicates: int
-    rejected: int
-    seq: int
-    errors: list[Refused]
-    version: int | UnsetType = UNSET
 
 
 @dataclass(slots=True)
@@ -68,9 +56,23 @@ class Item:
         return self.pending is not None and self.refused is None
 
 
-async def post_feedback(service: Service, call: Call) -> Answer:
-    """Decode the events, resolve what they are about, append them in one call, answer for each."""
-    call.expect_json()
+@router.post(
+    "/feedback",
+    operation_id="feedback",
+    summary="Post feedback",
+    status_code=202,
+    dependencies=[requires("feedback")],
+    response_model=None,
+    responses=fast_answers(202, "FeedbackAnswer", *BODY_PROBLEMS, 404, 410, 429, learnt=True),
+    openapi_extra={"requestBody": FEEDBACK_BODIES},
+)
+async def post_feedback(service: FromState, call: FromRoute) -> Answer:
+    """Append clicks, preferences or labels to the log of a model: one event, or many of one model.
+
+    Repeating an `event_id` is safe. A `request_id` of your own needs the `model` too, in the event
+    or beside `events`. `Prefer: wait=5` answers 200 once the feedback is learnt.
+    """
+    expect_json(call.headers)
     items, single = _decode(call.body, service.settings.events)
     model = _model(items)
     if model is not None:
@@ -79,10 +81,12 @@ async def post_feedback(service: Service, call: Call) -> Answer:
         try:
             async with asyncio.timeout(APPEND_SECONDS):
                 await _append(service, model, items, call)
+        except NoSuchModel:
+            raise _no_model(items) from None
         except TimeoutError:
             raise Problem(503, "the store takes too long; post it again") from None
     if single and items[0].refused:
-        _count(service, Received(0, 0, 1, 0, []), items)
+        _count(service, FeedbackAnswer(0, 0, 1, 0, []), items)
         return refusal(items[0].refused)
     return await _answer(service, model, items, _wait(call))
 
@@ -92,23 +96,31 @@ async def post_feedback(service: Service, call: Call) -> Answer:
 
 def _decode(body: bytes, most: int) -> tuple[list[Item], bool]:
     """The events of a body, and whether it is one bare event."""
+    fields = schemas.BATCH_FIELDS
     try:
         events = schemas.decode_envelope(body).events
         if events is UNSET:
+            fields = schemas.EVENT_FIELDS
             return [Item(schemas.decode_event(body))], True
-        events = schemas.decode_batch(body).events
+        batch = schemas.decode_batch(body)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise undecodable(error) from None
-    if not 1 <= len(events) <= most:
-        raise Problem(422, f"events: expected 1 to {most}, got {len(events)}")
-    return [_decode_one(raw) for raw in events], False
+        raise undecodable(error, fields) from None
+    if not 1 <= len(batch.events) <= most:
+        raise Problem(422, f"events: expected 1 to {most}, got {len(batch.events)}")
+    return [_decode_one(raw, batch.model) for raw in batch.events], False
 
 
-def _decode_one(raw: Raw) -> Item:
+def _decode_one(raw: Raw, model: str | UnsetType) -> Item:
+    """An event of a batch; one without a model gets that of the batch."""
     try:
-        return Item(schemas.decode_event(raw))
+        event = schemas.decode_event(raw)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Item(None, undecodable(error))
+        return Item(None, undecodable(error, schemas.EVENT_FIELDS))
+    if event.model is UNSET:
+        event.model = model
+    elif model not in (UNSET, event.model):
+        raise Problem(422, "events: expected all of the model that stands beside them")
+    return Item(event)
 
 
 def _model(items: Sequence[Item]) -> str | None:
@@ -120,12 +132,12 @@ def _model(items: Sequence[Item]) -> str | None:
 
 
 def _model_of(event: AnyEvent) -> str:
+    """The model of an event: that of its request_id, the one it names, or the default."""
     request = event.request_id
     ours = decoding.read_request_id(request) if isinstance(request, str) else None
-    named = DEFAULT if event.model is UNSET else event.model
     if ours is None:
-        return named
-    if event.model is not UNSET and event.model != ours.model:
+        return DEFAULT if event.model is UNSET else event.model
+    if event.model not in (UNSET, ours.model):
         raise Problem(422, "model: expected that of the request_id")
     return ours.model
 
@@ -167,7 +179,7 @@ async def _resolve(
         if item.event is not None and item.refused is None:
             try:
                 _build(service, served, item, key_name, shown, recalled)
-            except (ValueError, Problem) as error:
+            except (InvalidInput, Problem) as error:
                 item.refused = problem(error)
     _check_quota(service, items)
     pending = [item.pending for item in items if item.pending is not None and item.refused is None]
@@ -193,25 +205,25 @@ def _build(
     shown: dict[str, Impression],
     recalled: dict[str, StoredImpression],
 ) -> None:
-    """Turn an event into what is posted; ValueError or a Problem says why not."""
+    """Turn an event into what is posted; InvalidInput or a Problem says why not."""
     event, limits = item.event, service.settings
     assert event is not None  # noqa: S101  # mypy
     source = key_name if event.source is UNSET else event.source
     texts = [event.event_id, source, event.query_id]
     decoding.check_texts("event_id, source, query_id", texts, limits)
     body, request = schemas.encode([source, event]), event.request_id
-    documents = UNSET if isinstance(event, Clicks) else event.documents
+    documents = UNSET if isinstance(event, ClicksEvent) else event.documents
     decoder = FeedbackDecoder(served, limits)
     if not isinstance(request, str):
         if documents is UNSET:
-            raise ValueError("expected a request_id, or documents")
+            raise InvalidInput("expected a request_id, or documents")
         item.pending = PendingEvent(decoder.on_documents(event, documents, source), body=body)
         return
     if documents is not UNSET:
-        raise ValueError("documents: expected these or a request_id, not both")
+        raise InvalidInput("documents: expected these or a request_id, not both")
     if request in shown:
         if len(recalled[request].accumulated) > LARGEST_SO_FAR:
-            raise ValueError("request_id: expected one with less feedback so far")
+            raise InvalidInput("request_id: expected one with less feedback so far")
         built = decoder.on_impression(event, shown[request], source)
         seen = fingerprint(recalled[request].shown)
         item.pending = PendingEvent(built, on_request=True, body=body, shown=seen)
@@ -238,12 +250,22 @@ def _forgotten(service: Service, item: Item) -> Problem:
     """Too long ago (410), or never there (404)."""
     ours = decoding.read_request_id(str(item.event.request_id)) if item.event else None
     if ours is not None and ours.time + service.settings.impression_seconds <= time():
-        return Problem(410, "request_id: its answer is too long ago")
-    return Problem(404, "request_id: expected one that was answered and remembered")
+        return Problem(410, "request_id: its list has expired")
+    if ours is None and item.event is not None and item.event.model is UNSET:
+        return Problem(404, MODEL_REQUIRED)
+    return Problem(404, "request_id: no list is remembered under it")
+
+
+def _no_model(items: Sequence[Item]) -> Exception:
+    """What is wrong where there is no such model: perhaps only that none was named."""
+    unnamed = any(item.event is not None and item.event.model is UNSET for item in items)
+    named = any(item.event is not None and isinstance(item.event.request_id, str)
+                and decoding.read_request_id(item.event.request_id) for item in items)  # fmt: skip
+    return Problem(404, MODEL_REQUIRED) if unnamed and not named else NoSuchModel()
 
 
 _NO_DOCUMENTS: Documents = np.zeros((0, 0), np.float32)
-_OTHER_BODY = "event_id: expected a new one, got one with another body before"
+_OTHER_BODY = "event_id: was posted before with another body; expected a new one"
 
 
 # ---- answer ----
@@ -254,11 +276,13 @@ async def _answer(service: Service, model: str | None, items: list[Item], wait: 
     accepted = sum(one.outcome == APPENDED for one in stored)
     seq = max((one.seq for one in stored), default=0)
     errors = [
-        Refused(at, item.refused.status, item.refused.detail)
+        RefusedEvent(at, item.refused.status, item.refused.detail)
         for at, item in enumerate(items)
         if item.refused is not None
     ]
-    received = Received(accepted, len(stored) - accepted, len(errors), seq, _shortened(errors))
+    received = FeedbackAnswer(
+        accepted, len(stored) - accepted, len(errors), seq, _shortened(errors)
+    )
     _count(service, received, items)
     if not stored:
         told = Problem(422, "events: expected at least one that can be accepted")
@@ -272,7 +296,7 @@ async def _answer(service: Service, model: str | None, items: list[Item], wait: 
     return Answer(status, schemas.encode(received), headers=headers)
 
 
-def _count(service: Service, received: Received, items: Sequence[Item]) -> None:
+def _count(service: Service, received: FeedbackAnswer, items: Sequence[Item]) -> None:
     """Tell what became of the events; those of a source over its share are counted apart."""
     over = sum(item.refused is not None and item.refused.status == 429 for item in items)
     service.metrics.events("accepted", received.accepted)
@@ -281,7 +305,7 @@ def _count(service: Service, received: Received, items: Sequence[Item]) -> None:
     service.metrics.events("over-share", over)
 
 
-def _shortened(errors: list[Refused]) -> list[Refused]:
+def _shortened(errors: list[RefusedEvent]) -> list[RefusedEvent]:
     """As many as fit into an answer of 2 kB."""
     room, kept = 1600, []
     for one in errors:

@@ -3,56 +3,96 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from app.api import schemas
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.api.admin_schemas import Alive, Ready
 from app.api.errors import Problem
-from app.api.routing import Answer
+from app.api.openapi import OPEN_PROBLEMS, problems
+from app.api.routing import AdminRoute
 from app.domain.facts import ModelStatus
 from app.errors import SolarError
 from app.observability.metrics import METRICS_MEDIA_TYPE, Metrics, StoreHealth
 from app.serving.weight_cache import WeightCache
 from app.storage.store import Store
 
+router = APIRouter(route_class=AdminRoute, tags=["operations"])
+
 #: How long the store may take to say how the models stand.
 STORE_SECONDS = 1.0
 
 
-class HealthEndpoints:
-    """What is said of a process."""
+@dataclass(frozen=True, slots=True)
+class ProcessHealth:
+    """What is said of a process: what it serves from, what it counts, whether it can work."""
 
-    def __init__(
-        self,
-        store: Store,
-        weight_cache: WeightCache,
-        metrics: Metrics,
-        ready: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._store, self._weight_cache, self._metrics = store, weight_cache, metrics
-        self._ready = ready
-        self.paths = {"/healthz": self.healthz, "/readyz": self.readyz, "/metrics": self.metrics}
+    store: Store
+    weight_cache: WeightCache
+    metrics: Metrics
+    ready: Callable[[], bool] = lambda: True
 
-    async def healthz(self) -> Answer:
-        """The process lives."""
-        return Answer(200, schemas.encode({"status": "alive"}))
 
-    async def readyz(self) -> Answer:
-        """It can do its work: it has seen the store once, and no model is damaged."""
-        if not self._weight_cache.started:
-            raise Problem(503, "the store has not been reached yet")
-        if not self._ready():
-            raise Problem(503, "the kernels are still being compiled")
-        if self._weight_cache.damaged:
-            raise Problem(503, f"{len(self._weight_cache.damaged)} models are damaged")
-        said = {"status": "ready", "degraded": not self._weight_cache.reachable}
-        return Answer(200, schemas.encode(said))
+def _of_state(request: Request) -> Any:
+    return request.app.state.health
 
-    async def metrics(self) -> Answer:
-        """For Prometheus; with the store gone, what was last known."""
-        models, statuses = list(self._weight_cache.serving.values()), dict[str, ModelStatus]()
-        if self._weight_cache.reachable:
-            with suppress(SolarError, TimeoutError):
-                async with asyncio.timeout(STORE_SECONDS):
-                    statuses = await self._store.models.statuses([model.name for model in models])
-        server = StoreHealth(self._weight_cache.reachable, self._weight_cache.memory_share)
-        page = self._metrics.page(models, statuses, server)
-        return Answer(200, page, METRICS_MEDIA_TYPE)
+
+FromHealth = Annotated[ProcessHealth, Depends(_of_state)]
+
+
+@router.get(
+    "/healthz",
+    operation_id="healthz",
+    summary="Liveness",
+    response_model=Alive,
+    responses=problems(*OPEN_PROBLEMS),
+)
+@router.head("/healthz", include_in_schema=False)
+async def healthz() -> Any:
+    """Say that the process runs."""
+    return Alive()
+
+
+@router.get(
+    "/readyz",
+    operation_id="readyz",
+    summary="Readiness",
+    response_model=Ready,
+    responses=problems(*OPEN_PROBLEMS, 503),
+)
+@router.head("/readyz", include_in_schema=False)
+async def readyz(health: FromHealth) -> Any:
+    """Say whether the process can do its work: the store was reached, no model is damaged."""
+    cache = health.weight_cache
+    if not cache.started:
+        raise Problem(503, "the store has not been reached yet")
+    if not health.ready():
+        raise Problem(503, "the kernels are still being compiled")
+    if cache.damaged:
+        raise Problem(503, f"{len(cache.damaged)} models are damaged")
+    return Ready(degraded=not cache.reachable)
+
+
+@router.get(
+    "/metrics",
+    operation_id="metrics",
+    summary="Metrics for Prometheus",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Metrics"},
+        **problems(*OPEN_PROBLEMS),
+    },
+)
+@router.head("/metrics", include_in_schema=False)
+async def metrics(health: FromHealth) -> Response:
+    """Give all metrics; with the store gone, those last known."""
+    cache = health.weight_cache
+    models, statuses = list(cache.serving.values()), dict[str, ModelStatus]()
+    if cache.reachable:
+        with suppress(SolarError, TimeoutError):
+            async with asyncio.timeout(STORE_SECONDS):
+                statuses = await health.store.models.statuses([model.name for model in models])
+    server = StoreHealth(cache.reachable, cache.memory_share)
+    page = health.metrics.page(models, statuses, server)
+    return Response(page, headers={"content-type": METRICS_MEDIA_TYPE})

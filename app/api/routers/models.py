@@ -1,73 +1,101 @@
 """`/models`: create, read, tune, roll back, delete. Every change of a model is a record."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 import numpy as np
-from msgspec import UNSET, DecodeError
+from fastapi import APIRouter, Body, Path, Response
 
-from app.api import decoding, schemas
-from app.api.dependencies import Service, numbered
-from app.api.errors import Problem, undecodable
-from app.api.routing import Answer, Call
+from app.api import decoding
+from app.api.admin_schemas import (
+    AppendedRecord,
+    ModelDetails,
+    ModelList,
+    ModelPatch,
+    NewModel,
+    RollbackBody,
+    VersionList,
+)
+from app.api.auth import requires
+from app.api.dependencies import FromState, Service, numbered
+from app.api.errors import Problem
+from app.api.examples import NEW_MODEL
+from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
+from app.api.routing import AdminRoute
 from app.domain import codec
 from app.domain.model import ModelState
 from app.domain.model_config import check_config, new_model_config
 from app.domain.records import Record, Replace, Retune
-from app.errors import ModelExists, NoSuchModel
+from app.errors import InvalidInput, ModelExists, NoSuchModel
 from app.ingest.appender import now
 from app.ranking import covariance
 from app.ranking.limits import LEAST
 from app.storage.keys import check_name
 from app.storage.log import NewRecord
 
+router = APIRouter(route_class=AdminRoute, tags=["models"], dependencies=[requires("admin")])
 
-def _decoded(decode: Any, call: Call) -> Any:
-    call.expect_json()
+Name = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
+
+
+def known_name(name: str) -> str:
+    """The name of a model; 404 if none can have it."""
     try:
-        return decode(call.body)
-    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise undecodable(error) from None
+        return check_name(name)
+    except InvalidInput:
+        raise NoSuchModel from None
 
 
-def model_name(call: Call) -> str:
-    """The model that a path names; 404 if none can have that name."""
-    try:
-        return check_name(call.path["name"])
-    except ValueError:
-        raise Problem(404, "model: expected one that exists") from None
-
-
-async def create(service: Service, call: Call) -> Answer:
-    """A new model (201); the same one once more is fine (200), another one is not (409)."""
-    body = _decoded(schemas.decode_new_model, call)
-    name = check_name(call.path["name"])
+@router.put(
+    "/models/{name}",
+    operation_id="create_model",
+    summary="Create a model",
+    status_code=201,
+    response_model=ModelDetails,
+    response_model_exclude_none=True,
+    responses={
+        200: {"model": ModelDetails, "description": "A model with these settings exists"},
+        **problems(*BODY_PROBLEMS, 409),
+    },
+)
+async def create(
+    name: Name,
+    body: Annotated[NewModel, Body(examples=[NEW_MODEL])],
+    service: FromState,
+    response: Response,
+) -> Any:
+    """Create a model. Repeating the request is safe; other settings under the same name are 409."""
+    check_name(name)
     features = numbered(body.features) if isinstance(body.features, int) else tuple(body.features)
     decoding.check_texts("features", features, service.settings)
-    config = new_model_config(
-        features, algorithm=body.algorithm, covariance=body.covariance, C=body.C, gamma=body.gamma,
-        clicks=body.clicks, normalization=body.normalization, prior=body.prior,
-        explore=body.explore,
-    )  # fmt: skip
+    config = new_model_config(features, **body.model_dump(exclude={"features"}))
     try:
         await service.create(name, config)
     except ModelExists:
         if (await service.store.states.load_weights(name)).config != config:
             raise
-        return await _read(service, name, 200)
-    return await _read(service, name, 201)
+        response.status_code = 200
+    return await _read(service, name)
 
 
-async def get_model(service: Service, call: Call) -> Answer:
-    """A model with what it learnt."""
-    return await _read(service, model_name(call), 200)
+@router.get(
+    "/models/{name}",
+    operation_id="get_model",
+    summary="Read a model",
+    response_model=ModelDetails,
+    response_model_exclude_none=True,
+    responses=problems(*COMMON_PROBLEMS, 404),
+)
+async def get_model(name: Name, service: FromState) -> Any:
+    """Read a model: its settings, its weights, and how well it ranks."""
+    return await _read(service, known_name(name))
 
 
-async def _read(service: Service, name: str, status: int) -> Answer:
+async def _read(service: Service, name: str) -> dict[str, Any]:
     stored = await service.store.states.load(name)
     seq = await service.store.log.tail(name)
-    return Answer(status, schemas.encode(describe_model(name, stored.state, seq)))
+    return describe_model(name, stored.state, seq)
 
 
 _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "normalization", "clicks")
@@ -116,8 +144,15 @@ def _means(sums: dict[str, float], prefix: str, count: str = "queries") -> dict[
     return {"ndcg": ndcg, "map": sums[f"{prefix}map"] / queries}
 
 
-async def list_models(service: Service, _: Call) -> Answer:
-    """All models, briefly."""
+@router.get(
+    "/models",
+    operation_id="list_models",
+    summary="List models",
+    response_model=ModelList,
+    responses=problems(*COMMON_PROBLEMS),
+)
+async def list_models(service: FromState) -> Any:
+    """List all models."""
     models = []
     for name in await service.store.models.names():
         try:
@@ -129,57 +164,82 @@ async def list_models(service: Service, _: Call) -> Answer:
             "name": name, "algorithm": config.algorithm, "features": len(config.given),
             "version": found.seq, "seq": seq,
         })  # fmt: skip
-    return Answer(200, schemas.encode({"models": models}))
+    return {"models": models}
 
 
-async def delete(service: Service, call: Call) -> Answer:
-    """End a model with all that it learnt."""
-    if not await service.store.models.delete(model_name(call)):
-        raise Problem(404, "model: expected one that exists")
-    service.weight_cache.forget(model_name(call))
-    return Answer(204, b"")
+@router.delete(
+    "/models/{name}",
+    operation_id="delete_model",
+    summary="Delete a model",
+    status_code=204,
+    response_class=Response,
+    responses=problems(*COMMON_PROBLEMS, 404),
+)
+async def delete(name: Name, service: FromState) -> None:
+    """Delete a model with its log and all that it learnt."""
+    if not await service.store.models.delete(known_name(name)):
+        raise NoSuchModel
+    service.weight_cache.forget(name)
 
 
-async def tune(service: Service, call: Call) -> Answer:
-    """Other hyper-parameters from the next record on."""
-    body = _decoded(schemas.decode_tuning, call)
-    name = model_name(call)
-    given = {
-        field: value
-        for field in ("C", "gamma", "clicks", "explore")
-        if (value := getattr(body, field)) is not UNSET
-    }
+@router.patch(
+    "/models/{name}",
+    operation_id="tune_model",
+    summary="Tune a model",
+    status_code=202,
+    response_model=AppendedRecord,
+    responses=problems(*BODY_PROBLEMS, 404),
+)
+async def tune(
+    name: Name, body: Annotated[ModelPatch, Body(examples=[{"gamma": 1e3}])], service: FromState
+) -> Any:
+    """Set other hyper-parameters, from the next record on."""
+    given = body.model_dump(exclude_unset=True)
     if not given:
-        raise Problem(422, "expected C, gamma, clicks or explore")
-    config = (await service.store.states.load_weights(name)).config
+        raise InvalidInput("expected C, gamma, clicks or explore")
+    config = (await service.store.states.load_weights(known_name(name))).config
     check_config(replace(config, **given))
     return await _append(service, name, Retune(**given))
 
 
-async def versions(service: Service, call: Call) -> Answer:
-    """The versions that are kept, oldest first: a rollback can go to each."""
-    name = model_name(call)
-    await service.store.states.position(name)
+@router.get(
+    "/models/{name}/versions",
+    operation_id="list_versions",
+    summary="List the versions of a model",
+    response_model=VersionList,
+    responses=problems(*COMMON_PROBLEMS, 404),
+)
+async def versions(name: Name, service: FromState) -> Any:
+    """List the versions that are kept, oldest first; a rollback can go to each."""
+    await service.store.states.position(known_name(name))
     kept = await service.store.states.versions(name)
-    return Answer(200, schemas.encode({"versions": [{"version": seq} for seq in kept]}))
+    return {"versions": [{"version": seq} for seq in kept]}
 
 
-async def rollback(service: Service, call: Call) -> Answer:
-    """Back to a kept version; what came after it stays in the log, the measures go on."""
-    body = _decoded(schemas.decode_rollback, call)
-    name = model_name(call)
-    await service.store.states.position(name)
+@router.post(
+    "/models/{name}/rollback",
+    operation_id="rollback_model",
+    summary="Roll a model back",
+    status_code=202,
+    response_model=AppendedRecord,
+    responses=problems(*BODY_PROBLEMS, 404),
+)
+async def rollback(
+    name: Name, body: Annotated[RollbackBody, Body(examples=[{"version": 0}])], service: FromState
+) -> Any:
+    """Go back to a kept version; the log keeps what came after it, and the measures go on."""
+    await service.store.states.position(known_name(name))
     try:
         model = (await service.store.states.version(name, body.version)).state.model
     except NoSuchModel:
-        raise Problem(404, "version: expected one that is kept") from None
+        raise Problem(404, "version: not kept; GET /models/{name}/versions lists them") from None
     return await _append(service, name, Replace(model, f"rollback to version {body.version}"))
 
 
-async def _append(service: Service, name: str, record: Record) -> Answer:
+async def _append(service: Service, name: str, record: Record) -> dict[str, int]:
     epoch, *_ = await service.store.states.position(name)
     event = NewRecord(f"admin-{uuid4()}", b"", codec.dump_record(record))
     appended = await service.store.log.append(
         name, epoch, [event], limit=service.settings.backlog, time=now(), wait=True
     )
-    return Answer(202, schemas.encode({"seq": appended[0].seq}))
+    return {"seq": appended[0].seq}

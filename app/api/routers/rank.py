@@ -6,20 +6,26 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from msgspec import UNSET, DecodeError, Struct, UnsetType
+from fastapi import APIRouter
+from msgspec import UNSET, DecodeError
 
 from app.api import decoding, schemas
-from app.api.dependencies import Service
+from app.api.auth import requires
+from app.api.dependencies import FromRoute, FromState, Service
 from app.api.errors import Problem, undecodable
-from app.api.routing import JSON, MSGPACK, Answer, Call
-from app.api.schemas import AnyRankBody, RankBody
+from app.api.examples import RANK_BODIES
+from app.api.openapi import BODY_PROBLEMS, fast_answers
+from app.api.routing import JSON, MSGPACK, Answer, Call, FastRoute, media_type
+from app.api.schemas import AnyRankBody, RankAnswer, RankBody, RankedDocument
 from app.domain import candidates
 from app.domain.candidates import Candidates, Exploration, Ranking
 from app.domain.impressions import Impression
 from app.domain.model import Positions
-from app.errors import StoreError
+from app.errors import InvalidInput, StoreError
 from app.ranking.serving import uniforms
 from app.serving.weight_cache import ServedModel
+
+router = APIRouter(route_class=FastRoute, tags=["ranking"])
 
 #: Above this share of the server's memory nothing is remembered, so that feedback goes on.
 MEMORY_SHARE = 0.8
@@ -27,31 +33,21 @@ MEMORY_SHARE = 0.8
 EXPLAIN_SECONDS = 1.0
 
 
-class Placed(Struct):
-    """A document in the answer."""
+@router.post(
+    "/rank",
+    operation_id="rank",
+    summary="Rank documents",
+    dependencies=[requires("rank")],
+    response_model=None,
+    responses=fast_answers(200, "RankAnswer", *BODY_PROBLEMS, 404),
+    openapi_extra={"requestBody": RANK_BODIES},
+)
+async def post_rank(service: FromState, call: FromRoute) -> Answer:
+    """Rank a query's documents by the model, best first, and remember the list for feedback.
 
-    id: str
-    rank: int
-    score: float
-    contributions: dict[str, float] | UnsetType = UNSET
-    stddev: float | UnsetType = UNSET
-
-
-class Ranked(Struct):
-    """The answer to /rank."""
-
-    request_id: str
-    query_id: str
-    model: str
-    version: int
-    explored: bool
-    logged: bool
-    degraded: bool
-    documents: list[Placed]
-
-
-async def post_rank(service: Service, call: Call) -> Answer:
-    """Decode, score, remember, answer."""
+    `features` by name or as a list; or `ids` and `features` as columns; or, in msgpack, rows of
+    little-endian float32. Where an object has a key twice, the last one counts.
+    """
     body = _decode(call)
     if body.min_seq:
         await _wait_for(service, body.model, body.min_seq)
@@ -70,7 +66,7 @@ async def post_rank(service: Service, call: Call) -> Answer:
     degraded = not service.weight_cache.reachable
     if degraded:
         service.metrics.degraded(body.model)
-    answer = Ranked(
+    answer = RankAnswer(
         request, body.query_id, body.model, served.version, ranking.explored, logged, degraded,
         placed,
     )  # fmt: skip
@@ -78,13 +74,15 @@ async def post_rank(service: Service, call: Call) -> Answer:
 
 
 def _decode(call: Call) -> AnyRankBody:
+    kind, fields = media_type(call.headers), schemas.RANK_FIELDS
     try:
-        if call.media_type == JSON:
+        if kind == JSON:
             return schemas.decode_rank(call.body)
-        if call.media_type == MSGPACK:
+        if kind == MSGPACK:
+            fields = schemas.BINARY_RANK_FIELDS
             return schemas.decode_binary_rank(call.body)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise undecodable(error) from None
+        raise undecodable(error, fields) from None
     raise Problem(415, f"content-type: expected {JSON} or {MSGPACK}")
 
 
@@ -115,6 +113,9 @@ def _request_id(service: Service, body: AnyRankBody) -> str:
         decoding.check_texts("query_id", [body.query_id], service.settings)
         return decoding.new_request_id(body.model)
     decoding.check_texts("request_id, query_id", [body.request_id, body.query_id], service.settings)
+    ours = decoding.read_request_id(body.request_id)
+    if ours is not None and ours.model != body.model:
+        raise InvalidInput("request_id: has the form of another model's; expected one of your own")
     return body.request_id
 
 
@@ -125,7 +126,7 @@ def _pinned(ids: Sequence[str], submitted: Candidates) -> Positions:
     places = {name: place for place, name in enumerate(submitted.ids)}
     unknown = [at for at, name in enumerate(ids) if name not in places]
     if unknown:
-        raise ValueError(f"pinned[{unknown[0]}]: expected the id of one of the documents")
+        raise InvalidInput(f"pinned[{unknown[0]}]: expected the id of one of the documents")
     return np.unique([places[name] for name in ids])
 
 
@@ -137,10 +138,11 @@ def _exploration(served: ServedModel, request: str, asked: bool | None) -> Explo
     return Exploration("swapped" if served.config.clicks == "fair-pairs" else "drawn", draw)
 
 
-def _placed(submitted: Candidates, ranking: Ranking) -> list[Placed]:
+def _placed(submitted: Candidates, ranking: Ranking) -> list[RankedDocument]:
     scored = zip(ranking.shown.tolist(), ranking.scores[ranking.shown].tolist(), strict=True)
     return [
-        Placed(submitted.ids[at], place, score) for place, (at, score) in enumerate(scored, start=1)
+        RankedDocument(submitted.ids[at], place, score)
+        for place, (at, score) in enumerate(scored, start=1)
     ]
 
 
@@ -149,7 +151,7 @@ async def _explain(
     served: ServedModel,
     submitted: Candidates,
     ranking: Ranking,
-    placed: list[Placed],
+    placed: list[RankedDocument],
 ) -> None:
     """Say what made each score; for SOLAR-II also how sure it is, from the state as committed."""
     spread: Any = None

@@ -1,0 +1,96 @@
+"""Examples of bodies and answers, as `/docs` offers them."""
+
+from typing import Any
+
+JSON, MSGPACK = "application/json", "application/msgpack"
+_REFERENCE = "#/components/schemas/"
+_DOCUMENTS = [
+    {"id": "d1", "features": {"bm25": 7.1, "price": 12.5}},
+    {"id": "d7", "features": [9.8, 3.0]},
+]
+_REQUEST = "books.01970000-0000-7000-8000-000000000000"
+
+
+def _body(schemas: tuple[str, ...], examples: dict[str, tuple[str, Any]]) -> dict[str, Any]:
+    references = [{"$ref": f"{_REFERENCE}{name}"} for name in schemas]
+    return {
+        "schema": references[0] if len(references) == 1 else {"anyOf": references},
+        "examples": {
+            name: {"summary": summary, "value": value}
+            for name, (summary, value) in examples.items()
+        },
+    }
+
+
+RANK_BODIES = {
+    "required": True,
+    "content": {
+        JSON: _body(("RankBody",), {
+            "objects": ("Documents as objects", {
+                "model": "books", "query_id": "q-123", "documents": _DOCUMENTS, "top_k": 10,
+            }),
+            "columns": ("Ids and features as columns", {
+                "model": "books", "ids": ["d1", "d7"], "features": [[7.1, 12.5], [9.8, 3.0]],
+            }),
+            "own_request_id": ("With a request_id of your own", {
+                "model": "books", "request_id": "page-1", "documents": _DOCUMENTS,
+            }),
+        }),
+        MSGPACK: {"schema": {"$ref": f"{_REFERENCE}BinaryRankBody"}},
+    },
+}  # fmt: skip
+
+_CLICKS = {"event_id": "e1", "type": "clicks", "request_id": _REQUEST, "clicked": ["d7"]}
+_LABELS = {
+    "event_id": "e2", "type": "labels", "model": "books", "labels": {"d7": 2, "d1": 0},
+    "documents": _DOCUMENTS,
+}  # fmt: skip
+_TRIPLETS = {
+    "event_id": "e3", "type": "triplets", "model": "books", "triplets": [["d7", "d1"]],
+    "documents": _DOCUMENTS,
+}  # fmt: skip
+FEEDBACK_BODIES = {
+    "required": True,
+    "content": {
+        JSON: _body(("ClicksEvent", "TripletsEvent", "LabelsEvent", "EventBatch"), {
+            "clicks": ("Clicks on a ranking", _CLICKS),
+            "own_request_id": ("Clicks under a request_id of your own: the model is required", {
+                "event_id": "e4", "type": "clicks", "model": "books", "request_id": "page-1",
+                "clicked": ["d7"],
+            }),
+            "labels": ("Labels of documents sent along", _LABELS),
+            "triplets": ("Preferences between documents sent along", _TRIPLETS),
+            "batch": ("Many events of one model", {
+                "model": "books", "events": [
+                    {"event_id": "e5", "type": "clicks", "request_id": "page-1",
+                     "clicked": ["d7"]},
+                    {"event_id": "e6", "type": "labels", "labels": {"d7": 2},
+                     "documents": _DOCUMENTS},
+                ],
+            }),
+        }),
+    },
+}  # fmt: skip
+
+NEW_MODEL = {
+    "algorithm": "solar-ii", "features": ["bm25", "price"], "gamma": 1e4,
+    "normalization": "query-minmax",
+}  # fmt: skip
+_JUDGED = {
+    "queries": [{"documents": [{"label": 2, "features": {"bm25": 9.8, "price": 3.0}},
+                               {"label": 0, "features": [7.1, 12.5]}]}],
+    "C": 0.01,
+}  # fmt: skip
+WARM_START_BODIES = {
+    "required": True,
+    "content": {
+        JSON: _body(("WarmStartBody",), {"judged": ("Judged queries", _JUDGED)}),
+        "text/plain": {
+            "schema": {"type": "string"},
+            "examples": {
+                "letor": {"summary": "LETOR text", "value": "2 qid:1 1:9.8 2:3\n0 qid:1 1:7.1\n"},
+            },
+        },
+        "application/gzip": {"schema": {"type": "string", "format": "binary"}},
+    },
+}  # fmt: skip

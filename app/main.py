@@ -1,0 +1,107 @@
+"""The service as a FastAPI application: `uvicorn app.main:app`, or `create_app()` in a test.
+
+Importing this module reads the settings and does nothing else. The lifespan opens the store, and
+starts an embedded one and a learner where the settings name none.
+"""
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app import __version__, config
+from app.api import auth
+from app.api.application import new_application
+from app.api.dependencies import default_features
+from app.api.routers import docs, feedback, health, jobs, models, rank
+from app.api.routers.health import ProcessHealth
+from app.api.routing import Guard
+from app.config import Settings
+from app.domain.model_config import ModelConfig, check_config
+from app.errors import SolarError
+from app.runtime.companions import store_and_learner
+from app.runtime.wiring import open_service
+
+#: The exit code by which uvicorn knows that a start is in vain.
+STARTUP_FAILURE = 3
+
+
+def create_app(settings: Settings | None = None, store_url: str | None = None) -> FastAPI:
+    """An application; without settings it reads those of the environment."""
+    settings = config.read_settings() if settings is None else settings
+    if store_url is not None:
+        settings = replace(settings, redis_url=store_url)
+    auth.read_keys(settings.keys)
+    if settings.default_features:
+        check_config(ModelConfig(default_features(settings)))
+    app = new_application(
+        __version__,
+        fast=(rank.router, feedback.router),
+        routers=(models.router, jobs.router, health.router, docs.router),
+        lifespan=_lifespan,
+    )
+    app.state.settings = settings
+    if settings.cors:
+        _allow_origins(app, settings.cors)
+    app.add_middleware(StartupMessages)
+    return app
+
+
+def _allow_origins(app: FastAPI, origins: str) -> None:
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=[one.strip() for one in origins.split(",") if one.strip()],
+        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=["authorization", "content-type", "prefer"],
+        expose_headers=["x-request-id", "location", "preference-applied", "retry-after"],
+    )
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings = app.state.settings
+    async with (
+        store_and_learner(settings) as url,
+        open_service(replace(settings, redis_url=url)) as service,
+    ):
+        app.state.service = service
+        app.state.guard = Guard(service.settings, service.metrics)
+        app.state.health = ProcessHealth(service.store, service.weight_cache, service.metrics)
+        yield
+
+
+class StartupMessages:
+    """A start that fails for a reason its reader can mend says so in one line."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass everything on; shorten what is said of a failed start."""
+        if scope["type"] != "lifespan":
+            await self._app(scope, receive, send)
+            return
+
+        async def shortened(message: Message) -> None:
+            error = sys.exc_info()[1]
+            if message["type"] == "lifespan.startup.failed" and isinstance(error, SolarError):
+                message = {**message, "message": f"solar: {error}"}
+            await send(message)
+
+        await self._app(scope, receive, shortened)
+
+
+def _application() -> Any:
+    try:
+        return create_app()
+    except SolarError as error:
+        print(f"solar: {error}", file=sys.stderr)  # noqa: T201  # nothing is configured yet
+        sys.exit(STARTUP_FAILURE)
+
+
+app = _application()
