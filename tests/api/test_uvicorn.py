@@ -1,0 +1,256 @@
+"""`uvicorn app.main:app` alone is a whole service: store, learner, and what ends with it."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.storage.embedded import server as embedded
+from tests.api.services import ROOT, Running, _environ, serving
+from tests.servers import PATIENCE, client, server, until, url
+
+__all__ = ["server", "url"]  # fixtures
+
+SEVERAL = "--workers and --reload need SOLAR_REDIS_URL"
+DOCUMENTS = [{"id": "a", "features": [1.0, 0.0]}, {"id": "b", "features": [0.0, 1.0]}]
+JSON_LOG = str(ROOT / "app/observability/uvicorn_logging.json")
+
+
+@contextlib.contextmanager
+def uvicorn(*flags: str, data: Path, **environ: str) -> Iterator[Running]:
+    """uvicorn on a free port, not yet ready."""
+    command = [sys.executable, "-m", "uvicorn", "app.main:app", "--port", "0", *flags]
+    told = {**_environ(), "SOLAR_DATA_DIR": str(data), "SOLAR_REMEMBER_SECONDS": "20", **environ}
+    with tempfile.TemporaryDirectory(prefix="solar-log-") as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, cwd=ROOT, env=told, stdout=output, stderr=output)
+        try:
+            yield Running(process, "", data, log)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def ready(*flags: str, data: Path, **environ: str) -> Iterator[Running]:
+    """uvicorn that answers."""
+    with uvicorn(*flags, data=data, **environ) as running:
+
+        def address() -> "re.Match[str] | None":
+            assert running.process.poll() is None, running.logged()
+            return re.search(r"running on (http://[0-9.:]+)", running.logged())
+
+        until(address)
+        found = address()
+        assert found is not None
+        running.url = found[1].replace("0.0.0.0", "127.0.0.1")  # noqa: S104  # not bound, replaced
+        until(lambda: answers(running))  # workers listen later than their parent says
+        yield running
+
+
+def answers(running: Running) -> bool:
+    with running.client() as caller:
+        try:
+            return caller.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+def learn(running: Running, event: str = "e1") -> int:
+    """A ranking, a click on its second document, and the version once it is learnt."""
+    with running.client() as caller:
+        made = caller.put("/models/books", json={"features": 2, "clicks": "click-skip-above"})
+        assert made.status_code in (200, 201), made.text
+        ranked = caller.post("/rank", json={"model": "books", "documents": DOCUMENTS}).json()
+        click = {
+            "event_id": event, "type": "clicks", "request_id": ranked["request_id"],
+            "clicked": [ranked["documents"][1]["id"]],
+        }  # fmt: skip
+        said = caller.post("/feedback", json=click, headers={"prefer": "wait=60"})
+        assert said.status_code == 200, said.text
+        return int(said.json()["version"])
+
+
+def children(pid: int) -> dict[int, str]:
+    """The processes that a process has started, by what they are."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int(
+                re.findall(r"^PPid:\s+(\d+)", (path / "status").read_text(), re.MULTILINE)[0]
+            )
+            line = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if parent == pid:
+                found[int(path.name)] = line
+    return found
+
+
+def child(pid: int, what: str) -> int:
+    """The one child of a process that is a store (`valkey`), or a learner (`app learn`)."""
+    matching = [one for one, line in children(pid).items() if what in line]
+    assert len(matching) == 1, children(pid)
+    return matching[0]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, or is only waited for."""
+    with contextlib.suppress(OSError):
+        return "(zombie)" in Path(f"/proc/{pid}/status").read_text()
+    return True
+
+
+def test_it_serves_and_learns_and_all_of_it_ends_with_it(tmp_path: Path) -> None:
+    with ready(data=tmp_path) as running:
+        assert learn(running) == 1
+        beside = list(children(running.process.pid))
+        assert len(beside) == 2
+        with running.client() as caller:
+            assert "solar_learnt_records_total" in caller.get("/metrics").text
+        running.stop()
+        assert all(gone(one) for one in beside)
+        assert embedded.find(tmp_path) is None
+    with ready(data=tmp_path) as running:  # what was learnt is there
+        assert learn(running, "e2") == 2
+
+
+def test_nothing_is_left_of_one_that_was_killed(tmp_path: Path) -> None:
+    with ready(data=tmp_path) as running:
+        learn(running)
+        beside = list(children(running.process.pid))
+        running.kill()
+        until(lambda: all(gone(one) for one in beside))
+
+
+def test_a_store_and_a_learner_that_are_killed_are_started_again(tmp_path: Path) -> None:
+    with ready(data=tmp_path) as running:
+        assert learn(running) == 1
+        for what in ("app learn", "valkey"):
+            killed = child(running.process.pid, what)
+            os.kill(killed, signal.SIGKILL)
+            until(lambda what=what, killed=killed: any(  # type: ignore[misc]
+                what in line for one, line in children(running.process.pid).items()
+                if one != killed
+            ))  # fmt: skip
+        with running.client() as caller:
+            until(lambda: not caller.get("/readyz").json().get("degraded", True))
+        assert learn(running, "e2") == 2
+
+
+def test_it_joins_a_store_that_runs_in_the_data_directory(tmp_path: Path) -> None:
+    with serving(data=tmp_path) as other, ready(data=tmp_path) as running:
+        assert learn(other) == 1
+        assert learn(running, "e2") == 2
+        assert not any("valkey" in line for line in children(running.process.pid).values())
+
+
+@pytest.mark.parametrize("flags", [("--workers", "2"), ("--reload",)])
+def test_several_processes_need_a_store_that_is_named(
+    flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    with uvicorn(*flags, data=tmp_path) as running:
+        if "--workers" in flags:
+            running.process.wait(PATIENCE)
+        until(lambda: SEVERAL in running.logged())
+        assert "solar serve --workers N" in running.logged()
+        assert "Traceback" not in running.logged()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_workers_share_one_learner_and_count_together(url: str, tmp_path: Path) -> None:
+    with ready("--workers", "2", data=tmp_path, SOLAR_REDIS_URL=url) as running:
+        assert learn(running) == 1
+        workers = [one for one, line in children(running.process.pid).items() if "spawn" in line]
+        learners = [line for one in workers for line in children(one).values() if "learn" in line]
+        assert (len(workers), len(learners)) == (2, 1)
+        for _ in range(20):  # each on a connection of its own: both workers get some
+            with running.client() as caller:
+                assert caller.get("/healthz").status_code == 200
+        with running.client() as caller:
+            page = caller.get("/metrics").text
+        counted = re.search(r'request_seconds_count{route="/healthz",status="200"} (\S+)', page)
+        assert counted is not None
+        assert float(counted[1]) == 20.0
+        assert 'solar_learnt_records_total{model="books"} 1.0' in page
+        ours = list(Path(tempfile.gettempdir()).glob(f"solar-metrics-{running.process.pid}*"))
+        assert len(ours) == 1
+        running.kill()
+        until(lambda: all(gone(one) for one in workers))
+    with ready("--workers", "2", data=tmp_path, SOLAR_REDIS_URL=url):
+        assert not ours[0].exists()  # that of a parent that is gone
+
+
+def test_without_a_learner_it_serves_alone(url: str, tmp_path: Path) -> None:
+    with ready(data=tmp_path, SOLAR_REDIS_URL=url, SOLAR_LEARNER="no") as running:
+        with running.client() as caller:
+            assert caller.get("/readyz").status_code == 200
+        assert children(running.process.pid) == {}
+
+
+def address() -> str:
+    """An address of this machine beyond loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        return str(probe.getsockname()[0])
+
+
+def test_without_keys_it_refuses_whom_it_does_not_know_request_by_request(tmp_path: Path) -> None:
+    host = address()
+    with ready("--host", "0.0.0.0", data=tmp_path, SOLAR_LEARNER="no") as running:  # noqa: S104
+        port = running.url.rpartition(":")[2]
+        for _ in range(3):
+            said = httpx.get(f"http://{host}:{port}/models", trust_env=False, timeout=PATIENCE)
+            assert said.status_code == 403
+            assert "SOLAR_KEYS" in said.json()["detail"]
+        with running.client() as caller:
+            assert caller.get("/models").status_code == 200
+        assert running.logged().count("refusing requests") == 1
+
+
+def test_a_wrong_setting_ends_the_start_with_one_line(tmp_path: Path) -> None:
+    with uvicorn(data=tmp_path, SOLAR_KEYS="nonsense") as running:
+        assert running.process.wait(PATIENCE) == 3
+        assert "solar: SOLAR_KEYS" in running.logged()
+        assert "Traceback" not in running.logged()
+
+
+def test_the_flags_of_the_docs_give_json_logs_and_no_server_header(tmp_path: Path) -> None:
+    documented = re.search(
+        r"uvicorn app.main:app (--no-server-header.*?)\n```",
+        (ROOT / "docs/service.md").read_text(),
+        re.DOTALL,
+    )
+    assert documented is not None
+    flags = documented[1].replace("\\\n", " ").split()
+    with uvicorn(*flags, data=tmp_path, SOLAR_LEARNER="no") as running:
+        until(lambda: "running on" in running.logged())
+        found = re.search(r"running on (http://[0-9.:]+)", running.logged())
+        assert found is not None
+        said = httpx.get(f"{found[1]}/healthz", trust_env=False, timeout=PATIENCE)
+        assert "server" not in said.headers
+        assert all(line.startswith("{") for line in running.logged().splitlines())
+
+
+def test_a_store_that_is_less_safe_than_asked_for_ends_it(tmp_path: Path, url: str) -> None:
+    with client(url) as connection:
+        connection.config_set("appendfsync", "everysec")
+    try:
+        with uvicorn(data=tmp_path, SOLAR_REDIS_URL=url, SOLAR_DURABILITY="fsync") as running:
+            running.process.wait(PATIENCE)
+            assert "appendfsync" in running.logged()
+    finally:
+        with client(url) as connection:
+            connection.config_set("appendfsync", "always")
