@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, HTTPException
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 
 from app.api import openapi
 from app.api.routing import answer_problem, refuse_path

@@ -15,9 +15,10 @@ from time import perf_counter
 from typing import Any
 
 import msgspec
-from fastapi import HTTPException, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.auth import ANYBODY, Key, admit, is_reachable, read_keys
