@@ -21,7 +21,7 @@ def test_the_project_the_package_the_changelog_and_the_image_agree() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     (image,) = yaml.safe_load((ROOT / "k8s/base/kustomization.yaml").read_text())["images"]
     assert project["version"] == app.__version__
-    assert re.findall(r"^## (.+)$", changelog, re.MULTILINE)[0] == app.__version__
+    assert re.findall(r"^## (\d.+)$", changelog, re.MULTILINE)[0] == app.__version__
     assert image["newTag"] == app.__version__
 
 

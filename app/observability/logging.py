@@ -1,29 +1,42 @@
-"""Structured logs: one JSON object a line, on standard error. No bodies, no keys."""
+"""Structured logs: one JSON object a line, on standard error. No bodies, no keys, no values."""
 
 import json
 import logging
 import sys
 from datetime import UTC, datetime
 
-_PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+from app.observability.tracebacks import format_traceback
+from app.observability.tracing import current_traceparent
+
+#: What every record has, and uvicorn's message in colours.
+_PLAIN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
 
 
 class JsonFormatter(logging.Formatter):
     """A record as one line of JSON, with whatever `extra` it came with."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Time, level, who says it, what, and the rest."""
+        """Time, level, who says it, what, in which trace, the rest, and the traceback."""
         moment = datetime.fromtimestamp(record.created, UTC)
         said = {
             "time": moment.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
             **{name: value for name, value in vars(record).items() if name not in _PLAIN},
         }
-        if record.exc_info and record.exc_info[0]:  # what it was, without its stack
-            said["error"] = record.exc_info[0].__name__
+        if trace := current_traceparent():
+            said["traceparent"] = trace
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            said |= {"error": type(error).__name__, "traceback": format_traceback(error)}
         return json.dumps(said, ensure_ascii=False, default=str)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """What it says; of asyncio the first line, as the others repeat an error's message."""
+    message = record.getMessage().strip()
+    return message.partition("\n")[0] if record.name == "asyncio" else message
 
 
 def configure_logging() -> None:
