@@ -104,6 +104,7 @@ class Settings:
         10.0, _number(0.0, 600.0), "how long an upload's answer waits until it was read, in seconds"
     )
     access_log: bool = _env(False, _yes, "whether every request is logged, not only refused ones")
+    otel: bool = _env(False, _yes, "whether requests are traced by OpenTelemetry; see operations")
 
     @property
     def uploads(self) -> Path:

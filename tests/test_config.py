@@ -51,6 +51,7 @@ def test_every_variable_is_read() -> None:
         "SOLAR_UPLOAD_DIR": ("/srv/solar", "/srv/solar"),
         "SOLAR_CHECK_SECONDS": ("1", 1.0),
         "SOLAR_ACCESS_LOG": ("1", True),
+        "SOLAR_OTEL": ("yes", True),
     }
     assert set(given) == set(VARIABLES)
     found = config.read_settings({name: text for name, (text, _) in given.items()})

@@ -10,6 +10,7 @@ from app.api.dependencies import default_features
 from app.config import Settings
 from app.domain import model_config
 from app.domain.model_config import ModelConfig
+from app.observability import tracing
 from app.runtime import supervisor
 
 
@@ -53,4 +54,5 @@ def _serve(options: argparse.Namespace) -> None:
     auth.check_exposed(settings.host, keys, insecure=settings.insecure)
     if settings.default_features:
         model_config.check_config(ModelConfig(default_features(settings)))
+    tracing.telemetry_options(settings)  # refuses here, not in every worker
     supervisor.run_supervisor(settings)

@@ -1,8 +1,20 @@
-"""Traces (W3C Trace Context): what a log's line says of them."""
+"""Traces (W3C Trace Context): what a log's line says of them, and spans if SOLAR_OTEL is on.
+
+Spans are FastAPI's own (`FastAPI(telemetry=...)`): one a request, with the route's template.
+"""
 
 import re
 import sys
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from app.errors import SolarError
+
+if TYPE_CHECKING:
+    from fastapi.telemetry import TelemetryConfig
+
+    from app.config import Settings
 
 #: Of the request under way, as its caller sent it; empty if there was none.
 traceparent: ContextVar[str] = ContextVar("traceparent", default="")
@@ -30,3 +42,34 @@ def current_traceparent() -> str:
     if context is None or not context.is_valid:
         return traceparent.get()
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def telemetry_options(settings: "Settings") -> "TelemetryConfig":
+    """What `FastAPI(telemetry=...)` is given; SolarError if the extra `otel` is not installed.
+
+    Metrics are Prometheus', and FastAPI's log events would carry values. When off, all is named:
+    without options FastAPI looks for providers at every request (3.6 µs, now 0.2 µs).
+    """
+    plain: TelemetryConfig = {
+        "tracing": settings.otel, "metrics": False, "logs": False, "operation_spans": False,
+        "auto_configure": False,
+    }  # fmt: skip
+    if not settings.otel:
+        return plain
+    try:
+        from app.observability import otel  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise SolarError(
+            "SOLAR_OTEL: OpenTelemetry is not installed: pip install 'solar-ranking[otel]'"
+        ) from None
+    return {**plain, "tracer_provider": otel.make_provider()}
+
+
+def exporting_spans(options: "TelemetryConfig") -> AbstractAsyncContextManager[None]:
+    """While the application lives: export its spans, and the last ones at its end."""
+    provider = options.get("tracer_provider")
+    if provider is None:
+        return nullcontext()
+    from app.observability import otel  # noqa: PLC0415  # an extra
+
+    return otel.exporting(provider)
