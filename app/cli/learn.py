@@ -60,7 +60,7 @@ async def learn_until_stopped(
 
     SolarError once the server is not `alive` any more: an embedded one does not come back.
     """
-    stop, metrics = _stop_on_signals(), Metrics()
+    stop, metrics = _stop_on_signals(), Metrics("learner")
     warm = asyncio.create_task(asyncio.to_thread(warm_up))
     async with contextlib.AsyncExitStack() as stack:
         if port is not None:  # first: /healthz answers before the store does

@@ -26,6 +26,8 @@ from app.domain.facts import (
     Trained,
 )
 from app.domain.model import SUMS
+from app.observability.multiprocess import DIRECTORY
+from app.observability.processes import Processes
 from app.serving.weight_cache import ServedModel
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -60,8 +62,9 @@ _COUNTERS = {
 class Metrics:
     """What a process counts."""
 
-    def __init__(self) -> None:
-        self._several = "PROMETHEUS_MULTIPROC_DIR" in os.environ
+    def __init__(self, role: str = "worker") -> None:
+        self._several = DIRECTORY in os.environ
+        self._processes = Processes(role)
         self.registry = CollectorRegistry()
         self._requests = self._histogram(
             "request_seconds", "How long requests took.", "route", "status"
@@ -165,6 +168,7 @@ class Metrics:
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         shared = CollectorRegistry()
         shared.register(_Models(list(models), statuses, server))
+        shared.register(self._processes)
         return generate_latest(registry) + generate_latest(shared)
 
 

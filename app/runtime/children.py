@@ -11,6 +11,7 @@ from time import monotonic
 
 from app.config import Settings
 from app.errors import SolarError
+from app.observability import multiprocess
 from app.storage.embedded import server
 
 log = logging.getLogger("solar")
@@ -44,7 +45,8 @@ class Child:
                     f"{self.name}: it ended {MOST_QUICK_ENDS} times right after its start"
                 )
         self._started = monotonic()
-        self._process = server.tied(self._command, environ=environ, inherited=self._inherited)
+        named = {**environ, multiprocess.PROCESS: self.name}
+        self._process = server.tied(self._command, environ=named, inherited=self._inherited)
 
     def stop(self) -> None:
         """Ask it to end."""

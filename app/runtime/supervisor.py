@@ -7,10 +7,10 @@ end it. Whatever ends it, kill -9 included, ends them all: the children are tied
 import logging
 import signal
 import socket
-import tempfile
 import threading
 
 from app.config import Settings
+from app.observability import multiprocess
 from app.runtime.children import LEARNER, PYTHON, WATCH, Child, child_environ, end_all
 from app.runtime.wiring import StoreLocator, is_safe
 from app.runtime.worker import listening as open_socket
@@ -26,7 +26,7 @@ def run_supervisor(settings: Settings) -> None:
     locator = StoreLocator(settings)
     listening = open_socket(settings.host, settings.port)
     try:
-        with tempfile.TemporaryDirectory(prefix="solar-metrics-") as counted:
+        with multiprocess.new_directory() as counted:
             _supervise(settings, locator, listening, counted, stop)
     finally:
         listening.close()

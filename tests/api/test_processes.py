@@ -26,7 +26,9 @@ LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
 RANKS, EVENTS = 40, 12
 
 #: These go on between two looks.
-OF_THE_MOMENT = ("solar_request_seconds", "solar_store_memory_share", "solar_freshness_seconds")
+OF_THE_MOMENT = (
+    "solar_request_seconds", "solar_store_memory_share", "solar_freshness_seconds", "process_",
+)  # fmt: skip
 
 #: Of DESIGN.md, "Measures, and what ops see": every gauge of a model, and how it may be.
 GAUGES = {
@@ -189,9 +191,28 @@ def test_only_models_are_labels_without_a_bound(http: httpx.Client, counted: Ser
     http.request("BREW", "/rank")
     found = metrics(http)
     names = {name for _, labels in found for name, _ in labels}
-    assert names <= {"model", "k", "kind", "order", "route", "status", "le", "outcome"}
+    assert names <= {
+        "model", "k", "kind", "order", "route", "status", "le", "outcome",
+        "process", "version", "python",
+    }  # fmt: skip
     routes = {value for _, labels in found for name, value in labels if name == "route"}
     assert not [route for route in routes if "nowhere" in route or "/x" in route]
+
+
+def test_every_process_is_measured_by_its_name_whichever_worker_answers(
+    http: httpx.Client, counted: Series
+) -> None:
+    assert counted
+    for _ in range(4):
+        found = metrics(http)
+        for name in ("process_resident_memory_bytes", "process_cpu_seconds_total"):
+            values = {
+                dict(labels)["process"]: value
+                for (one, labels), value in found.items()
+                if one == name
+            }
+            assert set(values) == {"worker 0", "worker 1", "learner"}
+            assert all(value > 0 for value in values.values())
 
 
 def test_every_worker_gets_its_share(service: Running, http: httpx.Client, counted: Series) -> None:

@@ -1,0 +1,48 @@
+"""What runs: the version, and the CPU, memory and descriptors of each process (Linux only).
+
+prometheus-client has process metrics too, but none in its multiprocess mode, where any worker
+answers for all: so each process here has a name, the label `process`.
+"""
+
+import os
+import platform
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+
+from app import __version__
+from app.observability import multiprocess
+
+
+class Processes:
+    """All processes that write to the multiprocess directory; without one, this process."""
+
+    def __init__(self, role: str) -> None:
+        self._directory = os.environ.get(multiprocess.DIRECTORY, "")
+        self._role, self._pid = role, os.getpid()
+        self._reader = ProcessCollector(pid=lambda: self._pid, registry=None)
+        if self._directory:
+            multiprocess.name_process(self._directory, role)
+
+    def collect(self) -> Iterator[Metric]:
+        """The version, and each metric with its value for every process."""
+        build = GaugeMetricFamily(
+            "solar_build_info", "1; what runs, by its labels.", labels=["version", "python"]
+        )
+        build.add_metric([__version__, platform.python_version()], 1.0)
+        yield build
+        families: dict[str, Metric] = {}
+        for name, pid in self._processes().items():
+            self._pid = pid  # of which the reader reads
+            for found in self._reader.collect():
+                about = Metric(found.name, found.documentation, found.type)
+                family = families.setdefault(found.name, about)
+                for sample in found.samples:
+                    family.add_sample(sample.name, {"process": name}, sample.value)
+        yield from families.values()
+
+    def _processes(self) -> dict[str, int]:
+        if self._directory:
+            return multiprocess.named_processes(self._directory)
+        return {self._role: os.getpid()}

@@ -1,0 +1,302 @@
+"""Workers of one service add up their metrics; what dead services left behind is removed."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app import __version__
+from app.errors import SolarError
+from app.observability import multiprocess
+from app.observability.metrics import Metrics
+from tests.api.services import ROOT
+from tests.servers import PATIENCE, until
+from tests.test_metrics import Series, paged, read, series
+
+#: As the service's: the directory is chosen when it is imported, made when it starts.
+APPLICATION = """
+from app.observability import multiprocess
+multiprocess.choose_directory()
+from app.observability.metrics import Metrics, StoreHealth
+
+made = []
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        multiprocess.prepare_directory()
+        made.append(Metrics())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    body = b""
+    if scope["path"] == "/metrics":
+        body = made[0].page([], {}, StoreHealth(True, 0.0))
+    else:
+        made[0].request("/rank", 200, 0.001)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+"""
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+PROCESS_METRICS = {
+    "process_cpu_seconds_total", "process_resident_memory_bytes", "process_virtual_memory_bytes",
+    "process_start_time_seconds", "process_open_fds", "process_max_fds",
+}  # fmt: skip
+
+
+class Workers:
+    """`uvicorn --workers 2` of the application above."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        (folder / "front.py").write_text(APPLICATION)
+        (folder / "tmp").mkdir(exist_ok=True)
+        self.temporary = folder / "tmp"
+        self._log = folder / "log"
+        command = [sys.executable, "-m", "uvicorn", "front:app", "--port", "0", *flags]
+        environ = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", "TMPDIR": str(self.temporary)}
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
+        until(self._address)
+        self.url = self._address()
+        until(self._listens)
+
+    def _listens(self) -> bool:
+        try:
+            return bool(self.ask("/metrics"))
+        except httpx.ConnectError:
+            return False
+
+    def _address(self) -> str:
+        assert self.process.poll() is None, self._log.read_text()
+        found = re.search(r"http://127\.0\.0\.1:\d+", self._log.read_text())
+        return found[0] if found else ""
+
+    def ask(self, path: str) -> bytes:
+        """The answer of whichever worker takes the connection."""
+        return httpx.get(self.url + path, trust_env=False, timeout=PATIENCE).content
+
+    def metrics(self) -> Series:
+        return read(self.ask("/metrics"))
+
+    def directories(self) -> list[str]:
+        return sorted(str(one) for one in self.temporary.iterdir())
+
+    def pids(self) -> dict[str, int]:
+        """The workers that live, by name."""
+        return multiprocess.named_processes(self.directories()[0]) if self.directories() else {}
+
+    def kill(self) -> None:
+        """kill -9, of all."""
+        workers = self.pids().values()
+        self.process.kill()
+        self.process.wait()
+        for pid in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def workers(folder: Path, *flags: str) -> Iterator[Workers]:
+    found = Workers(folder, *flags)
+    try:
+        yield found
+    finally:
+        if found.process.poll() is None:
+            found.process.terminate()
+            found.process.wait(PATIENCE)
+
+
+def counted(found: Series) -> float:
+    return found.get(series("solar_request_seconds_count", route="/rank", status="200"), 0.0)
+
+
+def named(found: Series, metric: str = "process_open_fds") -> set[str]:
+    return {dict(labels)["process"] for name, labels in found if name == metric}
+
+
+@LINUX
+def test_each_page_adds_up_all_workers_of_uvicorn_also_after_one_was_killed(
+    tmp_path: Path,
+) -> None:
+    with workers(tmp_path, "--workers", "2") as service:
+        until(lambda: named(service.metrics()) == {"worker 0", "worker 1"})
+        for _ in range(20):
+            service.ask("/")
+        answers = [service.metrics() for _ in range(10)]  # of both, most likely
+        assert {counted(one) for one in answers} == {20}
+        before = service.pids()
+        os.kill(before["worker 0"], signal.SIGKILL)
+        until(lambda: service.pids().get("worker 0", before["worker 0"]) != before["worker 0"])
+        after = service.metrics()
+        assert named(after) == {"worker 0", "worker 1"}
+        assert service.pids()["worker 1"] == before["worker 1"]
+        assert counted(after) == 20
+        assert len(service.directories()) == 1
+
+
+@LINUX
+def test_what_a_killed_service_left_is_removed_at_the_next_start_and_not_counted(
+    tmp_path: Path,
+) -> None:
+    with workers(tmp_path, "--workers", "2") as service:
+        until(lambda: len(service.pids()) == 2)
+        service.ask("/")
+        [left] = service.directories()
+        assert Path(left).stat().st_mode & 0o777 == 0o700
+        service.kill()
+    (tmp_path / "tmp" / "solar-metrics-abcd1234").mkdir()  # of a release that holds no lock
+    with workers(tmp_path, "--workers", "2") as service:
+        until(lambda: left not in service.directories())
+        assert counted(service.metrics()) == 0
+        assert len(service.directories()) == 2
+
+
+def test_one_process_alone_needs_no_directory(tmp_path: Path) -> None:
+    with workers(tmp_path) as service:
+        service.ask("/")
+        found = service.metrics()
+        assert counted(found) == 1
+        assert service.directories() == []
+        if sys.platform == "linux":
+            assert named(found) == {"worker"}
+
+
+def held_by_another(folder: Path) -> "subprocess.Popen[bytes]":
+    """A process that has made a directory for its children in a folder."""
+    code = (
+        "import signal; from app.observability import multiprocess\n"
+        "with multiprocess.new_directory() as made: print(made, flush=True); signal.pause()"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+    )
+
+
+def test_a_directory_is_removed_once_whoever_made_it_was_killed(tmp_path: Path) -> None:
+    with held_by_another(tmp_path) as other:
+        assert other.stdout is not None
+        made = Path(other.stdout.readline().decode().strip())
+        (made / "counter_1.db").touch()
+        multiprocess.remove_abandoned(tmp_path)
+        assert made.exists()
+        other.kill()
+        other.wait()
+        assert made.exists()
+        multiprocess.remove_abandoned(tmp_path)
+        assert not made.exists()
+
+
+def test_a_directory_of_ones_own_goes_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with multiprocess.new_directory() as made:
+        assert Path(made).stat().st_mode & 0o777 == 0o700
+    assert not Path(made).exists()
+
+
+def test_nothing_is_removed_but_directories_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "solar-metrics-1-link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "solar-metrics-1-file").touch()
+    (tmp_path / "solar-metrics-abcd1234").mkdir()
+    (tmp_path / "solar-metrics-1-abc").mkdir()
+    multiprocess.remove_abandoned(tmp_path)
+    assert {one.name for one in tmp_path.iterdir()} == {
+        "elsewhere", "solar-metrics-1-link", "solar-metrics-1-file", "solar-metrics-abcd1234",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["open to others", "a link", "a file"])
+def test_a_directory_that_somebody_else_prepared_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    chosen = tmp_path / "solar-metrics-1-abc"
+    if how == "open to others":
+        chosen.mkdir()
+        chosen.chmod(0o755)
+    elif how == "a link":
+        chosen.symlink_to(tmp_path)
+    else:
+        chosen.touch()
+    monkeypatch.setenv(multiprocess.DIRECTORY, str(chosen))
+    with pytest.raises(SolarError, match="solar-metrics-1-abc: "):
+        multiprocess.prepare_directory()
+
+
+def test_a_directory_that_an_operator_chose_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(multiprocess.DIRECTORY, str(tmp_path / "theirs"))
+    multiprocess.prepare_directory()
+    assert not (tmp_path / "theirs").exists()
+
+
+CHILDREN = """
+import json, multiprocessing, os
+
+def choice(early):
+    if early:
+        __import__(early)
+    from app.observability import multiprocess
+    multiprocess.choose_directory()
+    return os.environ.get(multiprocess.DIRECTORY)
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        print(json.dumps(pool.map(choice, ["", "", "prometheus_client"], chunksize=1)))
+"""
+
+
+def test_siblings_choose_the_same_directory_make_none_and_do_not_choose_too_late(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "children.py").write_text(CHILDREN)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "tmp")}
+    command = [sys.executable, str(tmp_path / "children.py")]
+    answers = [
+        json.loads(subprocess.run(command, env=environ, capture_output=True, check=True).stdout)
+        for _ in range(2)
+    ]
+    for first, second, late in answers:
+        assert first == second
+        assert Path(first).parent == tmp_path / "tmp"
+        assert late is None
+    assert answers[0][0] != answers[1][0]
+    assert not any((tmp_path / "tmp").iterdir())
+
+
+def test_a_process_without_a_parent_chooses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(multiprocess.DIRECTORY, raising=False)
+    multiprocess.choose_directory()
+    assert multiprocess.DIRECTORY not in os.environ
+
+
+@LINUX
+def test_this_process_is_measured_under_its_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(multiprocess.DIRECTORY, raising=False)
+    found = paged(Metrics("learner"))
+    values = {
+        name: value for (name, labels), value in found.items() if ("process", "learner") in labels
+    }
+    assert set(values) == PROCESS_METRICS
+    assert 0 < values["process_resident_memory_bytes"] < values["process_virtual_memory_bytes"]
+    assert 0 < values["process_open_fds"] <= values["process_max_fds"]
+    assert values["process_start_time_seconds"] > 1.7e9
+
+
+def test_the_version_is_told() -> None:
+    [labels] = [dict(labels) for name, labels in paged(Metrics()) if name == "solar_build_info"]
+    assert labels == {"version": __version__, "python": sys.version.split()[0]}
