@@ -128,9 +128,55 @@ REMEMBERED = Row(
     ),
 )  # fmt: skip
 
+RUNS = Row(
+    "Processes",
+    (
+        Panel(
+            "Memory by process",
+            "bytes",
+            "Resident memory of each worker and of the learner; Linux only. What trainings and an "
+            "embedded store use is not in it.",
+            (
+                Query(
+                    "max by (instance, process) "
+                    f'(process_resident_memory_bytes{{process!="",{INSTANCE}}})',
+                    "{{instance}} {{process}}",
+                ),
+            ),
+            least=0,
+        ),
+        Panel(
+            "CPU by process",
+            "percentunit",
+            "Share of one core that each process uses; a worker answers on one, so near 100 % it "
+            "is the bottleneck.",
+            (
+                Query(
+                    "sum by (instance, process) "
+                    f'(rate(process_cpu_seconds_total{{process!="",{INSTANCE}}}[{RATE}]))',
+                    "{{instance}} {{process}}",
+                ),
+            ),
+            least=0,
+        ),
+        Panel(
+            "Version",
+            "bool_yes_no",
+            "Which versions run, and on which Python: two at once during a roll-out only.",
+            (
+                Query(
+                    f"max by (version, python) (solar_build_info{{{INSTANCE}}})",
+                    "{{version}}, Python {{python}}",
+                ),
+            ),
+            "phases",
+        ),
+    ),
+)  # fmt: skip
+
 BOARD = Board(
     "service",
     "SOLAR: Service",
-    "Requests, errors, latencies, and the time without a store.",
-    (ASKED, DEGRADED, REMEMBERED),
+    "Requests, errors, latencies, the time without a store, and what the processes use.",
+    (ASKED, DEGRADED, REMEMBERED, RUNS),
 )

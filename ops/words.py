@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 MODEL = 'model=~"$model"'
 INSTANCE = 'instance=~"$instance"'
 BOTH = f"{MODEL},{INSTANCE}"
-#: Calls of users, not of those who watch.
-TRAFFIC = 'route!~"/metrics|/healthz|/readyz|/docs|/openapi.json"'
+#: Calls of users, not of those who watch or read the documentation.
+TRAFFIC = 'route!~"/metrics|/healthz|/readyz|/docs.*|/openapi.json"'
 
 
 class Query(NamedTuple):

@@ -38,7 +38,7 @@ def metrics(expr: str) -> set[str]:
     ['model:solar_c:max', 'solar_a']
     """
     words = re.findall(r"[a-zA-Z_:][\w:]*", re.sub(r'"[^"]*"', "", expr))
-    return {word for word in words if word.startswith("solar_") or ":" in word}
+    return {word for word in words if word.startswith(("solar_", "process_")) or ":" in word}
 
 
 def of_the_service(expr: str) -> set[str]:

@@ -17,7 +17,7 @@ from tests.servers import until
 
 FOLDER = ROOT / "docker" / "grafana" / "dashboards"
 #: Of the value formats of @grafana/data 11.6 those that are used; an unknown one shows no unit.
-UNITS = {"bool_yes_no", "cps", "none", "percentunit", "reqps", "s", "short"}
+UNITS = {"bool_yes_no", "bytes", "cps", "none", "percentunit", "reqps", "s", "short"}
 BUILT_IN = {"__rate_interval", "__range"}
 
 
