@@ -24,6 +24,7 @@ from app.api.routing import Guard
 from app.config import Settings
 from app.domain.model_config import ModelConfig, check_config
 from app.errors import SolarError
+from app.observability.tracing import exporting_spans, telemetry_options
 from app.runtime.companions import store_and_learner
 from app.runtime.wiring import open_service
 
@@ -39,13 +40,15 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
     auth.read_keys(settings.keys)
     if settings.default_features:
         check_config(ModelConfig(default_features(settings)))
+    telemetry = telemetry_options(settings)
     app = new_application(
         __version__,
         fast=(rank.router, feedback.router),
         routers=(models.router, jobs.router, health.router, docs.router),
         lifespan=_lifespan,
+        telemetry=telemetry,
     )
-    app.state.settings = settings
+    app.state.settings, app.state.telemetry = settings, telemetry
     if settings.cors:
         _allow_origins(app, settings.cors)
     app.add_middleware(StartupMessages)
@@ -66,8 +69,9 @@ def _allow_origins(app: FastAPI, origins: str) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings = app.state.settings
     async with (
-        store_and_learner(settings) as url,
-        open_service(replace(settings, redis_url=url)) as service,
+        exporting_spans(app.state.telemetry),
+        store_and_learner(settings) as (url, beside),
+        open_service(replace(settings, redis_url=url), beside) as service,
     ):
         app.state.service = service
         app.state.guard = Guard(service.settings, service.metrics)

@@ -6,20 +6,28 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 
 from app.api import openapi
 from app.api.routing import answer_problem, refuse_path
 
+#: Without options FastAPI would look for OpenTelemetry's providers at every request.
+NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
+
 
 def new_application(
-    version: str, fast: Iterable[APIRouter], routers: Iterable[APIRouter], lifespan: Any = None
+    version: str,
+    fast: Iterable[APIRouter],
+    routers: Iterable[APIRouter],
+    lifespan: Any = None,
+    telemetry: TelemetryConfig = NO_TELEMETRY,
 ) -> FastAPI:
     """An application; its lifespan puts `guard`, `service` and `health` into its state."""
     app = FastAPI(
         title="SOLAR", version=version, lifespan=lifespan, redirect_slashes=False,
         docs_url=None, redoc_url=None, openapi_url=None,
-        telemetry={"tracing": False, "metrics": False, "logs": False},
+        telemetry=telemetry,
         exception_handlers={RequestValidationError: answer_problem, HTTPException: answer_problem},
     )  # fmt: skip
     for router in fast:  # first, and not included: that would cost a request 15 to 80 µs

@@ -33,6 +33,7 @@ from app.api.errors import (
 )
 from app.config import Settings
 from app.observability.metrics import Metrics
+from app.observability.tracing import read_traceparent, traceparent
 
 log = logging.getLogger("solar.api")
 
@@ -153,6 +154,7 @@ class Guard:
             await send(message)
 
         headers = dict(scope["headers"])  # the last one of a name counts
+        traceparent.set(read_traceparent(headers.get(b"traceparent", b"")))
         try:
             if not self._exposable:
                 self._refuse_exposed(scope)

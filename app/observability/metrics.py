@@ -8,12 +8,13 @@ belong to processes; with several workers prometheus-client adds them up over fi
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from time import time
 from typing import Any, NamedTuple
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.domain.facts import (
@@ -62,9 +63,10 @@ _COUNTERS = {
 class Metrics:
     """What a process counts."""
 
-    def __init__(self, role: str = "worker") -> None:
-        self._several = DIRECTORY in os.environ
-        self._processes = Processes(role)
+    def __init__(self, role: str = "worker", beside: str = "") -> None:
+        """`beside` is where a learner counts that only this process knows of."""
+        self._several, self._beside = DIRECTORY in os.environ, beside
+        self._processes = Processes(role, beside)
         self.registry = CollectorRegistry()
         self._requests = self._histogram(
             "request_seconds", "How long requests took.", "route", "status"
@@ -163,13 +165,38 @@ class Metrics:
         server: StoreHealth,
     ) -> bytes:
         """All metrics as text; a model's status is left out where the store cannot tell it."""
-        registry = CollectorRegistry() if self._several else self.registry
-        if self._several:
-            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        registry = self.registry
+        if self._several or self._beside:
+            registry = CollectorRegistry()
+            own = () if self._several else self.registry.collect()
+            registry.register(_Added(own, self._beside or None))
         shared = CollectorRegistry()
         shared.register(_Models(list(models), statuses, server))
         shared.register(self._processes)
         return generate_latest(registry) + generate_latest(shared)
+
+
+class _Added:
+    """What this process counts and what others count in files, added up."""
+
+    def __init__(self, own: Iterable[Metric], directory: str | None) -> None:
+        self._own, self._files = own, MultiProcessCollector(None, directory)  # type: ignore[no-untyped-call]
+
+    def collect(self) -> Iterator[Metric]:
+        """Each metric once."""
+        families: dict[str, dict[tuple[Any, ...], float]] = {}
+        about: dict[str, Metric] = {}
+        for family in chain(self._own, self._files.collect()):  # type: ignore[no-untyped-call]
+            about.setdefault(family.name, family)
+            values = families.setdefault(family.name, {})
+            for one in family.samples:
+                key = (one.name, *sorted(one.labels.items()))
+                values[key] = values.get(key, 0.0) + one.value
+        for name, values in families.items():
+            added = Metric(name, about[name].documentation, about[name].type)
+            for (sample, *labels), value in values.items():
+                added.add_sample(sample, dict(labels), value)
+            yield added
 
 
 class _Models:

@@ -16,10 +16,13 @@ from app.observability import multiprocess
 
 
 class Processes:
-    """All processes that write to the multiprocess directory; without one, this process."""
+    """All processes that write to the multiprocess directory; without one, this process.
 
-    def __init__(self, role: str) -> None:
-        self._directory = os.environ.get(multiprocess.DIRECTORY, "")
+    Beside it those that write to a directory which only this process knows of.
+    """
+
+    def __init__(self, role: str, beside: str = "") -> None:
+        self._directory, self._beside = os.environ.get(multiprocess.DIRECTORY, ""), beside
         self._role, self._pid = role, os.getpid()
         self._reader = ProcessCollector(pid=lambda: self._pid, registry=None)
         if self._directory:
@@ -45,4 +48,5 @@ class Processes:
     def _processes(self) -> dict[str, int]:
         if self._directory:
             return multiprocess.named_processes(self._directory)
-        return {self._role: os.getpid()}
+        beside = multiprocess.named_processes(self._beside) if self._beside else {}
+        return {self._role: os.getpid(), **beside}

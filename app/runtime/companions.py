@@ -11,11 +11,12 @@ import multiprocessing
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from app.config import Settings
 from app.errors import SolarError, Unavailable
+from app.observability import multiprocess
 from app.runtime.children import LEARNER, WATCH, Child, child_environ, end_all
 from app.runtime.wiring import StoreLocator, check_durability
 
@@ -28,36 +29,43 @@ SEVERAL = (
 
 
 @asynccontextmanager
-async def store_and_learner(settings: Settings) -> AsyncIterator[str]:
-    """The URL of the store, with a learner beside it, for as long as the application runs."""
+async def store_and_learner(settings: Settings) -> AsyncIterator[tuple[str, str]]:
+    """The URL of the store, and where a learner beside it counts, while the application runs."""
     if not settings.redis_url and multiprocessing.parent_process() is not None:
         raise SolarError(SEVERAL)
+    multiprocess.prepare_directory()
     locator = StoreLocator(settings)
-    learner = Child("learner", list(LEARNER)) if settings.learner else None
-    try:
-        url = locator.url()
-        watching = asyncio.create_task(_watch(settings, locator, url, learner))
+    learners = [Child("learner", list(LEARNER))] if settings.learner else []
+    with ExitStack() as stack:
+        stack.callback(locator.close)
+        url, beside, told = locator.url(), "", {}
+        if learners and multiprocess.DIRECTORY not in os.environ:
+            beside = stack.enter_context(multiprocess.new_directory())
+            told = {multiprocess.DIRECTORY: beside}
+        environ = child_environ(settings, url, **told)
+        watching = asyncio.create_task(_watch(settings, locator, url, learners, environ))
         try:
-            yield url
+            yield url, beside
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
-            if learner is not None:
-                await asyncio.to_thread(end_all, [learner])
-    finally:
-        locator.close()
+            await asyncio.to_thread(end_all, learners)
 
 
 async def _watch(
-    settings: Settings, locator: StoreLocator, url: str, learner: Child | None
+    settings: Settings,
+    locator: StoreLocator,
+    url: str,
+    learners: list[Child],
+    environ: dict[str, str],
 ) -> None:
     """Keep store and learner alive; end this process if that is in vain."""
-    environ, turn, checked = child_environ(settings, url), Turn(), not settings.durability
+    turn, checked = Turn(), not settings.durability
     try:
         while True:
             _keep_store(locator, url)
-            if learner is not None and turn.taken():
+            for learner in learners if turn.taken() else ():
                 learner.keep(environ)
             if not checked:
                 with suppress(Unavailable, TimeoutError):
@@ -82,7 +90,7 @@ class Turn:
 
     def __init__(self) -> None:
         self._lock = -1
-        shared = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+        shared = os.environ.get(multiprocess.DIRECTORY)
         if shared and multiprocessing.parent_process() is not None:
             self._lock = os.open(Path(shared) / "learner.lock", os.O_RDWR | os.O_CREAT, 0o600)
         self._ours = self._lock < 0

@@ -98,9 +98,9 @@ async def check_durability(settings: Settings, url: str) -> None:
 
 
 @asynccontextmanager
-async def open_service(settings: Settings) -> AsyncIterator[Service]:
-    """Everything that a worker serves with."""
-    store, metrics = Store.open(settings.redis_url, settings.durability), Metrics()
+async def open_service(settings: Settings, beside: str = "") -> AsyncIterator[Service]:
+    """Everything that a worker serves with; `beside` is where its own learner counts."""
+    store, metrics = Store.open(settings.redis_url, settings.durability), Metrics(beside=beside)
     weight_cache = WeightCache(store, metrics.served)
     kept = settings.impression_seconds
     impression_writer = ImpressionWriter(store, kept, settings.remember_seconds)

@@ -33,12 +33,14 @@ def uvicorn(*flags: str, data: Path, **environ: str) -> Iterator[Running]:
     with tempfile.TemporaryDirectory(prefix="solar-log-") as folder:
         log = Path(folder) / "log"
         with log.open("wb") as output:
-            process = subprocess.Popen(command, cwd=ROOT, env=told, stdout=output, stderr=output)
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=told, stdout=output, stderr=output, start_new_session=True
+            )
         try:
             yield Running(process, "", data, log)
         finally:
-            if process.poll() is None:
-                process.kill()
+            with contextlib.suppress(ProcessLookupError):  # its workers too: they would outlive it
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
@@ -116,7 +118,10 @@ def test_it_serves_and_learns_and_all_of_it_ends_with_it(tmp_path: Path) -> None
         beside = list(children(running.process.pid))
         assert len(beside) == 2
         with running.client() as caller:
-            assert "solar_learnt_records_total" in caller.get("/metrics").text
+            page = caller.get("/metrics").text
+            assert 'solar_learnt_records_total{model="books"} 1.0' in page
+            assert page.count("# TYPE solar_request_seconds histogram") == 1
+            assert 'process_resident_memory_bytes{process="learner"}' in page
         running.stop()
         assert all(gone(one) for one in beside)
         assert embedded.find(tmp_path) is None
@@ -185,6 +190,8 @@ def test_workers_share_one_learner_and_count_together(url: str, tmp_path: Path) 
         ours = list(Path(tempfile.gettempdir()).glob(f"solar-metrics-{running.process.pid}*"))
         assert len(ours) == 1
         running.kill()
+        for one in workers:  # uvicorn's workers outlive a parent that was killed
+            os.kill(one, signal.SIGKILL)
         until(lambda: all(gone(one) for one in workers))
     with ready("--workers", "2", data=tmp_path, SOLAR_REDIS_URL=url):
         assert not ours[0].exists()  # that of a parent that is gone
