@@ -77,9 +77,10 @@ def test_a_planted_breach_is_found(copy: Path, module: str, line: str, rule: str
     assert any(rule in said for said in broken), broken
 
 
-#: Names that several modules define with one meaning: loggers, entry points, type variables, and
-#: the functions by which `debiased` and `fair`, and `bundle` and `newton`, stand for each other.
-SHARED = {"T", "log", "main", "minimise", "pairs", "plain_places"}
+#: Names that several modules define with one meaning: loggers, entry points, type variables, the
+#: routers of FastAPI, and the functions by which `debiased` and `fair`, and `bundle` and `newton`,
+#: stand for each other.
+SHARED = {"T", "log", "main", "minimise", "pairs", "plain_places", "router"}
 
 
 def public_names(path: Path) -> set[str]:

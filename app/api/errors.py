@@ -21,7 +21,7 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 #: Characters of a place.
 LONGEST_PLACE = 100
 #: Characters of a detail, at most: an answer stays below 2 kB.
-LONGEST = 400
+LONGEST_DETAIL = 400
 
 #: The phrases of RFC 9110 (and RFC 6585 for 429); those of http.HTTPStatus change with Python.
 TITLES = {
@@ -47,7 +47,7 @@ class Problem(Exception):
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
-        self.status, self.detail = status, detail[:LONGEST]
+        self.status, self.detail = status, detail[:LONGEST_DETAIL]
         self.headers = {**(headers or {})}
         if status in (429, 503):
             self.headers.setdefault("retry-after", "1")

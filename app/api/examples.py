@@ -2,7 +2,8 @@
 
 from typing import Any
 
-JSON, MSGPACK = "application/json", "application/msgpack"
+from app.api.routing import JSON, MSGPACK
+
 _REFERENCE = "#/components/schemas/"
 _DOCUMENTS = [
     {"id": "d1", "features": {"bm25": 7.1, "price": 12.5}},

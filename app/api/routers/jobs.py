@@ -17,7 +17,7 @@ from app.api.dependencies import FromState, Service
 from app.api.errors import Problem, invalid, undecodable
 from app.api.examples import WARM_START_BODIES
 from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
-from app.api.routers.models import Name, known_name
+from app.api.routers.models import ModelName, known_name
 from app.api.routing import JSON, TEXT, AdminRoute, Headers, media_type, read_body
 from app.domain import candidates, codec
 from app.domain.model_config import ModelConfig
@@ -51,7 +51,7 @@ JobId = Annotated[str, Path(json_schema_extra={"pattern": f"^[A-Za-z0-9_-]{{1,64
     openapi_extra={"requestBody": WARM_START_BODIES},
 )
 async def warm_start(
-    name: Name,
+    name: ModelName,
     options: Annotated[TrainingQuery, Query()],
     service: FromState,
     request: Request,

@@ -36,7 +36,7 @@ from app.storage.log import NewRecord
 
 router = APIRouter(route_class=AdminRoute, tags=["models"], dependencies=[requires("admin")])
 
-Name = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
+ModelName = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
 
 
 def known_name(name: str) -> str:
@@ -60,7 +60,7 @@ def known_name(name: str) -> str:
     },
 )
 async def create(
-    name: Name,
+    name: ModelName,
     body: Annotated[NewModel, Body(examples=[NEW_MODEL])],
     service: FromState,
     response: Response,
@@ -87,7 +87,7 @@ async def create(
     response_model_exclude_none=True,
     responses=problems(*COMMON_PROBLEMS, 404),
 )
-async def get_model(name: Name, service: FromState) -> Any:
+async def get_model(name: ModelName, service: FromState) -> Any:
     """Read a model: its settings, its weights, and how well it ranks."""
     return await _read(service, known_name(name))
 
@@ -175,7 +175,7 @@ async def list_models(service: FromState) -> Any:
     response_class=Response,
     responses=problems(*COMMON_PROBLEMS, 404),
 )
-async def delete(name: Name, service: FromState) -> None:
+async def delete(name: ModelName, service: FromState) -> None:
     """Delete a model with its log and all that it learnt."""
     if not await service.store.models.delete(known_name(name)):
         raise NoSuchModel
@@ -191,7 +191,9 @@ async def delete(name: Name, service: FromState) -> None:
     responses=problems(*BODY_PROBLEMS, 404),
 )
 async def tune(
-    name: Name, body: Annotated[ModelPatch, Body(examples=[{"gamma": 1e3}])], service: FromState
+    name: ModelName,
+    body: Annotated[ModelPatch, Body(examples=[{"gamma": 1e3}])],
+    service: FromState,
 ) -> Any:
     """Set other hyper-parameters, from the next record on."""
     given = body.model_dump(exclude_unset=True)
@@ -209,7 +211,7 @@ async def tune(
     response_model=VersionList,
     responses=problems(*COMMON_PROBLEMS, 404),
 )
-async def versions(name: Name, service: FromState) -> Any:
+async def versions(name: ModelName, service: FromState) -> Any:
     """List the versions that are kept, oldest first; a rollback can go to each."""
     await service.store.states.position(known_name(name))
     kept = await service.store.states.versions(name)
@@ -225,7 +227,9 @@ async def versions(name: Name, service: FromState) -> Any:
     responses=problems(*BODY_PROBLEMS, 404),
 )
 async def rollback(
-    name: Name, body: Annotated[RollbackBody, Body(examples=[{"version": 0}])], service: FromState
+    name: ModelName,
+    body: Annotated[RollbackBody, Body(examples=[{"version": 0}])],
+    service: FromState,
 ) -> Any:
     """Go back to a kept version; the log keeps what came after it, and the measures go on."""
     await service.store.states.position(known_name(name))
