@@ -8,6 +8,7 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -111,6 +112,14 @@ class TrainingQuery(TrainingOptions):
     """The same as query parameters, which are text."""
 
     model_config = ConfigDict(strict=False)
+
+    @field_validator("C", "penalty", "validation", mode="before")
+    @classmethod
+    def _refuse_underscores(cls, given: Any) -> Any:
+        """Python reads 1_0 as 10; nobody else does."""
+        if "_" in str(given):
+            raise PydanticCustomError("number", "expected a number")
+        return given
 
 
 class Answered(BaseModel):

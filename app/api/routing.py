@@ -29,8 +29,9 @@ from app.api.errors import (
     problem,
     too_large,
     too_slow,
-    unreadable,
+    undecodable,
 )
+from app.api.schemas import decode_any
 from app.config import Settings
 from app.observability.metrics import Metrics
 from app.observability.tracing import read_traceparent, traceparent
@@ -286,9 +287,9 @@ class ReadRequest(Request):
         super().__init__(request.scope, request.receive)
         self._read = body
         try:
-            self._decoded = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise unreadable() from None
+            self._decoded = decode_any(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise undecodable(error, {}, "body") from None
 
     async def body(self) -> bytes:
         """The body."""

@@ -179,6 +179,8 @@ decode_binary_rank = msgspec.msgpack.Decoder(BinaryRankBody).decode
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 decode_batch = msgspec.json.Decoder(RawEventBatch).decode
 decode_event = msgspec.json.Decoder(AnyEvent).decode
+#: Of any shape; 1e400 is infinity, which pydantic refuses by the field's name.
+decode_any = msgspec.json.Decoder(float_hook=float).decode
 decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 decode_judged = msgspec.json.Decoder(Annotated[list[JudgedQuery], Meta(min_length=1)]).decode
 encode = msgspec.json.Encoder().encode

@@ -2,8 +2,9 @@
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,6 +29,7 @@ from app.training.options import UPLOAD, Training, check_training
 
 router = APIRouter(route_class=AdminRoute, tags=["jobs"], dependencies=[requires("admin")])
 
+T = TypeVar("T")
 TEXTS = (TEXT, "application/gzip", "application/x-gzip", "application/octet-stream")
 #: Numbers that judged queries in JSON may take; more come as text.
 MOST_NUMBERS = 25_000_000
@@ -147,19 +149,24 @@ def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
 
 def _decoded(body: bytes) -> tuple[Training, list[schemas.JudgedQuery]]:
     """The options, by pydantic; and the queries, many numbers, by msgspec."""
+    parts = _read(schemas.decode_object, body)
+    queries = parts.pop("queries", None)
+    given = {name: _read(schemas.decode_any, value, "body") for name, value in parts.items()}
     try:
-        parts = schemas.decode_object(body)
-        queries = parts.pop("queries", None)
-        given = {name: msgspec.json.decode(value) for name, value in parts.items()}
         options = TrainingOptions.model_validate(given)
-        if queries is None:
-            raise InvalidInput("queries: required")
-        judged = schemas.decode_judged(queries)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False), ()) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise undecodable(error, schemas.JUDGED_FIELDS, "queries") from None
+    if queries is None:
+        raise InvalidInput("queries: required")
+    judged = _read(schemas.decode_judged, queries, "queries")
     return check_training(options.training()), judged
+
+
+def _read(decode: Callable[[Any], T], data: Any, within: str = "") -> T:
+    try:
+        return decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise undecodable(error, schemas.JUDGED_FIELDS, within) from None
 
 
 async def _begun(service: Service, work: JobSpec, response: Response) -> dict[str, Any]:
