@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from app.api.decoding import LARGEST
 from app.domain import candidates
 from app.domain.candidates import Exploration
+from app.errors import InvalidInput
 from app.ranking.serving import uniforms
 from tests.oracles import ranking
 
@@ -140,8 +141,12 @@ def test_named_features_stand_in_the_models_order_and_absent_ones_are_0() -> Non
     index = {"bm25": 0, "price": 1, "age": 2}
     found = candidates.by_name([{"age": 3.0, "bm25": 1.0}, {}, {"price": 2.0}], index)
     assert found.tolist() == [[1.0, 0.0, 3.0], [0.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
-    with pytest.raises(ValueError, match=r"documents\[1\].features: expected names the model"):
+    unknown = r'documents\[1\].features: unknown feature "weight"; expected bm25, price, age$'
+    with pytest.raises(InvalidInput, match=unknown):
         candidates.by_name([{"age": 3.0}, {"weight": 1.0}], index)
+    misspelt = r'documents\[0\].features: unknown feature "prise"; did you mean "price"\?$'
+    with pytest.raises(InvalidInput, match=misspelt):
+        candidates.by_name([{"prise": 3.0}], index)
 
 
 @given(st.integers(1, 6), st.integers(0, 2**32))

@@ -9,7 +9,7 @@ from app.config import Settings
 from app.domain.model import initial_state
 from app.domain.model_config import new_model_config
 from app.errors import ModelExists, Unavailable
-from app.runtime import wiring
+from app.main import create_app
 from app.serving.weight_cache import ServedModel
 from app.storage.store import Store
 from tests.servers import server, url, with_store
@@ -19,13 +19,14 @@ __all__ = ["server", "url"]  # fixtures
 
 @pytest.fixture
 def settings(url: str) -> Settings:
-    return Settings(redis_url=url, default_features="2")
+    return Settings(redis_url=url, default_features="2", learner=False)
 
 
 def test_a_request_that_decodes_to_nothing_makes_no_default_model(settings: Settings) -> None:
     async def act(store: Store) -> None:
-        async with wiring.service(settings) as application:
-            service: Service = application._service
+        app = create_app(settings)
+        async with app.router.lifespan_context(app):
+            service: Service = app.state.service
 
             async def nothing(served: ServedModel) -> None:
                 assert (served.epoch, served.config.given) == (0, ("f1", "f2"))
@@ -43,8 +44,9 @@ def test_a_default_model_that_another_made_of_other_features_is_asked_for_again(
 
     async def act(store: Store) -> None:
         others = new_model_config(("bm25", "price", "age"))
-        async with wiring.service(settings) as application:
-            service: Service = application._service
+        app = create_app(settings)
+        async with app.router.lifespan_context(app):
+            service: Service = app.state.service
 
             async def width(served: ServedModel) -> int:
                 with suppress(ModelExists):  # between our look and our own attempt to make it

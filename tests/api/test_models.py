@@ -370,7 +370,7 @@ def test_a_rollback_to_a_version_that_is_not_kept_is_not_found(
     refused = http.post(f"/models/{model}/rollback", json={"version": 1})
     assert (refused.status_code, refused.json()["detail"]) == (
         404,
-        "version: expected one that is kept",
+        "version: not kept; GET /models/{name}/versions lists them",
     )
     assert http.post(f"/models/{model}/rollback", json={"version": -1}).status_code == 422
     assert http.get(f"/models/{model}").json()["seq"] == 1
