@@ -20,11 +20,12 @@ def solar(*arguments: str) -> int:
 @contextmanager
 def logging_put_back() -> Iterator[None]:
     """What `configure_logging` sets is in the end as it was."""
-    root, uvicorn = logging.getLogger(), logging.getLogger("uvicorn.error")
-    handlers, levels = root.handlers.copy(), (root.level, uvicorn.level)
+    root = logging.getLogger()
+    loggers = (root, *map(logging.getLogger, ("uvicorn.error", "httpx")))
+    handlers, levels = root.handlers.copy(), [logger.level for logger in loggers]
     try:
         yield
     finally:
         root.handlers[:] = handlers
-        root.setLevel(levels[0])
-        uvicorn.setLevel(levels[1])
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

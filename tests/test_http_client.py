@@ -1,0 +1,262 @@
+"""The client of `solar simulate --url` and `solar train --url`, against real sockets."""
+
+import json
+import random
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.errors import SolarError
+from app.simulation import http_client
+from app.simulation.http_client import HttpClient, connect_service
+from tests.api.services import serving
+from tests.commands import solar
+from tests.test_tls import certified
+
+HOST = "127.0.0.1"
+#: How a scripted server answers one request.
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+class Scripted(ThreadingHTTPServer):
+    """Answers each request by the next of its `answers`, the last one for ever; keeps the heads."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers, self.heads = list(answers), list[str]()
+        super().__init__((HOST, 0), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.server_address[1]}"
+
+    def handle_error(self, *_: object) -> None:
+        """A client that has gone is what some tests are about."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Scripted
+
+    def handle_any(self) -> None:
+        self.server.heads.append(f"{self.requestline}\n{self.headers}")
+        answers = self.server.answers
+        (answers.pop(0) if len(answers) > 1 else answers[0])(self)
+
+    do_GET = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def says(status: int, body: bytes = b"{}", **headers: str) -> Answer:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return answer
+
+
+def hangs_up(handler: BaseHTTPRequestHandler) -> None:
+    handler.close_connection = True
+
+
+@contextmanager
+def scripted(*answers: Answer, context: ssl.SSLContext | None = None) -> Iterator[Scripted]:
+    server = Scripted(*answers)
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# ---- waiting ----
+
+
+def test_it_waits_where_it_is_asked_to_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    answers = (says(503, Retry_After="2"), says(429, Retry_After="soon"), says(503, b"<html>"))
+    with scripted(*answers, hangs_up, says(200)) as server, HttpClient(server.url) as client:
+        assert client.ask("GET", "/") == (200, {})
+        assert client.waited == ["503", "429", "503", "a connection"]
+    assert slept == [2.0, 0.1, 0.2, 0.4]
+
+
+def test_it_connects_again_after_a_lost_connection() -> None:
+    with scripted(says(200), hangs_up, says(200)) as server, HttpClient(server.url) as client:
+        assert client.ask("GET", "/one")[0] == 200
+        assert client.ask("POST", "/two", b"{}")[0] == 200
+        assert client.waited == ["a connection"]
+        assert [head.split()[:2] for head in server.heads] == [
+            ["GET", "/one"],
+            ["POST", "/two"],
+            ["POST", "/two"],
+        ]
+
+
+def test_a_service_that_is_not_there_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "REQUEST_SECONDS", 0.1)
+    with (
+        HttpClient("http://127.0.0.1:9") as client,
+        pytest.raises(SolarError, match="a connection"),
+    ):
+        client.ask("GET", "/")
+
+
+@pytest.mark.parametrize("body", [b"<html>welcome</html>", b"\xff", b"[1]", b'"hello"'])
+def test_an_answer_of_something_else_is_said_to_be(body: bytes) -> None:
+    with (
+        scripted(says(200, body)) as server,
+        HttpClient(server.url) as client,
+        pytest.raises(SolarError, match="expected an answer of a service, got 200 without a JSON"),
+    ):
+        client.ask("GET", "/")
+
+
+# ---- where it goes, and with what ----
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "", "ftp://host", "http://", "http://host:port", "http://h:99999"]
+)
+def test_what_is_no_url_of_a_service_is_refused(url: str) -> None:
+    with pytest.raises(SolarError, match="--url: expected http://HOST:PORT"):
+        HttpClient(url)
+
+
+def test_the_path_of_the_url_comes_first_and_credentials_in_it_are_not_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SOLAR_KEY", "hush\n")  # as a file has it
+    with scripted(says(200)) as server:
+        url = server.url.replace("//", "//somebody:else@") + "/solar/?page=1#top"
+        with HttpClient(url) as client:
+            client.ask("GET", "/models?a=b")
+    assert server.heads[0].startswith("GET /solar/models?a=b HTTP/1.1\n")
+    assert server.heads[0].count("uthorization: Bearer hush\n") == 1
+    assert "Basic" not in server.heads[0]
+
+
+@pytest.mark.parametrize("key", ["hüsh", "hu\nsh"])
+def test_a_key_that_cannot_be_sent_is_not_repeated(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOLAR_KEY", key)
+    with pytest.raises(SolarError) as raised:
+        connect_service("http://host", 1.0)
+    assert str(raised.value) == "SOLAR_KEY: expected printable ASCII characters"
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"])
+def test_no_proxy_is_asked_for_a_service_on_this_machine(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted(says(200, b'{"by": "proxy"}')) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        with (
+            connect_service(f"http://{name}:9", 1.0) as client,
+            suppress(httpx.HTTPError),
+        ):
+            client.get("/")
+    assert proxy.heads == []
+
+
+def test_a_service_elsewhere_is_reached_by_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with scripted(says(200, b'{"by": "proxy"}')) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        with HttpClient("http://ranking.invalid") as client:
+            assert client.ask("GET", "/models") == (200, {"by": "proxy"})
+    assert proxy.heads[0].startswith("GET http://ranking.invalid/models HTTP/1.1\n")
+
+
+def test_a_proxy_that_cannot_be_used_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("all_proxy", "gopher://somewhere")
+    with pytest.raises(SolarError, match=r"a proxy of the environment cannot be used: .*gopher"):
+        connect_service("http://ranking.invalid", 1.0)
+
+
+def test_https_trusts_what_the_system_trusts_and_nothing_else(tmp_path: Path) -> None:
+    """In a process of its own: the trusted certificates are read once."""
+    made = certified(tmp_path, "ours")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.file, made.key)
+    code = (
+        "import sys; from app.simulation.http_client import connect_service\n"
+        "with connect_service(sys.argv[1], 10.0) as client: print(client.get('/').status_code)"
+    )
+    with scripted(says(204), context=context) as server:
+        url = server.url.replace("http://127.0.0.1", "https://localhost")
+        ran = [
+            subprocess.run(
+                [sys.executable, "-c", code, url], env=environ, capture_output=True, text=True,
+                check=False,
+            )
+            for environ in ({}, {"SSL_CERT_FILE": str(made.file)})
+        ]  # fmt: skip
+    assert "CERTIFICATE_VERIFY_FAILED" in ran[0].stderr
+    assert (ran[1].stdout, ran[1].stderr) == ("204\n", "")
+
+
+# ---- uploads ----
+
+
+def judged_file(folder: Path, documents: int) -> str:
+    """Text that packs badly, so that an upload is on its way for a while."""
+    rng = random.Random(3)  # noqa: S311
+    file = folder / "judged.txt"
+    with file.open("w") as out:
+        for d in range(documents):
+            values = " ".join(f"{k}:{rng.random():.9f}" for k in range(1, 41))
+            out.write(f"{d % 3} qid:{d // 20} {values}\n")
+    return str(file)
+
+
+REFUSED = json.dumps({"detail": "expected at most 1000 bytes"}).encode()
+
+
+def refuses_halfway(handler: BaseHTTPRequestHandler) -> None:
+    """An answer as soon as the head is there; what is still sent meets a closed connection."""
+    says(413, REFUSED, Connection="close")(handler)
+
+
+def test_an_upload_that_is_refused_halfway_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", judged_file(tmp_path, 20_000), "--model", "m", "--C", "1"]
+    with scripted(says(200), refuses_halfway) as server:
+        assert solar(*words, "--url", server.url) == 2
+    said = capsys.readouterr().err
+    assert said == "solar: the service says 413: expected at most 1000 bytes\n"
+
+
+def test_a_service_refuses_more_than_it_takes_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", judged_file(tmp_path, 20_000), "--model", "m", "--C", "1"]
+    with serving(environ={"SOLAR_UPLOAD_BYTES": "1000000"}) as service:
+        assert solar(*words, "--url", service.url) == 2
+    said = capsys.readouterr().err
+    assert said == "solar: the service says 413: expected at most 1000000 bytes\n"
