@@ -1,10 +1,13 @@
 """Simulated traffic on an invented world: what should win wins, and what was measured is told."""
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 
@@ -20,6 +23,7 @@ from app.simulation.runner import Judged, Scenario, best_feature
 from tests.commands import solar
 
 SCENARIO = Scenario(impressions=1500)
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def world(seed: int = 5, noise: float = 1.0) -> Judged:
@@ -150,18 +154,42 @@ def test_the_checkpoints_end_with_the_last_impression() -> None:
         assert (np.diff(found) > 0).all()
 
 
-def test_curves_are_drawn_within_their_panel() -> None:
-    text = svg(
-        "a < b",
-        [Panel("p", [Curve("one", [0.0, 50.0, 99.0], [0.31, 0.4, 0.45], [0.0, 0.1, 0.02])])],
-    )
+# ---- the picture ----
+
+TWO = (
+    Curve("one", [0.0, 50.0, 99.0], [0.31, 0.4, 0.45], [0.0, 0.1, 0.02]),
+    Curve("two", [0.0, 50.0, 99.0], [0.3, 0.3, 0.3], [0.0, 0.0, 0.0]),
+)
+
+
+def paths(text: str, style: str) -> int:
+    """How many shapes have such a style."""
     drawn = ET.fromstring(text)  # noqa: S314  # our own
-    line = next(one for one in drawn.iter() if one.tag.endswith("polyline"))
-    for place in line.attrib["points"].split():
-        x, y = map(float, place.split(","))
-        assert 50.0 <= x <= 410.0
-        assert 30.0 <= y <= 260.0
-    assert "a &lt; b" in text
+    return sum(style in one.get("style", "") for one in drawn.iter())
+
+
+def test_panels_have_a_curve_of_its_own_colour_for_each_name_and_share_a_legend() -> None:
+    text = svg("a < $b$.txt", [Panel("left", TWO), Panel("right", TWO)])
+    said = ["".join(one.itertext()).strip() for one in ET.fromstring(text).iter(f"{SVG}text")]  # noqa: S314
+    for name, count in {
+        "a < $b$.txt": 1, "left": 1, "right": 1, "one": 1, "two": 1, "impressions": 2,
+    }.items():  # fmt: skip
+        assert said.count(name) == count, name
+    assert paths(text, "stroke: #0072b2") == paths(text, "stroke: #d55e00") == 3  # and the legend
+    assert paths(text, "fill: #0072b2; fill-opacity: 0.15") == 2
+    assert paths(text, "fill: #d55e00; fill-opacity: 0.15") == 0  # a band of no width
+
+
+def test_the_same_curves_are_the_same_bytes() -> None:
+    drawn = {svg("a", [Panel("left", TWO)]) for _ in range(2)}
+    assert len(drawn) == 1
+    assert "<dc:date>" not in drawn.pop()
+
+
+def test_no_picture_changes_how_other_pictures_look() -> None:
+    with matplotlib.rc_context({"svg.hashsalt": "theirs"}):
+        svg("a", [Panel("left", TWO)])
+        assert matplotlib.rcParams["svg.hashsalt"] == "theirs"
 
 
 # ---- the command ----
@@ -187,8 +215,53 @@ def test_the_command_prints_a_table_and_draws(
     said = capsys.readouterr().out
     assert "60 impressions of 8 queries, 2 to test on, seeds: 2" in said
     assert [line.split()[0] for line in said.splitlines()[1:]] == ["users", "perfect", "pbm"]
-    drawn = ET.parse(plot).getroot()  # noqa: S314
-    assert sum(one.tag.endswith("polyline") for one in drawn.iter()) == 4
+    assert paths(plot.read_text(), "stroke: #d55e00") == 3
+
+
+#: `solar` where some modules cannot be imported; in the end it names those that were.
+WITHOUT = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Blocker())
+from app.__main__ import main
+code = main(sys.argv[1:])
+print(sorted(name for name in sys.modules if name in ("matplotlib", "matplotlib.pyplot")))
+sys.exit(code)
+"""
+
+
+def in_a_process(*words: str, blocked: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", WITHOUT.format(blocked=blocked), "simulate", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_without_matplotlib_everything_but_the_picture_is_there(tmp_path: Path) -> None:
+    plot = tmp_path / "curves.svg"
+    words = [judged_file(tmp_path), "--impressions", "50", "--users", "perfect"]
+    plain = in_a_process(*words, blocked=("matplotlib",))
+    asked = in_a_process(*words, "--plot", str(plot), blocked=("matplotlib",))
+    assert (plain.returncode, plain.stderr, asked.returncode) == (0, "", 0)
+    assert asked.stderr == (
+        "--plot: no picture without matplotlib: pip install 'solar-ranking[plot]'\n"
+    )
+    table = asked.stdout.splitlines()
+    assert [line.split()[0] for line in table[:3]] == ["50", "users", "perfect"]
+    assert not plot.exists()
+
+
+def test_matplotlib_is_imported_for_a_picture_alone_and_pyplot_never(tmp_path: Path) -> None:
+    plot = tmp_path / "curves.svg"
+    words = [judged_file(tmp_path), "--impressions", "50", "--users", "perfect"]
+    assert in_a_process(*words).stdout.splitlines()[-1] == "[]"
+    drawn = in_a_process(*words, "--plot", str(plot))
+    assert (drawn.returncode, drawn.stderr) == (0, "")
+    assert drawn.stdout.splitlines()[-1] == "['matplotlib']"
+    assert paths(plot.read_text(), "stroke: #0072b2") == 3
 
 
 def test_the_same_command_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,7 +57,8 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
                         help="of the queries to test on, without --test")  # fmt: skip
     parser.add_argument("--impressions", type=positive, default=10_000, metavar="N")
     parser.add_argument("--seeds", type=positive, metavar="N", help="runs (10, over HTTP 1)")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw the curves")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg",
+                        help="draw the curves, with matplotlib")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one object a line instead of a table")
 
 
@@ -79,8 +80,7 @@ def _share(text: str) -> float:
 
 
 def _simulate(options: argparse.Namespace) -> None:
-    if options.plot is not None and options.plot.suffix != ".svg":
-        raise SolarError(f"--plot: expected a name that ends in .svg, got {options.plot.name}")
+    picture = _picture(options.plot)
     judged = _judged(options)
     users = tuple(dict.fromkeys(options.users or DEFAULT_USERS))
     found: list[tuple[str, list[Trace]]] = []
@@ -90,9 +90,19 @@ def _simulate(options: argparse.Namespace) -> None:
             print(SimulatedRow.of(name, runs).as_json(runs), flush=True)
     if not options.json:
         _print_table(options, judged, found)
-    if options.plot is not None:
+    if picture is not None:
         title = f"{options.clicks or 'debiased'}, {options.files[0].name}"
-        options.plot.write_text(plots.svg(title, results.panels(found)), encoding="utf-8")
+        picture.write_text(plots.svg(title, results.panels(found)), encoding="utf-8")
+
+
+def _picture(plot: Path | None) -> Path | None:
+    """Where to draw, if that is wanted and can be; what is missing is said before the long run."""
+    if plot is not None and plot.suffix != ".svg":
+        raise SolarError(f"--plot: expected a name that ends in .svg, got {plot.name}")
+    if plot is None or plots.can_draw():
+        return plot
+    _print_progress("--plot: no picture without matplotlib: pip install 'solar-ranking[plot]'")
+    return None
 
 
 def _judged(options: argparse.Namespace) -> Judged:
