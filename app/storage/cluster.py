@@ -3,6 +3,7 @@
 redis-py's own client for a Cluster sends ASKING on one connection and the command on another, and
 closes everybody's connections when a slot moves (8.1); and what must be on one connection, as a
 write and its WAIT, it does not have. What we need is little: all keys of a model are in one slot.
+`tests/test_kept_by_hand.py` says when redis-py sends ASKING right.
 """
 
 import asyncio
