@@ -5,7 +5,7 @@ starts an embedded one and a learner where the settings name none.
 """
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -51,7 +51,7 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
     app.state.settings, app.state.telemetry = settings, telemetry
     if settings.cors:
         _allow_origins(app, settings.cors)
-    app.add_middleware(StartupMessages)
+    app.router.lifespan = _in_one_line(app.router.lifespan)  # type: ignore[method-assign]
     return app
 
 
@@ -79,25 +79,19 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-class StartupMessages:
-    """A start that fails for a reason its reader can mend says so in one line."""
+def _in_one_line(lifespan: ASGIApp) -> Callable[..., Coroutine[Any, Any, None]]:
+    """A lifespan that says in one line why a start failed, if its reader can mend that."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass everything on; shorten what is said of a failed start."""
-        if scope["type"] != "lifespan":
-            await self._app(scope, receive, send)
-            return
-
-        async def shortened(message: Message) -> None:
+    async def shortened(scope: Scope, receive: Receive, send: Send) -> None:
+        async def shorten(message: Message) -> None:
             error = sys.exc_info()[1]
             if message["type"] == "lifespan.startup.failed" and isinstance(error, SolarError):
                 message = {**message, "message": f"solar: {error}"}
             await send(message)
 
-        await self._app(scope, receive, shortened)
+        await lifespan(scope, receive, shorten)
+
+    return shortened
 
 
 def _application() -> Any:
