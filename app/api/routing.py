@@ -168,7 +168,8 @@ class Guard:
         started, identity = perf_counter(), f"{random.getrandbits(64):016x}"
         reply = Reply(send, identity)
         headers = dict(scope["headers"])  # the last one of a name counts
-        traceparent.set(read_traceparent(headers.get(b"traceparent", b"")))
+        given = headers.get(b"traceparent")
+        traceparent.set(read_traceparent(given) if given else "")
         try:
             if not self._exposable:
                 self._refuse_exposed(scope)
