@@ -19,9 +19,9 @@ import yaml
 
 from app import config
 from app.__main__ import build_parser
-from app.api.openapi import _OPS as OPS
-from app.runtime import supervisor, worker
+from app.runtime import children, worker
 from app.storage.connection import SCHEMES
+from tests.api.operations import OPEN
 from tools import prometheus_rule
 
 ROOT = Path(__file__).parents[1]
@@ -260,7 +260,7 @@ def test_probes_ask_for_what_there_is_each_for_its_own(name: str) -> None:
             "livenessProbe": "/healthz",
             "readinessProbe": "/readyz",
         }
-        assert set(asked.values()) <= set(OPS)
+        assert set(asked.values()) <= {one.path for one in OPEN}
         ports = {container[probe]["httpGet"]["port"] for probe in asked}
         assert ports == set(ports_of(one))
 
@@ -271,7 +271,7 @@ def test_a_pod_that_ends_has_the_time_that_the_service_takes(name: str) -> None:
     (container,) = api["containers"]
     before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert before >= 3  # balancers hear of it meanwhile
-    assert api["terminationGracePeriodSeconds"] >= before + supervisor.CHILD_DRAIN_SECONDS + 5
+    assert api["terminationGracePeriodSeconds"] >= before + children.CHILD_DRAIN_SECONDS + 5
     learner = named(overlay(name), "Deployment", "solar-learner")["spec"]["template"]["spec"]
     assert learner["terminationGracePeriodSeconds"] >= worker.REQUEST_DRAIN_SECONDS + 5
 
@@ -426,7 +426,7 @@ def test_prometheus_finds_every_pod_that_has_metrics() -> None:
     base = {"app.kubernetes.io/name": "solar"}  # the kustomization gives it to all
     for monitor in monitors:
         selector, (endpoint,) = monitor["spec"]["selector"], monitor["spec"]["endpoints"]
-        assert endpoint["path"] in OPS
+        assert endpoint["path"] in {one.path for one in OPEN}
         (found,) = (
             one for one in services if selects(selector, {**base, **one["metadata"]["labels"]})
         )

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from app import config
 from app.config import Settings
 from app.errors import SolarError
-from app.runtime import supervisor
-from app.runtime.supervisor import Child, _environ
+from app.runtime import children
+from app.runtime.children import Child, child_environ
 from app.runtime.wiring import StoreLocator
 from app.runtime.worker import listening
 from app.storage.embedded.server import EmbeddedServer
@@ -60,9 +60,9 @@ def test_a_child_that_runs_is_left_alone() -> None:
 
 
 def test_a_child_that_ended_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "QUICK", 0.0)  # as if it had lived long
+    monkeypatch.setattr(children, "QUICK", 0.0)  # as if it had lived long
     with kept(Child("worker", python(SLEEP))) as child:
-        for _ in range(supervisor.MOST_QUICK_ENDS + 2):
+        for _ in range(children.MOST_QUICK_ENDS + 2):
             before = pid(child)
             assert child._process is not None
             child._process.kill()
@@ -73,7 +73,7 @@ def test_a_child_that_ended_is_started_again(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_child_that_cannot_start_is_given_up_after_some_attempts() -> None:
     with kept(Child("worker 3", python("raise SystemExit(7)"))) as child:
-        for _ in range(supervisor.MOST_QUICK_ENDS - 1):
+        for _ in range(children.MOST_QUICK_ENDS - 1):
             until(lambda: ended(child))
             child.keep({})
         until(lambda: ended(child))
@@ -130,7 +130,7 @@ environments = st.builds(
 
 @given(environments)
 def test_children_are_told_every_setting_as_it_is(settings: Settings) -> None:
-    told = _environ(settings, "unix:///s", "/metrics")
+    told = child_environ(settings, "unix:///s", PROMETHEUS_MULTIPROC_DIR="/metrics")
     assert config.read_settings(told) == replace(settings, redis_url="unix:///s")
     assert told["PROMETHEUS_MULTIPROC_DIR"] == "/metrics"
 

@@ -1,6 +1,6 @@
 """Which of our files a request crosses: `make trace`.
 
-Three walks, on a real embedded server and the application that `app.runtime.wiring` builds, each
+Three walks, on a real embedded server and the application that `app.main` makes, each
 traced the second time, when imports, kernels and caches are warm:
 
 - `POST /rank`, from the ASGI call to its end: the impression is written, the answer is sent;
@@ -26,12 +26,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from fastapi import FastAPI
+
 import app
-from app.api.routing import HttpApplication
 from app.config import Settings
 from app.learning.session import LeaderSession, LearnerOptions
+from app.main import create_app
 from app.observability.metrics import Metrics
-from app.runtime import wiring
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 
@@ -78,7 +79,7 @@ async def files_of(work: Coroutine[Any, Any, object]) -> list[str]:
     return list(files)
 
 
-async def request(application: HttpApplication, method: str, path: str, body: object) -> Any:
+async def request(application: FastAPI, method: str, path: str, body: object) -> Any:
     """The answer of an application, called as an ASGI server does."""
     scope = {
         "type": "http", "method": method, "path": path, "query_string": b"",
@@ -98,7 +99,7 @@ async def request(application: HttpApplication, method: str, path: str, body: ob
     return json.loads(sent[1]["body"])
 
 
-async def rank(application: HttpApplication, name: str, **options: Any) -> None:
+async def rank(application: FastAPI, name: str, **options: Any) -> None:
     """One `POST /rank`; its impression must be written."""
     body = {**RANKING, "request_id": name, **options}
     answer = await request(application, "POST", "/rank", body)
@@ -106,7 +107,7 @@ async def rank(application: HttpApplication, name: str, **options: Any) -> None:
         raise RuntimeError("the impression was not written in time")
 
 
-async def click(application: HttpApplication, name: str) -> None:
+async def click(application: FastAPI, name: str) -> None:
     """One `POST /feedback` with a click on a request."""
     body = {"event_id": name, "type": "clicks", "request_id": name, "clicked": ["3"]}
     await request(application, "POST", "/feedback", {**body, "model": MODEL})
@@ -137,8 +138,8 @@ async def commit(session: LeaderSession) -> None:
 
 async def walks(url: str) -> dict[str, list[str]]:
     """The files of each walk, on the store behind a URL; the first of everything is a warm-up."""
-    settings = Settings(redis_url=url, remember_seconds=10.0)
-    async with wiring.service(settings) as application, opened(url) as store:
+    application = create_app(Settings(learner=False, remember_seconds=10.0), url)
+    async with application.router.lifespan_context(application), opened(url) as store:
         await request(application, "PUT", f"/models/{MODEL}", {"features": 2})
         session = await learner_session(store)
         await rank(application, "first")
