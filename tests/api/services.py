@@ -1,4 +1,8 @@
-"""A whole service for a test: `solar serve` as a user starts it, and a client for it."""
+"""A whole service for a test, and a client for it.
+
+`serving` is `solar serve` as a user starts it: processes, sockets, a learner. `application` is what
+`create_app` makes, in this process and without a learner, for all that HTTP alone can show.
+"""
 
 import contextlib
 import os
@@ -13,13 +17,25 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from fastapi.testclient import TestClient
 
+from app.config import Settings
+from app.main import create_app
 from tests.servers import PATIENCE, until
 
 #: A model as plain as can be: lists by score alone, classical clicks, nothing but what is given.
 PLAIN = {"clicks": "click-skip-above", "prior": 0}
 
 ROOT = Path(__file__).parents[2]
+
+
+@contextlib.contextmanager
+def application(url: str, *, server: str = "testserver", **settings: Any) -> Iterator[TestClient]:
+    """The application on a store; a client for it, which gets an answer whatever happens."""
+    patient = {"remember_seconds": 20.0, **settings}
+    app = create_app(Settings(learner=False, **patient), url)
+    with TestClient(app, f"http://{server}", raise_server_exceptions=False) as client:
+        yield client
 
 
 @dataclass
