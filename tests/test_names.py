@@ -1,0 +1,123 @@
+"""Names in messages: short, printable, and found quickly, whatever a caller sends."""
+
+import re
+from collections.abc import Callable
+from difflib import SequenceMatcher
+from time import thread_time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from app.domain.names import listed, nearest, quoted, unknown_name
+
+LONGEST, MOST_COMPARED, MOST_LISTED = 64, 1000, 10  # the issue's bounds, on purpose not imported
+AT_ONCE = 0.001  # seconds of this thread
+TRIES = 20  # the machine is busy: one of so many has to be that fast
+
+anything = st.text(max_size=200)
+features = st.text(  # as a model may have them: no control characters
+    st.characters(exclude_categories=("Cc", "Cs"), exclude_characters=","), min_size=1, max_size=128
+)
+words = st.text("abcde_", min_size=1, max_size=12)
+
+
+@given(anything)
+def test_a_name_is_repeated_in_64_printable_characters(name: str) -> None:
+    said = quoted(name)
+    assert said.isprintable()
+    assert (said[0], said[-1]) == ('"', '"')
+    within = said[1:-1]
+    assert '"' not in within
+    assert len(within) == (len(name) if len(name) <= LONGEST else LONGEST + 1)
+    assert within.endswith("…") or len(name) <= LONGEST
+    for shown, given_ in zip(within, name[:LONGEST], strict=False):
+        assert shown == (given_ if given_.isprintable() and given_ != '"' else "?")
+
+
+@given(st.lists(features, max_size=30, unique=True))
+def test_at_most_ten_names_are_listed(names: list[str]) -> None:
+    said = listed(names)
+    shown = said.split(", ") if said else []
+    assert len(shown) == min(len(names), MOST_LISTED) + (len(names) > MOST_LISTED)
+    assert (said.endswith(", …")) == (len(names) > MOST_LISTED)
+    assert all(len(one) <= LONGEST + 3 for one in shown)
+    assert said.isprintable()
+
+
+@given(anything, st.lists(features, max_size=30, unique=True))
+def test_a_message_is_bounded_and_printable(name: str, known: list[str]) -> None:
+    said = unknown_name("feature", name, known)
+    assert said.isprintable()
+    assert said.startswith(f"unknown feature {quoted(name)}; ")
+    assert len(said) < 2 * (LONGEST + 3) + MOST_LISTED * (LONGEST + 5) + 40
+
+
+@given(words, st.lists(words, max_size=30, unique=True))
+def test_a_name_that_is_proposed_is_one_that_there_is_and_is_alike(
+    name: str, known: list[str]
+) -> None:
+    found = nearest(name, known)
+    if found is not None:
+        assert found in known
+        assert abs(len(found) - len(name)) <= 2
+        assert SequenceMatcher(None, found, name).ratio() >= 0.6
+        assert unknown_name("field", name, known).endswith(f'did you mean "{found}"?')
+
+
+@given(st.permutations("abcdefghijkl"), st.integers(4, 12), st.data())
+def test_one_slip_of_the_finger_is_forgiven(
+    letters: list[str], size: int, data: st.DataObject
+) -> None:
+    meant = "".join(letters[:size])
+    at = data.draw(st.integers(0, len(meant) - 1))
+    slips = {
+        "left out": meant[:at] + meant[at + 1 :],
+        "doubled": meant[:at] + meant[at] + meant[at:],
+        "another": meant[:at] + "z" + meant[at + 1 :],
+    }
+    others = ["unlike", "x", "quite another one", "0123456789"]
+    assert nearest(data.draw(st.sampled_from(sorted(slips.values()))), [*others, meant]) == meant
+
+
+def seconds(act: Callable[[], object]) -> float:
+    start = thread_time()
+    act()
+    return thread_time() - start
+
+
+@given(
+    st.text("ab", min_size=1, max_size=200),
+    st.lists(st.text("abc", min_size=100, max_size=128), min_size=1, max_size=40, unique=True),
+)
+@example("a" * 200, ["a" * 128])
+@example("ab" * 32, ["ba" * 32, "ab" * 31])
+def test_many_long_names_are_compared_within_a_millisecond(name: str, some: list[str]) -> None:
+    known = [one[: 100 + at % 29] + str(at) for at, one in enumerate(some * (4000 // len(some)))]
+    took = min(seconds(lambda: unknown_name("feature", name, known)) for _ in range(TRIES))
+    assert took <= AT_ONCE
+
+
+@pytest.mark.parametrize("size", [1, 5, 12, 13, 64, 128])
+def test_names_of_the_same_length_and_letters_are_compared_within_a_millisecond(size: int) -> None:
+    """All are alike to the eye of the short list: the worst case for difflib."""
+    known = [f"{at:04d}".rjust(size, "0")[-size:] for at in range(MOST_COMPARED)]
+    name = "0" * (size - 1) + "x"
+    took = min(seconds(lambda: unknown_name("feature", name, known)) for _ in range(TRIES))
+    assert took <= AT_ONCE
+
+
+def test_names_beyond_the_first_thousand_are_not_compared() -> None:
+    known = [f"q{at}" for at in range(MOST_COMPARED)]
+    assert nearest("price", [*known[1:], "prices"]) == "prices"
+    assert nearest("price", [*known, "prices"]) is None
+
+
+def test_the_messages_are_those_of_the_manual() -> None:
+    fields = ("documents", "ids", "features", *map(str, range(9)))
+    assert re.fullmatch(
+        r'unknown field "docs"; expected documents, ids, features, (\d, ){7}…',
+        unknown_name("field", "docs", fields),
+    )
+    said = unknown_name("feature", "prise", ("bm25", "price"))
+    assert said == 'unknown feature "prise"; did you mean "price"?'
