@@ -3,7 +3,7 @@
 What counts in the first table is the time over that of the two products with X which no linear
 method is spared. In the last, everybody goes on until the objective is within a millionth of the
 best value known; the pairs that scikit-learn wants listed are made before the clock starts.
-`SOLAR_MQ2008=FOLDER` takes fold 1 of LETOR's MQ2008 (S1.txt.xz …) for it; without, the world is
+`SOLAR_DEV_MQ2008=FOLDER` takes fold 1 of LETOR's MQ2008 (S1.txt.xz …) for it; without, the world is
 invented.
 """
 
@@ -136,7 +136,7 @@ def whole_trainings() -> None:
 
 def training_world() -> tuple[Judgements, str]:
     """MQ2008 where its folder is named, else an invented world of the same size."""
-    folder = os.environ.get("SOLAR_MQ2008")
+    folder = os.environ.get("SOLAR_DEV_MQ2008")
     if folder:
         read = letor.read_letor([Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3)])
         return Judgements.of(read.queries).with_pairs(), "MQ2008, fold 1"

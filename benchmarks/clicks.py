@@ -1,7 +1,7 @@
 """Learning from clicks: SOLAR against PDGD, classical clicks and supervised learning.
 
 Simulated users on judged data (`judged` says which), 10,000 lists, ten documents shown; all
-contenders meet the same queries and numbers. `SOLAR_SEEDS` (10) says how many runs.
+contenders meet the same queries and numbers. `SOLAR_DEV_SEEDS` (10) says how many runs.
 """
 
 import os
@@ -66,7 +66,7 @@ class Found(NamedTuple):
 
 def run() -> list[Goal]:
     """All tables; the goals are those of the issue."""
-    seeds = int(os.environ.get("SOLAR_SEEDS", "10"))
+    seeds = int(os.environ.get("SOLAR_DEV_SEEDS", "10"))
     name, judged = main_data()
     goals = contest(name, judged, tuple(CONTENDERS), seeds)
     goals += cold_start(name, judged)

@@ -2,8 +2,8 @@
 
 Everybody starts from rows and labels in memory. SOLAR's pairs are listed within its time, those
 that scikit-learn wants as explicit gaps before it. The path over C looks at held-out queries too.
-`SOLAR_MQ2008=FOLDER` takes fold 1 of LETOR's MQ2008 (S1.txt.xz …); without, the world is invented.
-`SOLAR_DRAW=FILE` draws the figure, in the format that the file's name says.
+`SOLAR_DEV_MQ2008=FOLDER` takes fold 1 of LETOR's MQ2008 (S1.txt.xz …); without, the world is
+invented. `SOLAR_DEV_DRAW=FILE` draws the figure, in the format that the file's name says.
 """
 
 import os
@@ -51,14 +51,14 @@ def run() -> list[Goal]:
     side_by_side(candidates(train[:20], held_out), lasting=0.0)  # compiles
     parts = [measured(train[: len(train) * tenths // 10], held_out) for tenths in TENTHS]
     report(name, parts)
-    if file := os.environ.get("SOLAR_DRAW"):
+    if file := os.environ.get("SOLAR_DEV_DRAW"):
         draw(Path(file), name, parts)
     return []
 
 
 def fold() -> tuple[list[LabelledQuery], Judgements, str]:
     """Training and held-out queries, and where they are from."""
-    folder = os.environ.get("SOLAR_MQ2008")
+    folder = os.environ.get("SOLAR_DEV_MQ2008")
     if folder:
         parts = [Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3, 4)]
         train, held_out = letor.read_letor(parts[:3]).queries, letor.read_letor(parts[3:]).queries

@@ -1,9 +1,9 @@
 """The data of `clicks`: judged queries to learn from and to test on, by name.
 
-`SOLAR_MQ2008=FOLDER` (S1.txt.xz …) takes fold 1 of LETOR's MQ2008, `SOLAR_MSLR=FOLDER` (with
-train.txt.xz and test.txt.xz) a sample of MSLR-WEB10K, scaled within the query; without the first
-the world is invented. Two more are made of what scikit-learn brings along, if it is there: its
-digits as image retrieval (does a picture show the same digit as the query?), and its diabetes
+`SOLAR_DEV_MQ2008=FOLDER` (S1.txt.xz …) takes fold 1 of LETOR's MQ2008, `SOLAR_DEV_MSLR=FOLDER`
+(with train.txt.xz and test.txt.xz) a sample of MSLR-WEB10K, scaled within the query; without the
+first the world is invented. Two more are made of what scikit-learn brings along, if it is there:
+its digits as image retrieval (does a picture show the same digit as the query?), and its diabetes
 patients in groups, graded by how far the illness went.
 """
 
@@ -26,7 +26,7 @@ DOCUMENTS = 20
 
 def main_data() -> tuple[str, Judged]:
     """MQ2008, fold 1, or an invented world of its size."""
-    folder = os.environ.get("SOLAR_MQ2008")
+    folder = os.environ.get("SOLAR_DEV_MQ2008")
     if folder:
         files = [Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3, 5)]
         return "MQ2008, fold 1", _read(files)
@@ -36,7 +36,7 @@ def main_data() -> tuple[str, Judged]:
 
 def other_data() -> Iterator[tuple[str, Judged]]:
     """Whatever else there is, all normalised within the query."""
-    folder = os.environ.get("SOLAR_MSLR")
+    folder = os.environ.get("SOLAR_DEV_MSLR")
     if folder:
         files = [Path(folder) / f"{part}.txt.xz" for part in ("train", "test")]
         yield "MSLR-sample", _read(files).normalised()

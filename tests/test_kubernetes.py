@@ -2,7 +2,7 @@
 
 `make test` has no kustomize (there is no wheel of it), so it reads the files that the overlays name
 and puts together what an overlay would. `tools/ops/kubernetes.sh` runs these tests on what kubectl
-really renders: SOLAR_KUBECTL names the binary.
+really renders: SOLAR_DEV_KUBECTL names the binary.
 """
 
 import os
@@ -26,7 +26,7 @@ from tools import prometheus_rule
 
 ROOT = Path(__file__).parents[1]
 K8S = ROOT / "k8s"
-KUBECTL = os.environ.get("SOLAR_KUBECTL", "")
+KUBECTL = os.environ.get("SOLAR_DEV_KUBECTL", "")
 OVERLAYS = ("single", "redis-ha", "monitoring")
 WITH_PODS = ("single", "redis-ha")
 COMPONENT = "app.kubernetes.io/component"

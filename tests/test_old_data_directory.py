@@ -148,7 +148,7 @@ def unpack(folder: Path) -> dict[str, dict[str, Any]]:
     """The old data directory; what was said of its models."""
     with tarfile.open(GOLDEN) as packed:
         packed.extractall(folder, filter="data")
-    if "SOLAR_TEST_SERVER" in os.environ:  # no other server reads Valkey 9's RDB, which is empty
+    if "SOLAR_DEV_TEST_SERVER" in os.environ:  # no other server reads Valkey 9's empty RDB
         (folder / BASE).unlink()
         lines = (folder / MANIFEST).read_text().splitlines(keepends=True)
         (folder / MANIFEST).write_text("".join(one for one in lines if " type b" not in one))

@@ -1,11 +1,11 @@
 """Real servers, real learners, real kills: what must never happen is looked for here.
 
-`SOLAR_CHAOS=20` plays every fault twenty times as often (`make chaos`).
+`SOLAR_DEV_CHAOS=20` plays every fault twenty times as often (`make chaos`).
 """
 
 import os
 
-CHAOS = float(os.environ.get("SOLAR_CHAOS", "1"))
+CHAOS = float(os.environ.get("SOLAR_DEV_CHAOS", "1"))
 
 
 def rounds(usual: int) -> int:

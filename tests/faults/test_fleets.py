@@ -1,7 +1,7 @@
 """Failovers by Sentinel and in a Cluster, and a slot that moves, with feedback coming in.
 
 Replicas are 300 ms behind, by a wire that delivers late. `make test` plays one round of each;
-`SOLAR_CHAOS=100 pytest -s tests/faults/test_fleets.py -k behind` plays a hundred.
+`SOLAR_DEV_CHAOS=100 pytest -s tests/faults/test_fleets.py -k behind` plays a hundred.
 """
 
 import asyncio

@@ -5,10 +5,10 @@
 # package registries; installs what is missing. The base image comes from no registry here but is a Debian of
 # the same release with the same Python, bootstrapped: a stand-in, kept for the next time.
 #
-#   tools/ops/image.sh            SOLAR_OPS_CACHE=DIR: where the base and the layers are kept
+#   tools/ops/image.sh            SOLAR_DEV_OPS_CACHE=DIR: where the base and the layers are kept
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-cache=${SOLAR_OPS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/solar-ops}
+cache=${SOLAR_DEV_OPS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/solar-ops}
 python=.venv/bin/python
 export NO_AT_BRIDGE=1 DEBIAN_FRONTEND=noninteractive
 

@@ -54,4 +54,4 @@ for version in $versions; do
 done
 "$ops/venv/bin/python" tools/ops/operator_schema.py "$rendered"/*.yaml
 
-SOLAR_KUBECTL=$kubectl "$python" -m pytest --quiet -p no:cacheprovider tests/test_kubernetes.py
+SOLAR_DEV_KUBECTL=$kubectl "$python" -m pytest --quiet -p no:cacheprovider tests/test_kubernetes.py
