@@ -42,6 +42,11 @@ COMMANDS = {
         "Replay judged data as live traffic: simulated users see lists and click, the model learns "
         "from that. In process, or against a running service (whose key is SOLAR_KEY).",
     ),
+    "config": Command(
+        "show the settings in force",
+        "Print every setting in force and where it comes from: a flag, the environment, an env "
+        "file or the default. Passwords and hashes of keys are masked.",
+    ),
     "key": Command("make an API key"),
     "log": Command("show the records of a model's log"),
     "replay": Command("fold a model's log again and compare"),

@@ -7,7 +7,6 @@ starts an embedded one and a learner where the settings name none.
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -36,7 +35,7 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
     """An application; without settings it reads those of the environment."""
     settings = config.read_settings() if settings is None else settings
     if store_url is not None:
-        settings = replace(settings, redis_url=store_url)
+        settings = settings.model_copy(update={"redis_url": store_url})
     auth.read_keys(settings.keys)
     if settings.default_features:
         check_config(ModelConfig(default_features(settings)))
@@ -71,7 +70,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with (
         exporting_spans(app.state.telemetry),
         store_and_learner(settings) as (url, beside),
-        open_service(replace(settings, redis_url=url), beside) as service,
+        open_service(settings.model_copy(update={"redis_url": url}), beside) as service,
     ):
         app.state.service = service
         app.state.guard = Guard(service.settings, service.metrics)

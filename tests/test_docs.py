@@ -16,6 +16,8 @@ import pytest
 
 from app import config
 from app.__main__ import build_parser
+from app.cli.config import setting_text
+from app.config import Settings
 from tests.api.operations import GUARDED, OPEN
 from tests.api.services import serving
 from tests.servers import until
@@ -155,6 +157,7 @@ def test_every_option_is_documented() -> None:
     pages = {
         "evaluate": EVALUATION,
         "serve": SERVICE,
+        "config": SERVICE,
         "key": SERVICE,
         "simulate": CLICKS,
         "train": TRAINING,
@@ -172,8 +175,12 @@ def test_every_option_is_documented() -> None:
 
 
 def test_every_variable_is_documented() -> None:
-    for name in config.VARIABLES:
-        assert f"| `{name}` |" in SERVICE, name
+    for variable, name in config.VARIABLES.items():
+        field = Settings.model_fields[name]
+        flag = f"--no-{name}" if field.default is True else f"--{name.replace('_', '-')}"
+        default = setting_text(name, field.default)
+        shown = f"`{default}`" if default else ""
+        assert f"| `{variable}` | `{flag}` | {field.description} | {shown} |" in SERVICE
 
 
 def test_the_map_shows_every_package() -> None:

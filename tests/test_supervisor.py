@@ -5,9 +5,9 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -109,30 +109,38 @@ def test_a_child_gets_what_it_is_told_and_the_socket(tmp_path: Path) -> None:
             assert said.read_text() == f"b{socket_.getsockname()[1]}"
 
 
-environments = st.builds(
-    Settings,
-    host=st.sampled_from(["127.0.0.1", "::1", "localhost"]),
-    port=st.integers(0, 65_535),
-    workers=st.integers(1, 256),
-    learner=st.booleans(),
-    insecure=st.booleans(),
-    access_log=st.booleans(),
-    keys=st.sampled_from(["", "web:rank:" + 64 * "0"]),
-    data_dir=st.sampled_from([Path("data"), Path("/a b/c")]),
-    memory=st.integers(1, 1 << 40),
-    lease=st.floats(0.001, 1e6),
-    impression_seconds=st.floats(5.0, 172_800.0),
-    default_features=st.sampled_from(["", "3", "a,b"]),
-    feature_bound=st.floats(1.0, 1e4),
-    source_share=st.floats(0.0, 1.0),
-)
+def values(name: str) -> st.SearchStrategy[Any]:
+    """Whatever a setting can be: its bounds are those of its field."""
+    field = Settings.model_fields[name]
+    bounds = {side: getattr(one, side) for one in field.metadata for side in ("ge", "le")
+              if hasattr(one, side)}  # fmt: skip
+    if field.annotation is bool:
+        return st.booleans()
+    if field.annotation is int:
+        return st.integers(bounds["ge"], bounds["le"])
+    if field.annotation is float:
+        return st.floats(bounds["ge"], bounds.get("le"), allow_infinity=False)
+    if field.annotation is Path:
+        return st.sampled_from([Path("data"), Path("/a b/c"), Path("ä=#$")])
+    if field.annotation is str:  # what an environment can carry
+        return st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+    return st.sampled_from(get_args(field.annotation))
 
 
-@given(environments)
-def test_children_are_told_every_setting_as_it_is(settings: Settings) -> None:
-    told = child_environ(settings, "unix:///s", PROMETHEUS_MULTIPROC_DIR="/metrics")
-    assert config.read_settings(told) == replace(settings, redis_url="unix:///s")
-    assert told["PROMETHEUS_MULTIPROC_DIR"] == "/metrics"
+def test_children_are_told_every_setting_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "env").write_text("".join(f"{name}=wrong\n" for name in config.VARIABLES))
+    monkeypatch.setenv("SOLAR_ENV_FILE", str(tmp_path / "env"))
+
+    @given(st.fixed_dictionaries({name: values(name) for name in Settings.model_fields}))
+    def check(given: dict[str, Any]) -> None:
+        settings = Settings(**given)
+        told = child_environ(settings, "unix:///s", PROMETHEUS_MULTIPROC_DIR="/metrics")
+        assert config.read_settings(told) == settings.model_copy(update={"redis_url": "unix:///s"})
+        assert told["PROMETHEUS_MULTIPROC_DIR"] == "/metrics"
+
+    check()
 
 
 def test_a_store_that_is_named_is_not_started(tmp_path: Path) -> None:

@@ -6,15 +6,15 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 
-from app import __version__, config
+from app import __version__
 from app.api.application import new_application
 from app.api.routers import health
 from app.api.routers.health import ProcessHealth
 from app.api.routing import Guard
-from app.cli.options import add_store_arguments, natural
-from app.cli.with_store import settings_of, with_store
+from app.cli.options import add_store_arguments, natural, store_settings
+from app.cli.with_store import with_store
+from app.config import Settings
 from app.errors import SolarError, Unavailable
 from app.learning.learner import warm_up
 from app.learning.pool import learn_all
@@ -40,18 +40,19 @@ def add_learn_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def _learn(options: argparse.Namespace, store: Store) -> None:
-    settings = settings_of(options)
+    settings = store_settings(options)
 
     def alive() -> bool:
         return bool(settings.redis_url) or server.find(settings.data_dir) is not None
 
     learner = LearnerOptions(lease=settings.lease)
-    await learn_until_stopped(store, learner, options.host, options.port, alive)
+    await learn_until_stopped(store, learner, settings, options.host, options.port, alive)
 
 
 async def learn_until_stopped(
     store: Store,
     options: LearnerOptions,
+    settings: Settings,
     host: str = "127.0.0.1",
     port: int | None = None,
     alive: Callable[[], bool] = lambda: True,
@@ -64,7 +65,7 @@ async def learn_until_stopped(
     warm = asyncio.create_task(asyncio.to_thread(warm_up))
     async with contextlib.AsyncExitStack() as stack:
         if port is not None:  # first: /healthz answers before the store does
-            health = _health_server(store, metrics, host, port, stop, warm.done)
+            health = _health_server(store, settings, metrics, host, port, stop, warm.done)
             await stack.enter_async_context(health)
         for complaint in await _complaints(store, stop):
             log.warning("%s", complaint)
@@ -108,6 +109,7 @@ async def _stop_without_server(alive: Callable[[], bool], stop: asyncio.Event) -
 @contextlib.asynccontextmanager
 async def _health_server(
     store: Store,
+    settings: Settings,
     metrics: Metrics,
     host: str,
     port: int,
@@ -118,7 +120,8 @@ async def _health_server(
     weight_cache = WeightCache(store, metrics.served)
     await weight_cache.start()
     application = new_application(__version__, (), (health.router,))
-    application.state.guard = Guard(replace(config.read_settings(), insecure=True), metrics)
+    open_to_all = settings.model_copy(update={"insecure": True})
+    application.state.guard = Guard(open_to_all, metrics)
     application.state.health = ProcessHealth(store, weight_cache, metrics, ready)
     serving = asyncio.create_task(listen(application, listening(host, port), stop))
     try:

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app import config
-from app.cli.options import add_store_arguments
+from app.cli.options import add_store_arguments, store_settings
 from app.errors import SolarError
 from app.training.options import Training, check_training
 from app.training.targets import file
@@ -50,7 +49,7 @@ def _train(options: argparse.Namespace) -> None:
     if options.model is None:
         if options.output is None:
             raise SolarError("expected --model NAME, --output FILE, or both")
-        print(file.into_file(request, config.read_settings().feature_bound))
+        print(file.into_file(request, store_settings(options).feature_bound))
     elif options.url:
         _over_http(request, options)
     else:
@@ -65,7 +64,7 @@ def _over_http(request: TrainingRequest, options: argparse.Namespace) -> None:
 
 
 def _into_store(request: TrainingRequest, options: argparse.Namespace) -> None:
-    from app.cli.with_store import settings_of, with_store  # noqa: PLC0415
+    from app.cli.with_store import with_store  # noqa: PLC0415
     from app.storage.keys import check_name  # noqa: PLC0415
     from app.training.targets.store import into_store  # noqa: PLC0415
 
@@ -73,4 +72,4 @@ def _into_store(request: TrainingRequest, options: argparse.Namespace) -> None:
         print(await into_store(request, options.model, store, settings))
 
     check_name(options.model)
-    with_store(options, partial(run, settings_of(options)))
+    with_store(options, partial(run, store_settings(options)))

@@ -3,10 +3,8 @@
 import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
-from app import config
-from app.config import Settings
+from app.cli.options import store_settings
 from app.runtime import wiring
 from app.storage.store import Store
 
@@ -14,19 +12,9 @@ StoreCommand = Callable[[argparse.Namespace, Store], Awaitable[None]]
 Print = Callable[[str], None]
 
 
-def settings_of(options: argparse.Namespace) -> Settings:
-    """The settings of the environment, with the command's options over them."""
-    settings = config.read_settings()
-    if options.redis_url:
-        settings = replace(settings, redis_url=options.redis_url)
-    if options.data_dir:
-        settings = replace(settings, data_dir=options.data_dir)
-    return settings
-
-
 def with_store(options: argparse.Namespace, work: StoreCommand, *, patient: bool = False) -> None:
     """Run a command on the store; a `patient` one waits for the server and checks it itself."""
-    settings = settings_of(options)
+    settings = store_settings(options)
 
     async def run(url: str) -> None:
         store = Store.open(url, settings.durability)

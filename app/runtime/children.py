@@ -6,10 +6,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
 from time import monotonic
 
-from app.config import Settings
+from app.config import ENV_FILE, VARIABLES, Settings
 from app.errors import SolarError
 from app.observability import multiprocess
 from app.storage.embedded import server
@@ -81,7 +80,7 @@ def end_all(children: list[Child]) -> None:
 
 
 def child_environ(settings: Settings, url: str, **more: str) -> dict[str, str]:
-    """What a child is told: all our settings, where the store is, and more."""
-    names = [one.name for one in fields(Settings)]
-    told = {f"SOLAR_{name.upper()}": str(getattr(settings, name)) for name in names}
-    return {**os.environ, **told, "SOLAR_REDIS_URL": url, **more}
+    """What a child is told: all our settings, so it needs no env file, the store, and more."""
+    told = {variable: str(getattr(settings, name)) for variable, name in VARIABLES.items()}
+    inherited = {name: value for name, value in os.environ.items() if name != ENV_FILE}
+    return {**inherited, **told, "SOLAR_REDIS_URL": url, **more}

@@ -330,6 +330,21 @@ def test_default_features_that_cannot_be_are_one_clear_line_at_the_start(tmp_pat
         assert "features" in refused(*words, SOLAR_DEFAULT_FEATURES=names)
 
 
+def test_children_keep_the_settings_of_an_env_file_that_is_gone(tmp_path: Path) -> None:
+    file = tmp_path / "solar.env"
+    file.write_text("SOLAR_DEFAULT_FEATURES=2\nSOLAR_WORKERS=7\n")
+    environ = {"SOLAR_ENV_FILE": str(file), "SOLAR_WORKERS": "1"}
+    with serving(environ=environ) as running, running.client() as http:
+        file.unlink()
+        worker = child(running.process.pid, "app.runtime.worker")
+        assert worker is not None
+        os.kill(worker, signal.SIGKILL)
+        until(another(running.process.pid, "app.runtime.worker", worker))
+        asked = {"documents": [{"id": "a", "features": [1, 2]}]}
+        assert http.post("/rank", json=asked).status_code == 200
+        assert http.post("/rank", json={"documents": [{"features": [1]}]}).status_code == 422
+
+
 def test_logs_are_lines_of_json_without_bodies_and_keys() -> None:
     secret, entry = new_key("web", "rank+feedback+admin")
     environ = {"SOLAR_KEYS": entry, "SOLAR_ACCESS_LOG": "true"}
