@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.schemas import Reading
+from app.api.admin_schemas import Reading
 from app.domain import candidates, codec
 from app.domain.candidates import Exploration
 from app.domain.impressions import Impression, PriorFeedback, on_request

@@ -10,6 +10,7 @@ import httpx
 import msgspec
 import pytest
 import schemathesis
+from app.api.routes import ROUTES
 from hypothesis import HealthCheck, Phase, given, reject, settings
 from schemathesis import Case, GenerationMode, Response
 from schemathesis.specs.openapi.checks import (
@@ -20,7 +21,6 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from app.api.routes import ROUTES
 from tests.api.services import Running, serving
 
 CHECKS = [
