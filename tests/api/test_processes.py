@@ -203,15 +203,19 @@ def test_every_process_is_measured_by_its_name_whichever_worker_answers(
     http: httpx.Client, counted: Series
 ) -> None:
     assert counted
-    for _ in range(4):
+    names = {"worker 0", "worker 1", "learner"}
+
+    def measured(name: str) -> dict[str, float]:
         found = metrics(http)
+        return {
+            dict(labels)["process"]: value for (one, labels), value in found.items() if one == name
+        }
+
+    until(lambda: measured("process_cpu_seconds_total").keys() == names)  # one may start later
+    for _ in range(4):
         for name in ("process_resident_memory_bytes", "process_cpu_seconds_total"):
-            values = {
-                dict(labels)["process"]: value
-                for (one, labels), value in found.items()
-                if one == name
-            }
-            assert set(values) == {"worker 0", "worker 1", "learner"}
+            values = measured(name)
+            assert values.keys() == names
             assert all(value > 0 for value in values.values())
 
 
