@@ -211,7 +211,7 @@ def _build(
     source = key_name if event.source is UNSET else event.source
     texts = [event.event_id, source, event.query_id]
     decoding.check_texts("event_id, source, query_id", texts, limits)
-    body, request = _posted(event, source), event.request_id
+    body, request = schemas.encode([source, event]), event.request_id
     documents = UNSET if isinstance(event, ClicksEvent) else event.documents
     decoder = FeedbackDecoder(served, limits)
     if not isinstance(request, str):
@@ -232,14 +232,6 @@ def _build(
         item.pending = PendingEvent(nothing, on_request=True, body=body)
     else:
         raise _forgotten(service, item)
-
-
-def _posted(event: AnyEvent, source: str) -> bytes:
-    """What is the same whenever an event is posted again, wherever and whether it names a model."""
-    if event.model is not UNSET:
-        unnamed = msgspec.structs.replace(event, model=UNSET)
-        event = unnamed if event.model == _model_of(unnamed) else event
-    return schemas.encode([source, event])
 
 
 def _check_quota(service: Service, items: Sequence[Item]) -> None:
