@@ -25,7 +25,7 @@ check: $(VENV)/.ops ## style, types and import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check-ops: $(VENV)/.ops ## containers, clusters, dashboards: read and run by the real tools
+check-ops: $(VENV)/.ops ## containers, clusters, dashboards, the page: read and run by the real tools
 	@for part in tools/ops/*.sh; do echo "==== $$part"; bash $$part || exit 1; done
 
 bench: $(VENV)/.bench ## speed, side by side with C, BLAS and other libraries

@@ -40,4 +40,5 @@ def test_the_wheel_is_typed_and_has_the_version(tmp_path: Path) -> None:
         names = wheel.namelist()
         about = wheel.read(f"solar_ranking-{app.__version__}.dist-info/METADATA").decode()
     assert "app/py.typed" in names
+    assert {f"app/api/swagger/{name}" for name in ("index.html", "LICENSE", "NOTICE")} < set(names)
     assert f"\nVersion: {app.__version__}\n" in about

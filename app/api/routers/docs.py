@@ -1,15 +1,58 @@
-"""`/openapi.json`, and `/docs`: Swagger UI from our own files."""
+"""`/openapi.json`, and `/docs`: Swagger UI from our own files, which works offline."""
+
+from functools import cache
+from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
-from app.api.routing import AdminRoute
+from app.api.errors import Problem
+from app.api.routing import JSON, AdminRoute
 from app.api.schemas import encode
 
-router = APIRouter(route_class=AdminRoute, tags=["operations"], include_in_schema=False)
+router = APIRouter(route_class=AdminRoute, include_in_schema=False)
+
+FOLDER = Path(__file__).parents[1] / "swagger"
+#: The files that are served, with their media types.
+FILES = {
+    "favicon-32x32.png": "image/png",
+    "init.js": "text/javascript",
+    "swagger-ui-bundle.js": "text/javascript",
+    "swagger-ui.css": "text/css",
+}
+#: Nothing runs or loads that is not a file of this service; `data:` images are icons in the CSS.
+SECURITY_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'",
+    "x-content-type-options": "nosniff",
+}
+#: Browsers keep the files for an hour.
+CACHED = {"cache-control": "max-age=3600"}
+
+
+@router.get("/docs")
+@router.head("/docs")
+async def docs_page() -> Response:
+    """The page of Swagger UI."""
+    return Response(_read("index.html"), media_type="text/html", headers=SECURITY_HEADERS)
+
+
+@router.get("/docs/{file}")
+@router.head("/docs/{file}")
+async def docs_file(file: str) -> Response:
+    """A file that the page loads."""
+    if file not in FILES:
+        raise Problem(404, "path: unknown; GET /docs lists all paths")
+    return Response(_read(file), media_type=FILES[file], headers=SECURITY_HEADERS | CACHED)
+
+
+@cache
+def _read(file: str) -> bytes:
+    return (FOLDER / file).read_bytes()
 
 
 @router.get("/openapi.json")
 @router.head("/openapi.json")
 async def openapi_document(request: Request) -> Response:
     """The OpenAPI document."""
-    return Response(encode(request.app.openapi()), media_type="application/json")
+    document = encode(request.app.openapi())
+    return Response(document, media_type=JSON, headers=SECURITY_HEADERS)
