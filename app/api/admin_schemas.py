@@ -122,38 +122,32 @@ class TrainingQuery(TrainingOptions):
         return given
 
 
-class Answered(BaseModel):
-    """An answer."""
-
-    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
-
-
-class ProblemBody(Answered):
+class ProblemBody(BaseModel):
     """An error (RFC 9457)."""
 
     type: str
     title: str
     status: int
     detail: Annotated[str, Field(description="the field, what was expected, and the remedy")]
-    instance: Annotated[
-        str | None, Field(description="of an internal error: its id in the log")
-    ] = None
+    instance: Annotated[str, Field(description="of an internal error: its id in the log")] = (
+        _LEFT_OUT
+    )
 
 
-class Alive(Answered):
+class Alive(BaseModel):
     """The process runs."""
 
-    status: Literal["alive"] = "alive"
+    status: Literal["alive"]
 
 
-class Ready(Answered):
+class Ready(BaseModel):
     """The process can do its work; degraded: from memory, the store is unreachable."""
 
-    status: Literal["ready"] = "ready"
+    status: Literal["ready"]
     degraded: bool
 
 
-class ModelSummary(Answered):
+class ModelSummary(BaseModel):
     """A model in a list."""
 
     name: str
@@ -163,7 +157,7 @@ class ModelSummary(Answered):
     seq: Annotated[int, Field(description="the last record in the log")]
 
 
-class ModelList(Answered):
+class ModelList(BaseModel):
     """All models."""
 
     models: list[ModelSummary]
@@ -172,7 +166,7 @@ class ModelList(Answered):
 NdcgByCutoff = Annotated[dict[str, float], Field(description="by cutoff: 1, 5, 10, all")]
 
 
-class RankingQuality(Answered):
+class RankingQuality(BaseModel):
     """Mean measures."""
 
     ndcg: NdcgByCutoff
@@ -185,7 +179,7 @@ class ExploredQuality(RankingQuality):
     queries: int
 
 
-class ModelDetails(Answered):
+class ModelDetails(BaseModel):
     """A model: its settings, its weights, how well it ranks."""
 
     name: str
@@ -201,7 +195,7 @@ class ModelDetails(Answered):
     seq: int
     features: list[str]
     weights: dict[str, float]
-    stddev: dict[str, float] | None = None
+    stddev: dict[str, float] = _LEFT_OUT
     queries: int
     feedback: int
     rejected: int
@@ -213,32 +207,32 @@ class ModelDetails(Answered):
     debiased_wins: dict[str, float]
 
 
-class KeptVersion(Answered):
+class KeptVersion(BaseModel):
     """A version that a rollback can go to."""
 
     version: int
 
 
-class VersionList(Answered):
+class VersionList(BaseModel):
     """The versions kept, oldest first."""
 
     versions: list[KeptVersion]
 
 
-class AppendedRecord(Answered):
+class AppendedRecord(BaseModel):
     """The record in the log by which the change takes effect."""
 
     seq: int
 
 
-class JobDetails(Answered):
+class JobDetails(BaseModel):
     """A training job."""
 
     id: str
     model: str
     state: Literal["running", "done", "failed", "cancelled"]
-    begun: float | None = None
-    training: dict[str, Any] | None = None
-    progress: dict[str, Any] | None = None
-    result: dict[str, Any] | None = None
-    error: str | None = None
+    begun: Annotated[float, Field(description="seconds since 1970")] = _LEFT_OUT
+    training: dict[str, Any] = _LEFT_OUT
+    progress: dict[str, Any] = _LEFT_OUT
+    result: dict[str, Any] = _LEFT_OUT
+    error: str = _LEFT_OUT

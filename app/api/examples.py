@@ -73,10 +73,25 @@ FEEDBACK_BODIES = {
     },
 }  # fmt: skip
 
-NEW_MODEL = {
-    "algorithm": "solar-ii", "features": ["bm25", "price"], "gamma": 1e4,
-    "normalization": "query-minmax",
+PREFER = {
+    "name": "Prefer", "in": "header", "schema": {"type": "string"}, "example": "wait=5",
+    "description": "`wait=5`: answer 200 once the feedback is learnt, 202 after 5 seconds",
 }  # fmt: skip
+
+NEW_MODELS: dict[str, Any] = {
+    "named": {"summary": "Features by name", "value": {
+        "algorithm": "solar-ii", "features": ["bm25", "price"], "gamma": 1e4,
+        "normalization": "query-minmax",
+    }},
+    "counted": {"summary": "46 features, f1 to f46, diagonal covariance", "value": {
+        "features": 46, "covariance": "diagonal",
+    }},
+}  # fmt: skip
+PATCHES: dict[str, Any] = {
+    "gamma": {"summary": "Smaller steps from now on", "value": {"gamma": 1e3}},
+    "explore": {"summary": "Serve lists by score alone", "value": {"explore": False}},
+}
+ROLLBACKS: dict[str, Any] = {"first": {"summary": "The first version", "value": {"version": 0}}}
 _JUDGED = {
     "queries": [{"documents": [{"label": 2, "features": {"bm25": 9.8, "price": 3.0}},
                                {"label": 0, "features": [7.1, 12.5]}]}],
@@ -87,11 +102,11 @@ WARM_START_BODIES = {
     "content": {
         JSON: _body(("WarmStartBody",), {"judged": ("Judged queries", _JUDGED)}),
         "text/plain": {
-            "schema": {"type": "string"},
+            "schema": {"type": "string", "minLength": 1},
             "examples": {
                 "letor": {"summary": "LETOR text", "value": "2 qid:1 1:9.8 2:3\n0 qid:1 1:7.1\n"},
             },
         },
-        "application/gzip": {"schema": {"type": "string", "format": "binary"}},
+        "application/gzip": {"schema": {"type": "string", "format": "binary", "minLength": 1}},
     },
 }  # fmt: skip

@@ -26,14 +26,19 @@ COMMON_PROBLEMS = (401, 403, 500, 503)
 OPEN_PROBLEMS = (403, 500)
 BODY_PROBLEMS = (400, 408, 413, 415, 422, *COMMON_PROBLEMS)
 _REFERENCE = "#/components/schemas/"
+_RETRY_AFTER = {"description": "seconds to wait", "schema": {"type": "integer"}}
+_REQUEST_ID = {"description": "the request in the service's log", "schema": {"type": "string"}}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The error answers of a path."""
     content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": f"{_REFERENCE}ProblemBody"}}}
-    return {
+    answers: dict[int | str, dict[str, Any]] = {
         status: {"description": TITLES[status], "content": content} for status in sorted(statuses)
     }
+    for status in {429, 503} & set(statuses):
+        answers[status]["headers"] = {"retry-after": _RETRY_AFTER}
+    return answers
 
 
 def fast_answers(
@@ -60,8 +65,37 @@ def document(app: FastAPI) -> dict[str, Any]:
         parts |= schemas.components()
         parts["WarmStartBody"] = _warm_start()
         parts["ProblemBody"] = ProblemBody.model_json_schema(mode="serialization")
+        for path in made["paths"].values():
+            for operation in path.values():
+                _complete(operation)
         app.openapi_schema = made
     return app.openapi_schema
+
+
+def _complete(operation: dict[str, Any]) -> None:
+    """Say what FastAPI cannot know, and leave out what it adds and no answer has."""
+    if "security" in operation:
+        scope = operation["security"][0]["key"][0]
+        operation["description"] += f"\n\nScope of the key: `{scope}`."
+        operation["security"].append({})  # a service without keys needs none
+    for parameter in operation.get("parameters", ()):
+        _leave_out_default(parameter)
+    answers = operation["responses"]
+    if "application/json" in answers.get("422", {}).get("content", {}):  # ours is a problem
+        del answers["422"]
+    for answer in answers.values():
+        answer.setdefault("headers", {})["x-request-id"] = _REQUEST_ID
+
+
+def _leave_out_default(parameter: dict[str, Any]) -> None:
+    """Clients send the defaults that they know; beside a JSON body no option is allowed."""
+    schema = parameter["schema"]
+    given = schema.pop("default", None)
+    if given is not None:
+        parameter["description"] = f"{parameter.get('description', '')} (default: {given})".strip()
+    for one in schema.pop("anyOf", ()):
+        if one != {"type": "null"}:  # a parameter is left out, never null
+            schema.update(one)
 
 
 def _warm_start() -> dict[str, Any]:

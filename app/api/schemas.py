@@ -5,14 +5,15 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="of a model")]
+Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="the name of a model")]
 Identity = Annotated[str, Meta(min_length=1, description="without control characters")]
-Source = Annotated[str, Meta(max_length=64)]
+Source = Annotated[str, Meta(max_length=64, description="who posts; else the name of the key")]
 Count = Annotated[int, Meta(ge=1)]
 Sequence = Annotated[int, Meta(ge=0)]
 
 
-Features: TypeAlias = list[float] | dict[str, float]
+FeaturesByName = Annotated[dict[str, float], Meta(title="FeaturesByName")]
+Features: TypeAlias = list[float] | FeaturesByName
 
 
 class Document(Struct, forbid_unknown_fields=True):
@@ -26,14 +27,14 @@ class Asked(Struct, forbid_unknown_fields=True, kw_only=True):
     """What all bodies of /rank share."""
 
     model: Name = "default"
-    query_id: str = ""
-    request_id: Identity | None = None
-    top_k: Count | None = None
-    explore: bool | None = None
-    pinned: list[Identity] = []
-    explain: bool = False
-    log: bool = True
-    min_seq: Sequence | None = None
+    query_id: Annotated[str, Meta(description="yours; comes back")] = ""
+    request_id: Annotated[Identity | None, Meta(description="yours; null: a new one")] = None
+    top_k: Annotated[Count | None, Meta(description="documents that come back; null: all")] = None
+    explore: Annotated[bool | None, Meta(description="vary the list; null: as the model")] = None
+    pinned: Annotated[list[Identity], Meta(description="documents that keep their places")] = []
+    explain: Annotated[bool, Meta(description="add what each feature contributes")] = False
+    log: Annotated[bool, Meta(description="remember the list for feedback")] = True
+    min_seq: Annotated[Sequence | None, Meta(description="wait for this record")] = None
 
 
 class RankBody(Asked, forbid_unknown_fields=True, kw_only=True):
@@ -57,7 +58,7 @@ AnyRankBody: TypeAlias = RankBody | BinaryRankBody
 class EventFields(Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True):
     """What all events share."""
 
-    event_id: Identity
+    event_id: Annotated[Identity, Meta(description="yours; posting it again is safe")]
     model: Name | UnsetType = UNSET
     query_id: str = ""
     source: Source | UnsetType = UNSET
@@ -145,13 +146,13 @@ class RankedDocument(Struct):
 class RankAnswer(Struct):
     """The answer of /rank."""
 
-    request_id: str
+    request_id: Annotated[str, Meta(description="for feedback")]
     query_id: str
     model: str
-    version: int
-    explored: bool
-    logged: bool
-    degraded: bool
+    version: Annotated[int, Meta(description="the last record in the weights")]
+    explored: Annotated[bool, Meta(description="the list was varied")]
+    logged: Annotated[bool, Meta(description="the list is remembered for feedback")]
+    degraded: Annotated[bool, Meta(description="from memory: the store is unreachable")]
     documents: list[RankedDocument]
 
 
@@ -169,9 +170,9 @@ class FeedbackAnswer(Struct):
     accepted: int
     duplicates: int
     rejected: int
-    seq: int
-    errors: list[RefusedEvent]
-    version: int | UnsetType = UNSET
+    seq: Annotated[int, Meta(description="the last of these records in the log")]
+    errors: Annotated[list[RefusedEvent], Meta(description="as many as fit into 2 kB")]
+    version: Annotated[int, Meta(description="of the weights, once learnt")] | UnsetType = UNSET
 
 
 decode_rank = msgspec.json.Decoder(RankBody).decode
@@ -217,4 +218,9 @@ def components() -> dict[str, Any]:
         FeedbackAnswer, JudgedQuery,
     )  # fmt: skip
     template = "#/components/schemas/{name}"
-    return msgspec.json.schema_components(documented, ref_template=template)[1]
+    parts = msgspec.json.schema_components(documented, ref_template=template)[1]
+    for part in parts.values():
+        tag = part.get("properties", {}).get("type")
+        if tag:  # an enum of one value, for which generated code has a class
+            part["properties"]["type"] = {"type": "string", "const": tag["enum"][0]}
+    return parts

@@ -17,7 +17,7 @@ from app.api.auth import requires
 from app.api.decoding import FeedbackDecoder
 from app.api.dependencies import DEFAULT, FromRoute, FromState, Service
 from app.api.errors import Problem, problem, undecodable
-from app.api.examples import FEEDBACK_BODIES
+from app.api.examples import FEEDBACK_BODIES, PREFER
 from app.api.openapi import BODY_PROBLEMS, fast_answers
 from app.api.routing import Answer, Call, FastRoute, expect_json, refusal
 from app.api.schemas import AnyEvent, ClicksEvent, FeedbackAnswer, RefusedEvent
@@ -64,7 +64,7 @@ class Item:
     dependencies=[requires("feedback")],
     response_model=None,
     responses=fast_answers(202, "FeedbackAnswer", *BODY_PROBLEMS, 404, 410, 429, learnt=True),
-    openapi_extra={"requestBody": FEEDBACK_BODIES},
+    openapi_extra={"requestBody": FEEDBACK_BODIES, "parameters": [PREFER]},
 )
 async def post_feedback(service: FromState, call: FromRoute) -> Answer:
     """Append clicks, preferences or labels to the log of a model: one event, or many of one model.

@@ -51,7 +51,7 @@ FromHealth = Annotated[ProcessHealth, Depends(_of_state)]
 @router.head("/healthz", include_in_schema=False)
 async def healthz() -> Any:
     """Say that the process runs."""
-    return Alive()
+    return Alive(status="alive")
 
 
 @router.get(
@@ -71,7 +71,7 @@ async def readyz(health: FromHealth) -> Any:
         raise Problem(503, "the kernels are still being compiled")
     if cache.damaged:
         raise Problem(503, f"{len(cache.damaged)} models are damaged")
-    return Ready(degraded=not cache.reachable)
+    return Ready(status="ready", degraded=not cache.reachable)
 
 
 @router.get(

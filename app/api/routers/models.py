@@ -20,7 +20,7 @@ from app.api.admin_schemas import (
 from app.api.auth import requires
 from app.api.dependencies import FromState, Service, numbered
 from app.api.errors import Problem
-from app.api.examples import NEW_MODEL
+from app.api.examples import NEW_MODELS, PATCHES, ROLLBACKS
 from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
 from app.api.routing import AdminRoute
 from app.domain import codec
@@ -61,7 +61,7 @@ def known_name(name: str) -> str:
 )
 async def create(
     name: ModelName,
-    body: Annotated[NewModel, Body(examples=[NEW_MODEL])],
+    body: Annotated[NewModel, Body(openapi_examples=NEW_MODELS)],
     service: FromState,
     response: Response,
 ) -> Any:
@@ -191,9 +191,7 @@ async def delete(name: ModelName, service: FromState) -> None:
     responses=problems(*BODY_PROBLEMS, 404),
 )
 async def tune(
-    name: ModelName,
-    body: Annotated[ModelPatch, Body(examples=[{"gamma": 1e3}])],
-    service: FromState,
+    name: ModelName, body: Annotated[ModelPatch, Body(openapi_examples=PATCHES)], service: FromState
 ) -> Any:
     """Set other hyper-parameters, from the next record on."""
     given = body.model_dump(exclude_unset=True)
@@ -227,9 +225,7 @@ async def versions(name: ModelName, service: FromState) -> Any:
     responses=problems(*BODY_PROBLEMS, 404),
 )
 async def rollback(
-    name: ModelName,
-    body: Annotated[RollbackBody, Body(examples=[{"version": 0}])],
-    service: FromState,
+    name: ModelName, body: Annotated[RollbackBody, Body(openapi_examples=ROLLBACKS)], service: FromState
 ) -> Any:
     """Go back to a kept version; the log keeps what came after it, and the measures go on."""
     await service.store.states.position(known_name(name))

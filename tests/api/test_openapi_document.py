@@ -1,0 +1,104 @@
+"""The OpenAPI document is complete: generators and Swagger UI find in it all that they need."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.config import Settings
+from app.main import create_app
+
+DOCUMENT: Any = create_app(Settings()).openapi()
+SCHEMAS = DOCUMENT["components"]["schemas"]
+OPERATIONS = {
+    f"{method.upper()} {path}": operation
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+}
+BODIES = {
+    f"{name} {media_type}": content
+    for name, operation in OPERATIONS.items()
+    for media_type, content in operation.get("requestBody", {}).get("content", {}).items()
+}
+
+
+def references(part: Any) -> Iterator[str]:
+    """The names of the components that a part of the document refers to."""
+    return (match[1] for match in re.finditer(r'"#/components/schemas/(\w+)"', json.dumps(part)))
+
+
+def test_no_component_has_a_property_of_its_own_name() -> None:
+    for name, schema in SCHEMAS.items():
+        properties = {one.replace("_", "").lower() for one in schema.get("properties", ())}
+        assert name.lower() not in properties
+
+
+def test_every_component_is_used_and_every_reference_leads_to_one() -> None:
+    assert set(references(DOCUMENT)) == set(SCHEMAS)
+
+
+def test_operation_ids_are_stable() -> None:
+    assert {operation["operationId"] for operation in OPERATIONS.values()} == {
+        "rank", "feedback", "create_model", "get_model", "list_models", "tune_model",
+        "delete_model", "list_versions", "rollback_model", "warm_start", "get_job", "cancel_job",
+        "restart_job", "healthz", "readyz", "metrics",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_is_described_and_says_which_key_it_needs(name: str) -> None:
+    operation = OPERATIONS[name]
+    assert operation["summary"]
+    assert operation["description"]
+    assert operation["tags"]
+    if "operations" in operation["tags"]:
+        assert "security" not in operation
+    else:
+        needed, nothing = operation["security"]
+        [scope] = needed["key"]
+        assert nothing == {}  # where the service has no keys
+        assert scope in {"rank", "feedback", "admin"}
+        assert f"`{scope}`" in operation["description"]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_answer_has_a_schema(name: str) -> None:
+    for status, answer in OPERATIONS[name]["responses"].items():
+        assert "x-request-id" in answer["headers"]
+        if status == "204":
+            assert "content" not in answer
+        elif status >= "400":
+            [content] = answer["content"].items()
+            reference = {"$ref": "#/components/schemas/ProblemBody"}
+            assert content == ("application/problem+json", {"schema": reference})
+            assert ("retry-after" in answer["headers"]) == (status in ("429", "503"))
+        else:
+            [content] = answer["content"].values()
+            assert "$ref" in content["schema"] or name == "GET /metrics"
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_every_body_has_a_schema_and_all_but_binary_ones_have_examples(name: str) -> None:
+    assert BODIES[name]["schema"]
+    if not name.endswith(("msgpack", "gzip")):
+        assert all(one["summary"] and one["value"] for one in BODIES[name]["examples"].values())
+
+
+def test_each_kind_of_feedback_has_an_example() -> None:
+    examples = BODIES["POST /feedback application/json"]["examples"]
+    assert examples.keys() >= {"clicks", "labels", "triplets", "batch"}
+
+
+def test_query_parameters_have_no_defaults_that_a_client_would_send() -> None:
+    found = [
+        parameter
+        for operation in OPERATIONS.values()
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] == "query"
+    ]
+    assert len(found) == 6
+    for parameter in found:
+        assert "default" not in parameter["schema"]
+        assert "null" not in json.dumps(parameter)
