@@ -5,10 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test check check-ops bench chaos simulate dashboards trace up lock clean
+.PHONY: help setup run test check check-ops check-client bench chaos simulate dashboards trace up lock clean
 
 help: ## show these lines
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-11s%s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-13s%s\n", $$1, $$2}'
 
 setup: $(VENV)/.ops ## make the environment in .venv, with the tools for tests and checks
 
@@ -27,6 +27,9 @@ check: $(VENV)/.ops ## style, types and import rules
 
 check-ops: $(VENV)/.ops ## containers, clusters, dashboards, the page: read and run by the real tools
 	@for part in tools/ops/*.sh; do echo "==== $$part"; bash $$part || exit 1; done
+
+check-client: $(VENV)/.dev ## a client generated from /openapi.json: its types, and a session with it
+	$(BIN)/python -m tools.generated_client
 
 bench: $(VENV)/.bench ## speed, side by side with C, BLAS and other libraries
 	$(BIN)/python -m benchmarks

@@ -225,7 +225,9 @@ async def versions(name: ModelName, service: FromState) -> Any:
     responses=problems(*BODY_PROBLEMS, 404),
 )
 async def rollback(
-    name: ModelName, body: Annotated[RollbackBody, Body(openapi_examples=ROLLBACKS)], service: FromState
+    name: ModelName,
+    body: Annotated[RollbackBody, Body(openapi_examples=ROLLBACKS)],
+    service: FromState,
 ) -> Any:
     """Go back to a kept version; the log keeps what came after it, and the measures go on."""
     await service.store.states.position(known_name(name))

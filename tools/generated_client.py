@@ -1,0 +1,58 @@
+"""A client generated from a running service's OpenAPI document: mypy accepts it, and it works."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import httpx
+
+from app.api.auth import new_key
+from tests.api.services import serving
+
+SESSION = Path(__file__).parent / "client_session.py"
+#: Bodies other than JSON, of which this generator knows few: their JSON forms do the same.
+UNSUPPORTED = {"application/msgpack", "application/gzip", "text/plain"}
+#: By default it calls ruff, whose fixes change types that mypy then refuses.
+OPTIONS = "post_hooks: []\n"
+
+
+def generate(url: str, folder: Path) -> None:
+    """Write the package `solar_client`; a warning about anything but UNSUPPORTED is an error."""
+    (folder / "options.yml").write_text(OPTIONS)
+    (folder / "openapi.json").write_bytes(
+        httpx.get(f"{url}/openapi.json", trust_env=False).raise_for_status().content
+    )
+    command = "generate --path openapi.json --config options.yml --meta none"
+    ran = subprocess.run(
+        ["openapi-python-client", *command.split(), "--output-path", "solar_client"],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    warned = len(re.findall(r"^(?:WARNING|ERROR)", ran.stderr, re.MULTILINE))
+    found = re.findall(r"^Unsupported content type (\S+)$", ran.stderr, re.MULTILINE)
+    if ran.returncode or set(found) != UNSUPPORTED or warned > len(found):
+        sys.exit(f"unexpected warnings of the generator:\n{ran.stdout}{ran.stderr}")
+
+
+def main() -> None:
+    """Generate, check, use."""
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    key, entry = new_key("client", "rank+feedback+admin")
+    with (
+        serving(environ={"SOLAR_KEYS": entry}) as running,
+        tempfile.TemporaryDirectory(prefix="solar-client-") as name,
+    ):
+        folder = Path(name)
+        generate(running.url, folder)
+        shutil.copy(SESSION, folder / "session.py")
+        checked = ["mypy", "--strict", "--config-file=", "solar_client", "session.py"]
+        subprocess.run(checked, cwd=folder, check=True)
+        subprocess.run([sys.executable, "session.py", running.url, key], cwd=folder, check=True)
+        print("a generated client ranked, posted feedback, and ranked what was learnt")
+
+
+if __name__ == "__main__":
+    main()
