@@ -30,7 +30,7 @@ def _scope(said: dict[str, Any]) -> str | None:
     security = said.get("security")
     if security is None:
         return None
-    ((scope,),) = (one["key"] for one in security)
+    ((scope,),) = (scopes for one in security for scopes in one.values())
     return str(scope)
 
 
