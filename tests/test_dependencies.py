@@ -12,6 +12,7 @@ from app.errors import ModelExists, Unavailable
 from app.main import create_app
 from app.serving.weight_cache import ServedModel
 from app.storage.store import Store
+from tests.api.services import application
 from tests.servers import server, url, with_store
 
 __all__ = ["server", "url"]  # fixtures
@@ -59,3 +60,29 @@ def test_a_default_model_that_another_made_of_other_features_is_asked_for_again(
             assert (served.epoch, served.config, decoded) == (1, others, 3)
 
     with_store(settings.redis_url, act)
+
+
+def test_the_default_model_is_made_at_its_first_use(url: str) -> None:
+    with application(url, default_features="bm25, price") as http:
+        assert http.get("/models").json() == {"models": []}
+        documents = [{"id": "a", "features": {"price": 1.0}}, {"id": "b", "features": [1, 0]}]
+        other = http.post("/rank", json={"model": "other", "documents": documents})
+        assert other.status_code == 404
+        assert http.get("/models").json() == {"models": []}
+        answered = http.post("/rank", json={"documents": documents})
+        assert answered.status_code == 200, answered.text
+        assert answered.json()["model"] == "default"
+        assert answered.json()["request_id"].startswith("default.")
+        told = http.get("/models/default").json()
+        assert (told["features"], told["algorithm"]) == (["bm25", "price"], "solar-ii")
+
+
+def test_the_default_model_may_be_made_by_feedback_too(url: str) -> None:
+    with application(url, default_features="2") as http:
+        event = {
+            "event_id": "e", "type": "labels", "labels": {"b": 1},
+            "documents": [{"id": "a", "features": [1, 0]}, {"id": "b", "features": [0, 1]}],
+        }  # fmt: skip
+        posted = http.post("/feedback", json=event)
+        assert (posted.status_code, posted.json()["seq"]) == (202, 1)
+        assert http.get("/models/default").json()["features"] == ["f1", "f2"]

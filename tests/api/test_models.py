@@ -528,30 +528,6 @@ def test_a_callers_own_request_id_and_query_id_come_back(http: httpx.Client, mod
 # ---- the default model ----
 
 
-def test_the_default_model_is_made_at_its_first_use() -> None:
-    names = {"SOLAR_DEFAULT_FEATURES": "bm25, price"}
-    with serving("--no-learner", environ=names) as running, running.client() as http:
-        assert http.get("/models").json() == {"models": []}
-        assert ask(http, "other").status_code == 404
-        documents = [{"id": "a", "features": {"price": 1.0}}, {"id": "b", "features": [1, 0]}]
-        answered = http.post("/rank", json={"documents": documents})
-        assert answered.status_code == 200, answered.text
-        assert answered.json()["model"] == "default"
-        assert answered.json()["request_id"].startswith("default.")
-        told = http.get("/models/default").json()
-        assert (told["features"], told["algorithm"]) == (["bm25", "price"], "solar-ii")
-
-
-def test_the_default_model_may_be_made_by_feedback_too() -> None:
-    with serving(environ={"SOLAR_DEFAULT_FEATURES": "2"}) as running, running.client() as http:
-        event = {
-            "event_id": "e", "type": "labels", "labels": {"b": 1},
-            "documents": [{"id": "a", "features": [1, 0]}, {"id": "b", "features": [0, 1]}],
-        }  # fmt: skip
-        assert http.post("/feedback", json=event, headers=LEARNT).json()["version"] == 1
-        assert http.get("/models/default").json()["features"] == ["f1", "f2"]
-
-
 def test_without_default_features_there_is_no_default_model(http: httpx.Client) -> None:
     answered = http.post("/rank", json={"documents": [{"id": "a", "features": [1.0]}]})
     assert answered.status_code == 404
