@@ -24,7 +24,7 @@ from tests.servers import PATIENCE, server
 __all__ = ["server"]  # a fixture
 
 SCOPES = ("rank", "feedback", "admin")
-OPEN = ("/healthz", "/readyz", "/metrics", "/openapi.json")
+OPEN = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
 ORIGIN, STRANGER = "https://shop.example", "https://evil.example"
 BODIES: dict[str, Any] = {
     "/rank": {"model": "books", "documents": [{"id": "a", "features": [1]}]},
