@@ -223,4 +223,6 @@ def test_every_example_does_what_it_says(client: httpx.Client, document: Any) ->
 
 
 def is_done(client: httpx.Client, job: str) -> bool:
-    return bool(client.get(f"/jobs/{job}").json()["state"] == "done")
+    found = client.get(f"/jobs/{job}").json()
+    assert found["state"] in ("running", "done"), found
+    return bool(found["state"] == "done")

@@ -111,15 +111,16 @@ def _decode(body: bytes, most: int) -> tuple[list[Item], bool]:
 
 
 def _decode_one(raw: Raw, model: str | UnsetType) -> Item:
-    """An event of a batch; one without a model gets that of the batch."""
+    """An event of a batch; one that says nothing of its model gets that of the batch."""
     try:
         event = schemas.decode_event(raw)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Item(None, undecodable(error, schemas.EVENT_FIELDS))
-    if event.model is UNSET:
-        event.model = model
-    elif model not in (UNSET, event.model):
-        raise Problem(422, "events: expected all of the model that stands beside them")
+    if model is not UNSET:
+        if event.model is UNSET and _named_by_request(event) is None:
+            event.model = model
+        if _model_of(event) != model:
+            raise Problem(422, "events: expected all of the model that stands beside them")
     return Item(event)
 
 
@@ -133,13 +134,19 @@ def _model(items: Sequence[Item]) -> str | None:
 
 def _model_of(event: AnyEvent) -> str:
     """The model of an event: that of its request_id, the one it names, or the default."""
-    request = event.request_id
-    ours = decoding.read_request_id(request) if isinstance(request, str) else None
+    ours = _named_by_request(event)
     if ours is None:
         return DEFAULT if event.model is UNSET else event.model
-    if event.model not in (UNSET, ours.model):
+    if event.model not in (UNSET, ours):
         raise Problem(422, "model: expected that of the request_id")
-    return ours.model
+    return ours
+
+
+def _named_by_request(event: AnyEvent) -> str | None:
+    """The model that an event's request_id names, if it is one of ours."""
+    request = event.request_id
+    ours = decoding.read_request_id(request) if isinstance(request, str) else None
+    return ours.model if ours else None
 
 
 # ---- append ----
