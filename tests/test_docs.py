@@ -19,7 +19,7 @@ from app.__main__ import build_parser
 from app.cli.config import setting_text
 from app.config import Settings
 from tests.api.operations import GUARDED, OPEN
-from tests.api.services import serving
+from tests.api.services import serving, uvicorn_ready
 from tests.servers import until
 
 ROOT = Path(__file__).parent.parent
@@ -112,11 +112,14 @@ def as_curl_would(words: list[str]) -> Any:
     return answer.raise_for_status().json()
 
 
-def test_the_curl_lines_of_the_readme_lead_to_a_ranking_that_improves() -> None:
+@pytest.mark.parametrize("by", ["solar serve", "uvicorn"])
+def test_the_curl_lines_of_the_readme_lead_to_a_ranking_that_improves(
+    by: str, tmp_path: Path
+) -> None:
     lines = [line for line in shell_lines() if line.startswith("curl ")]
     assert len(lines) == 4
     answers = []
-    with serving() as service:
+    with serving() if by == "solar serve" else uvicorn_ready(data=tmp_path) as service:
         for line in lines:
             words = shlex.split(line.replace("localhost:8000", service.url))
             answers.append(curl(words) if CURL else as_curl_would(words))

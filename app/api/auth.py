@@ -118,11 +118,14 @@ def is_reachable(host: str) -> bool:
 
     >>> is_reachable("10.0.0.7"), is_reachable("127.0.0.1"), is_reachable("testserver")
     (True, False, False)
+    >>> is_reachable("::"), is_reachable("::1"), is_reachable("::ffff:127.0.0.1")
+    (True, False, False)
     """
     try:
-        return not ip_address(host).is_loopback
+        address = ip_address(host)
     except ValueError:
         return False
+    return not (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def check_exposed(host: str, keys: tuple[Key, ...], *, insecure: bool) -> None:

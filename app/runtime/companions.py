@@ -60,10 +60,15 @@ async def _watch(
     learners: list[Child],
     environ: dict[str, str],
 ) -> None:
-    """Keep store and learner alive; end this process if that is in vain."""
-    turn, checked = Turn(), not settings.durability
+    """Keep store and learner alive; end this process if that is in vain.
+
+    With a store that is named and no learner there is nothing to keep, once the store was checked;
+    `solar serve` has checked it for its workers.
+    """
+    turn = Turn()
+    checked = not settings.durability or multiprocess.PROCESS in os.environ
     try:
-        while True:
+        while learners or not settings.redis_url or not checked:
             _keep_store(locator, url)
             for learner in learners if turn.taken() else ():
                 learner.keep(environ)

@@ -101,6 +101,50 @@ def serving(
             process.wait()
 
 
+@contextlib.contextmanager
+def uvicorn(*flags: str, data: Path, **environ: str) -> Iterator[Running]:
+    """uvicorn on a free port, not yet ready."""
+    command = [sys.executable, "-m", "uvicorn", "app.main:app", "--port", "0", *flags]
+    told = {**_environ(), "SOLAR_DATA_DIR": str(data), "SOLAR_REMEMBER_SECONDS": "20", **environ}
+    with tempfile.TemporaryDirectory(prefix="solar-log-") as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=told, stdout=output, stderr=output, start_new_session=True
+            )
+        try:
+            yield Running(process, "", data, log)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # its workers too: they would outlive it
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextlib.contextmanager
+def uvicorn_ready(*flags: str, data: Path, **environ: str) -> Iterator[Running]:
+    """uvicorn that answers."""
+    with uvicorn(*flags, data=data, **environ) as running:
+
+        def address() -> "re.Match[str] | None":
+            assert running.process.poll() is None, running.logged()
+            return re.search(r"running on (http://[0-9.:]+)", running.logged())
+
+        until(address)
+        found = address()
+        assert found is not None
+        running.url = found[1].replace("0.0.0.0", "127.0.0.1")  # noqa: S104  # not bound, replaced
+        until(lambda: _answers(running))  # workers listen later than their parent says
+        yield running
+
+
+def _answers(running: Running) -> bool:
+    with running.client() as caller:
+        try:
+            return caller.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
 def _environ() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("SOLAR_")}
 

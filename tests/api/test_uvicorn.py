@@ -5,17 +5,15 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from app.storage.embedded import server as embedded
-from tests.api.services import ROOT, Running, _environ, serving
+from tests.api.services import ROOT, Running, serving, uvicorn
+from tests.api.services import uvicorn_ready as ready
 from tests.servers import PATIENCE, client, server, until, url
 
 __all__ = ["server", "url"]  # fixtures
@@ -23,50 +21,6 @@ __all__ = ["server", "url"]  # fixtures
 SEVERAL = "--workers and --reload need SOLAR_REDIS_URL"
 DOCUMENTS = [{"id": "a", "features": [1.0, 0.0]}, {"id": "b", "features": [0.0, 1.0]}]
 JSON_LOG = str(ROOT / "app/observability/uvicorn_logging.json")
-
-
-@contextlib.contextmanager
-def uvicorn(*flags: str, data: Path, **environ: str) -> Iterator[Running]:
-    """uvicorn on a free port, not yet ready."""
-    command = [sys.executable, "-m", "uvicorn", "app.main:app", "--port", "0", *flags]
-    told = {**_environ(), "SOLAR_DATA_DIR": str(data), "SOLAR_REMEMBER_SECONDS": "20", **environ}
-    with tempfile.TemporaryDirectory(prefix="solar-log-") as folder:
-        log = Path(folder) / "log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command, cwd=ROOT, env=told, stdout=output, stderr=output, start_new_session=True
-            )
-        try:
-            yield Running(process, "", data, log)
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # its workers too: they would outlive it
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-@contextlib.contextmanager
-def ready(*flags: str, data: Path, **environ: str) -> Iterator[Running]:
-    """uvicorn that answers."""
-    with uvicorn(*flags, data=data, **environ) as running:
-
-        def address() -> "re.Match[str] | None":
-            assert running.process.poll() is None, running.logged()
-            return re.search(r"running on (http://[0-9.:]+)", running.logged())
-
-        until(address)
-        found = address()
-        assert found is not None
-        running.url = found[1].replace("0.0.0.0", "127.0.0.1")  # noqa: S104  # not bound, replaced
-        until(lambda: answers(running))  # workers listen later than their parent says
-        yield running
-
-
-def answers(running: Running) -> bool:
-    with running.client() as caller:
-        try:
-            return caller.get("/readyz").status_code == 200
-        except httpx.TransportError:
-            return False
 
 
 def learn(running: Running, event: str = "e1") -> int:
