@@ -259,4 +259,4 @@ def test_a_service_refuses_more_than_it_takes_and_says_so(
     with serving(environ={"SOLAR_UPLOAD_BYTES": "1000000"}) as service:
         assert solar(*words, "--url", service.url) == 2
     said = capsys.readouterr().err
-    assert said == "solar: the service says 413: expected at most 1000000 bytes\n"
+    assert said == "solar: the service says 413: body: expected at most 1000000 bytes\n"
