@@ -14,15 +14,15 @@ from fastapi.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import __version__, config
-from app.api import auth
 from app.api.application import new_application
-from app.api.dependencies import default_features
+from app.api.dependencies import check_settings
 from app.api.routers import docs, feedback, health, jobs, models, rank
 from app.api.routers.health import ProcessHealth
 from app.api.routing import Guard
 from app.config import Settings
-from app.domain.model_config import ModelConfig, check_config
 from app.errors import SolarError
+from app.observability.logging import default_logging
+from app.observability.tracebacks import format_traceback
 from app.observability.tracing import exporting_spans, telemetry_options
 from app.runtime.companions import store_and_learner
 from app.runtime.wiring import open_service
@@ -36,9 +36,7 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
     settings = config.read_settings() if settings is None else settings
     if store_url is not None:
         settings = settings.model_copy(update={"redis_url": store_url})
-    auth.read_keys(settings.keys)
-    if settings.default_features:
-        check_config(ModelConfig(default_features(settings)))
+    check_settings(settings)
     telemetry = telemetry_options(settings)
     app = new_application(
         __version__,
@@ -50,7 +48,7 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
     app.state.settings, app.state.telemetry = settings, telemetry
     if settings.cors:
         _allow_origins(app, settings.cors)
-    app.router.lifespan = _in_one_line(app.router.lifespan)  # type: ignore[method-assign]
+    app.router.lifespan = _readable(app.router.lifespan)  # type: ignore[method-assign]
     return app
 
 
@@ -68,9 +66,10 @@ def _allow_origins(app: FastAPI, origins: str) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings = app.state.settings
     async with (
+        default_logging(),
         exporting_spans(app.state.telemetry),
-        store_and_learner(settings) as (url, beside),
-        open_service(settings.model_copy(update={"redis_url": url}), beside) as service,
+        store_and_learner(settings) as (url, learner_metrics),
+        open_service(settings.model_copy(update={"redis_url": url}), learner_metrics) as service,
     ):
         app.state.service = service
         app.state.guard = Guard(service.settings, service.metrics)
@@ -78,19 +77,23 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-def _in_one_line(lifespan: ASGIApp) -> Callable[..., Coroutine[Any, Any, None]]:
-    """A lifespan that says in one line why a start failed, if its reader can mend that."""
+def _readable(lifespan: ASGIApp) -> Callable[..., Coroutine[Any, Any, None]]:
+    """A lifespan whose failures are told in one line, or by a traceback without values.
 
-    async def shortened(scope: Scope, receive: Receive, send: Send) -> None:
-        async def shorten(message: Message) -> None:
+    Starlette sends `traceback.format_exc()` from its `except` clause, where the error is at hand.
+    """
+
+    async def told_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
+        async def tell(message: Message) -> None:
             error = sys.exc_info()[1]
-            if message["type"] == "lifespan.startup.failed" and isinstance(error, SolarError):
-                message = {**message, "message": f"solar: {error}"}
+            if message["type"].endswith(".failed") and error is not None:
+                known = isinstance(error, SolarError)
+                message["message"] = f"solar: {error}" if known else format_traceback(error)
             await send(message)
 
-        await lifespan(scope, receive, shorten)
+        await lifespan(scope, receive, tell)
 
-    return shortened
+    return told_lifespan
 
 
 def _application() -> Any:

@@ -26,6 +26,7 @@ from app.errors import (
     NoSuchModel,
     OldServer,
     RolledBack,
+    SolarError,
     StoreError,
     Unavailable,
 )
@@ -867,7 +868,7 @@ def test_a_store_behind_nothing_is_unavailable(tmp_path: Path) -> None:
     "bad", ["", "localhost:6379", "http://localhost", "REDIS://x", "file:///x"]
 )
 def test_a_url_of_another_scheme_is_refused(bad: str) -> None:
-    with pytest.raises(ValueError, match="store URL: expected one of redis://"):
+    with pytest.raises(SolarError, match="store URL: expected one of redis://"):
         Store.open(bad)
 
 

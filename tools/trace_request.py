@@ -83,6 +83,7 @@ async def request(application: FastAPI, method: str, path: str, body: object) ->
     """The answer of an application, called as an ASGI server does."""
     scope = {
         "type": "http", "method": method, "path": path, "query_string": b"",
+        "server": ("127.0.0.1", 8000),
         "headers": [(b"content-type", b"application/json")],
     }  # fmt: skip
     sent: list[Any] = []

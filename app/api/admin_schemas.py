@@ -24,7 +24,9 @@ Reading = Literal[
 ]  # fmt: skip
 Positive = Annotated[float, Field(ge=LEAST, le=MOST)]
 FeatureName = Annotated[str, Field(min_length=1, max_length=128)]
-FeatureNames = Annotated[list[FeatureName], Field(fail_fast=True), Tag("names")]
+FeatureNames = Annotated[
+    list[FeatureName], Field(fail_fast=True, max_length=MOST_FEATURES_SERVED), Tag("names")
+]
 FeatureCount = Annotated[int, Field(ge=1, le=MOST_FEATURES_SERVED), Tag("count")]
 
 
@@ -132,6 +134,13 @@ class ProblemBody(BaseModel):
     instance: Annotated[str, Field(description="of an internal error: its id in the log")] = (
         _LEFT_OUT
     )
+    accepted: Annotated[int, Field(description="of a batch in which no event was accepted: 0")] = (
+        _LEFT_OUT
+    )
+    duplicates: int = _LEFT_OUT
+    rejected: int = _LEFT_OUT
+    seq: int = _LEFT_OUT
+    errors: list[Any] = _LEFT_OUT  # RefusedEvent; msgspec's, so openapi.py puts it in
 
 
 class Alive(BaseModel):

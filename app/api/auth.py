@@ -101,31 +101,39 @@ def admit(keys: tuple[Key, ...], headers: Mapping[bytes, bytes], scope: str) -> 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address.
 
-    >>> is_loopback("localhost"), is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("")
-    (True, True, True, False)
+    >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("::ffff:127.0.0.1")
+    (True, True, True)
+    >>> is_loopback("0.0.0.0"), is_loopback("")
+    (False, False)
     """
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-@lru_cache(maxsize=64)
-def is_reachable(host: str) -> bool:
-    """Whether other machines can reach an address that a request came in on.
-
-    Unix sockets have paths and test clients have names; neither is an address.
-
-    >>> is_reachable("10.0.0.7"), is_reachable("127.0.0.1"), is_reachable("testserver")
-    (True, False, False)
-    >>> is_reachable("::"), is_reachable("::1"), is_reachable("::ffff:127.0.0.1")
-    (True, False, False)
-    """
+    if host == "localhost":
+        return True
     try:
         address = ip_address(host)
     except ValueError:
         return False
-    return not (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+#: The names that test clients give a server: TestClient's, and httpx's in its documentation.
+TEST_CLIENTS = ("testserver", "test")
+
+
+@lru_cache(maxsize=64)
+def came_in_locally(server: tuple[str, int | None] | None) -> bool:
+    """Whether the address that a request came in on is of this machine alone, or a test client's.
+
+    A unix socket has no port.
+
+    >>> came_in_locally(("127.0.0.1", 80)), came_in_locally(("/run/solar.sock", None))
+    (True, True)
+    >>> came_in_locally(("10.0.0.7", 80)), came_in_locally(("solar.example.com", 80))
+    (False, False)
+    """
+    if server is None:
+        return False
+    host, port = server
+    return port is None or host in TEST_CLIENTS or is_loopback(host)
 
 
 def check_exposed(host: str, keys: tuple[Key, ...], *, insecure: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from fastapi import Depends, Request
 
+from app.api.auth import read_keys
 from app.api.routing import Call
 from app.config import Settings
 from app.domain.model import initial_state
@@ -19,6 +20,7 @@ from app.observability.metrics import Metrics
 from app.ranking.limits import MOST_FEATURES_SERVED
 from app.serving.impression_writer import ImpressionWriter
 from app.serving.weight_cache import ServedModel, WeightCache
+from app.storage.connection import check_url
 from app.storage.store import Store
 from app.training.job_runner import JobRunner
 
@@ -76,17 +78,25 @@ class Service:
         await self.store.models.create(model, state)
 
 
-def _of_state(request: Request) -> Any:
+async def _of_state(request: Request) -> Any:
     return request.app.state.service
 
 
-def _of_route() -> None:
-    """A FastRoute calls its endpoint itself."""
+async def _of_route() -> None:
+    """Nothing: FastAPI reads the signature; `FastRoute.work` calls `endpoint(service, call)`."""
 
 
 #: The service, for an endpoint; a FastRoute gives its endpoint the call too.
 FromState = Annotated[Service, Depends(_of_state)]
 FromRoute = Annotated[Call, Depends(_of_route)]
+
+
+def check_settings(settings: Settings) -> None:
+    """SolarError if a service cannot be started with these settings."""
+    read_keys(settings.keys)
+    check_url(settings.redis_url)
+    if settings.default_features:
+        check_config(ModelConfig(default_features(settings)))
 
 
 def default_features(settings: Settings) -> tuple[str, ...]:

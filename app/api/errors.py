@@ -96,7 +96,9 @@ def unreadable() -> Problem:
     return Problem(400, "body: expected valid JSON or msgpack in UTF-8, without NaN or Infinity")
 
 
-_PLACE = re.compile(r" - at `\$?\.?(.*)`$")
+#: Where msgspec found something: fields of ours, and places in lists and objects.
+_PLACE = re.compile(r" - at `\$((?:\.\w+|\[(?:\d+|\.\.\.)])*)`$", re.ASCII)
+_NAMED = re.compile(r"`(.*)`", re.DOTALL)
 
 
 def undecodable(error: Exception, fields: Mapping[str, Sequence[str]], within: str = "") -> Problem:
@@ -109,17 +111,18 @@ def undecodable(error: Exception, fields: Mapping[str, Sequence[str]], within: s
         return unreadable()
     said = str(error)
     found = _PLACE.search(said)
-    place, said = (found[1], said[: found.start()]) if found else ("", said)
-    if said.startswith("Object contains unknown field"):
+    place, said = (found[1].lstrip("."), said[: found.start()]) if found else ("", said)
+    named = _NAMED.search(said)
+    if said.startswith("Object contains unknown field") and named:
         known = fields.get(re.sub(r"\[[^]]*]", "", place).lstrip("."), ())
-        said = unknown_name("field", said.split("`")[1], known)
-    elif said.startswith("Object missing required field"):
-        said = f"missing field {said.split('`')[1]}"
+        said = unknown_name("field", named[1], known)
+    elif said.startswith("Object missing required field") and named:
+        said = f"missing field {named[1]}"
     elif said.startswith("Invalid"):  # a tag: msgspec would repeat the value
         said = f"expected {listed(fields.get('type', ()))}"
-    said = said[:1].lower() + said[1:].replace("`", "")
     place = within + ("." if within and place and place[0] != "[" else "") + place
-    return Problem(422, f"{place}: {said}" if place else said)
+    said = said[:1].lower() + said[1:].replace("`", "")
+    return Problem(422, f"{place[:LONGEST_PLACE]}: {said}" if place else said)
 
 
 #: Parts of pydantic's places that are no fields.

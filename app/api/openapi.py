@@ -64,7 +64,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             parts.pop(unused, None)
         parts |= schemas.components()
         parts["WarmStartBody"] = _warm_start()
-        parts["ProblemBody"] = ProblemBody.model_json_schema(mode="serialization")
+        parts["ProblemBody"] = _problem()
         for path in made["paths"].values():
             for operation in path.values():
                 _complete(operation)
@@ -96,6 +96,13 @@ def _leave_out_default(parameter: dict[str, Any]) -> None:
     for one in schema.pop("anyOf", ()):
         if one != {"type": "null"}:  # a parameter is left out, never null
             schema.update(one)
+
+
+def _problem() -> dict[str, Any]:
+    """A problem; that of a batch lists its events, which msgspec has the schema of."""
+    made = ProblemBody.model_json_schema(mode="serialization")
+    made["properties"]["errors"]["items"] = {"$ref": f"{_REFERENCE}RefusedEvent"}
+    return made
 
 
 def _warm_start() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.auth import ANYBODY, Key, admit, is_reachable, read_keys
+from app.api.auth import ANYBODY, Key, admit, came_in_locally, read_keys
 from app.api.errors import (
     PROBLEM_MEDIA_TYPE,
     Problem,
@@ -32,7 +32,7 @@ from app.api.errors import (
     too_slow,
     undecodable,
 )
-from app.api.schemas import decode_any
+from app.api.schemas import object_decoder
 from app.config import Settings
 from app.observability.metrics import Metrics
 from app.observability.tracing import read_traceparent, traceparent
@@ -41,7 +41,7 @@ log = logging.getLogger("solar.api")
 
 JSON, MSGPACK, TEXT = "application/json", "application/msgpack", "text/plain"
 Headers = Mapping[bytes, bytes]
-#: Why requests from beyond this machine are refused.
+#: Why requests to an address beyond loopback are refused.
 EXPOSED = (
     "expected API keys for an address beyond loopback: set SOLAR_KEYS (`solar key NAME` makes "
     "one), or SOLAR_INSECURE=yes"
@@ -177,10 +177,10 @@ class Guard:
             answer = await work(scope, receive, reply, headers, key)
         except Disconnected:
             return
-        except Exception as error:  # whatever it is, the caller gets an answer
-            if reply.status:
-                raise  # in the middle of an answer: the server ends the connection
+        except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets an answer
             answer = self._refused(error, route, identity)
+            if reply.status:  # the server ends the connection, and logs this error, without values
+                raise RuntimeError("an error in the middle of an answer") from None
         if answer is not None:
             await respond(send, answer, identity)
         status = reply.status if answer is None else answer.status
@@ -188,11 +188,11 @@ class Guard:
 
     def _refuse_exposed(self, scope: Scope) -> None:
         """403 if whoever reaches this machine could do anything; logged once."""
-        host = (scope.get("server") or ("",))[0]
-        if not is_reachable(host):
+        server = scope.get("server")
+        if came_in_locally(server and tuple(server)):
             return
         if not self._warned:
-            log.error("refusing requests to %s: %s", host, EXPOSED)
+            log.error("refusing requests to %s: %s", server and server[0], EXPOSED)
             self._warned = True
         raise Problem(403, EXPOSED)
 
@@ -217,12 +217,23 @@ class Guard:
             log.info("request", extra=about)
 
 
+def guard_of(scope: Scope) -> Guard:
+    """The guard of the application, which its lifespan has made."""
+    try:
+        guard: Guard = scope["app"].state.guard
+    except AttributeError:
+        raise RuntimeError(
+            "the lifespan has not run: use `with TestClient(app)`, and no --lifespan off"
+        ) from None
+    return guard
+
+
 class GuardedRoute(APIRoute):
     """A route behind the application's guard; its scope is that of its `Security` dependency."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        answer = scope["app"].state.guard.answer
+        answer = guard_of(scope).answer
         if scope["method"] in (self.methods or ()):
             await answer(self.path, self.needs, self.work, scope, receive, send)
         else:
@@ -253,12 +264,15 @@ async def refuse_method(
 
 
 async def refuse_path(scope: Scope, receive: Receive, send: Send) -> None:
-    """404: no route has the path."""
+    """404: no route has the path. A WebSocket is closed: there is no path for one."""
 
     async def refuse(*_: Any) -> None:
-        raise Problem(404, "path: unknown; GET /docs lists all paths")
+        raise Problem(404, "path: unknown; GET /docs lists all paths of the service")
 
-    await scope["app"].state.guard.answer("other", None, refuse, scope, receive, send)
+    if scope["type"] == "http":
+        await guard_of(scope).answer("other", None, refuse, scope, receive, send)
+    else:
+        await send({"type": "websocket.close"})
 
 
 class FastRoute(GuardedRoute):
@@ -297,26 +311,28 @@ class AdminRoute(GuardedRoute):
         handler = super().get_route_handler()
         if self.body_field is None:
             return handler
+        fields = tuple(self.body_field.field_info.annotation.model_fields)  # type: ignore[union-attr]
+        decode = object_decoder(fields)
 
         async def with_body(request: Request) -> Response:
             headers = dict(request.scope["headers"])
             expect_json(headers)
-            body = await read_body(request.receive, headers, request.app.state.guard.settings)
-            return await handler(ReadRequest(request, body))
+            body = await read_body(request.receive, headers, guard_of(request.scope).settings)
+            try:
+                decoded = decode(body)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise undecodable(error, {"": fields}) from None
+            return await handler(ReadRequest(request, body, decoded))
 
         return with_body
 
 
 class ReadRequest(Request):
-    """A request whose body has been read and is strict JSON: UTF-8, no NaN, a bounded depth."""
+    """A request whose body has been read."""
 
-    def __init__(self, request: Request, body: bytes) -> None:
+    def __init__(self, request: Request, body: bytes, decoded: dict[str, Any]) -> None:
         super().__init__(request.scope, request.receive)
-        self._read = body
-        try:
-            self._decoded = decode_any(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise undecodable(error, {}, "body") from None
+        self._read, self._decoded = body, decoded
 
     async def body(self) -> bytes:
         """The body."""

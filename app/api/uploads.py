@@ -3,6 +3,7 @@
 import asyncio
 import zlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 from starlette.types import Receive
@@ -37,7 +38,8 @@ async def save(receive: Receive, path: Path, most: int, seconds: float) -> int:
     except OSError:
         raise unwritable() from None
     finally:
-        writer.close()
+        with suppress(OSError):  # a full disk, once more
+            writer.close()
     if not writer.size:
         raise Problem(400, "body: expected judged documents, got nothing")
     return writer.size

@@ -3,6 +3,8 @@
 import json
 import logging
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from app.observability.tracebacks import format_traceback
@@ -39,10 +41,31 @@ def _message(record: logging.LogRecord) -> str:
     return message.partition("\n")[0] if record.name == "asyncio" else message
 
 
-def configure_logging() -> None:
-    """From now on, for this process."""
+@asynccontextmanager
+async def default_logging() -> AsyncIterator[None]:
+    """JSON lines from our own loggers while an application runs, if nobody has configured any."""
+    ours = logging.getLogger("solar")
+    if ours.hasHandlers():
+        yield
+        return
+    handler, level = _handler(), ours.level
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        ours.setLevel(level)
+        ours.removeHandler(handler)
+
+
+def _handler() -> logging.Handler:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    return handler
+
+
+def configure_logging() -> None:
+    """From now on, for this process."""
+    logging.basicConfig(level=logging.INFO, handlers=[_handler()], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request

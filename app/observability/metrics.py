@@ -63,10 +63,10 @@ _COUNTERS = {
 class Metrics:
     """What a process counts."""
 
-    def __init__(self, role: str = "worker", beside: str = "") -> None:
-        """`beside` is where a learner counts that only this process knows of."""
-        self._several, self._beside = DIRECTORY in os.environ, beside
-        self._processes = Processes(role, beside)
+    def __init__(self, role: str = "worker", learner_metrics: str = "") -> None:
+        """`learner_metrics` is the directory of a learner that shares no directory with us."""
+        self._several, self._learner_metrics = DIRECTORY in os.environ, learner_metrics
+        self._processes = Processes(role, learner_metrics)
         self.registry = CollectorRegistry()
         self._requests = self._histogram(
             "request_seconds", "How long requests took.", "route", "status"
@@ -166,10 +166,10 @@ class Metrics:
     ) -> bytes:
         """All metrics as text; a model's status is left out where the store cannot tell it."""
         registry = self.registry
-        if self._several or self._beside:
+        if self._several or self._learner_metrics:
             registry = CollectorRegistry()
             own = () if self._several else self.registry.collect()
-            registry.register(_Added(own, self._beside or None))
+            registry.register(_Added(own, self._learner_metrics or None))
         shared = CollectorRegistry()
         shared.register(_Models(list(models), statuses, server))
         shared.register(self._processes)

@@ -18,11 +18,12 @@ from app.observability import multiprocess
 class Processes:
     """All processes that write to the multiprocess directory; without one, this process.
 
-    Beside it those that write to a directory which only this process knows of.
+    Also the learner that writes to a directory of its own, if there is one.
     """
 
-    def __init__(self, role: str, beside: str = "") -> None:
-        self._directory, self._beside = os.environ.get(multiprocess.DIRECTORY, ""), beside
+    def __init__(self, role: str, learner_metrics: str = "") -> None:
+        self._directory = os.environ.get(multiprocess.DIRECTORY, "")
+        self._learner_metrics = learner_metrics
         self._role, self._pid = role, os.getpid()
         self._reader = ProcessCollector(pid=lambda: self._pid, registry=None)
         if self._directory:
@@ -48,5 +49,7 @@ class Processes:
     def _processes(self) -> dict[str, int]:
         if self._directory:
             return multiprocess.named_processes(self._directory)
-        beside = multiprocess.named_processes(self._beside) if self._beside else {}
-        return {self._role: os.getpid(), **beside}
+        own = {self._role: os.getpid()}
+        if self._learner_metrics:
+            own |= multiprocess.named_processes(self._learner_metrics)
+        return own

@@ -1,7 +1,8 @@
 """The store and the learner of an application that plain uvicorn runs: `uvicorn app.main:app`.
 
-`solar serve` has a supervisor for them. Here the application itself starts them with its lifespan,
-keeps them alive and ends them.
+`solar serve` has a supervisor for them. Here a thread of the application starts them, keeps them
+alive and ends them, so that requests never wait for that. The kernel ends both when this thread
+ends, however that happens.
 """
 
 import asyncio
@@ -10,88 +11,110 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from concurrent.futures import Future
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from app.config import Settings
-from app.errors import SolarError, Unavailable
+from app.errors import SolarError
 from app.observability import multiprocess
 from app.runtime.children import LEARNER, WATCH, Child, child_environ, end_all
-from app.runtime.wiring import StoreLocator, check_durability
+from app.runtime.wiring import StoreLocator, is_safe
 
 log = logging.getLogger("solar")
 
+RETRY = 1.0  # seconds until a process that could not be started is tried again
 SEVERAL = (
     "--workers and --reload need SOLAR_REDIS_URL; without a store of your own use "
     "`solar serve --workers N`"
 )
 
 
+class Started(NamedTuple):
+    """The URL of the store, and the directory of the learner's metrics ("": in the common one)."""
+
+    url: str
+    learner_metrics: str
+
+
 @asynccontextmanager
-async def store_and_learner(settings: Settings) -> AsyncIterator[tuple[str, str]]:
-    """The URL of the store, and where a learner beside it counts, while the application runs."""
+async def store_and_learner(settings: Settings) -> AsyncIterator[Started]:
+    """A store and a learner for as long as the application runs."""
     if not settings.redis_url and multiprocessing.parent_process() is not None:
         raise SolarError(SEVERAL)
     multiprocess.prepare_directory()
-    locator = StoreLocator(settings)
-    learners = [Child("learner", list(LEARNER))] if settings.learner else []
-    with ExitStack() as stack:
-        stack.callback(locator.close)
-        url, beside, told = locator.url(), "", {}
-        if learners and multiprocess.DIRECTORY not in os.environ:
-            beside = stack.enter_context(multiprocess.new_directory())
-            told = {multiprocess.DIRECTORY: beside}
-        environ = child_environ(settings, url, **told)
-        watching = asyncio.create_task(_watch(settings, locator, url, learners, environ))
-        try:
-            yield url, beside
-        finally:
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
-            await asyncio.to_thread(end_all, learners)
-
-
-async def _watch(
-    settings: Settings,
-    locator: StoreLocator,
-    url: str,
-    learners: list[Child],
-    environ: dict[str, str],
-) -> None:
-    """Keep store and learner alive; end this process if that is in vain.
-
-    With a store that is named and no learner there is nothing to keep, once the store was checked;
-    `solar serve` has checked it for its workers.
-    """
-    turn = Turn()
-    checked = not settings.durability or multiprocess.PROCESS in os.environ
+    keeper = Keeper(settings)
+    keeper.start()
     try:
-        while learners or not settings.redis_url or not checked:
-            _keep_store(locator, url)
-            for learner in learners if turn.taken() else ():
-                learner.keep(environ)
-            if not checked:
-                with suppress(Unavailable, TimeoutError):
-                    await check_durability(settings, url)
-                    checked = True
-            await asyncio.sleep(WATCH)
-    except SolarError as error:
-        log.error("%s", error)  # noqa: TRY400  # one line says it
-        signal.raise_signal(signal.SIGTERM)
+        yield await asyncio.wrap_future(keeper.started)
     finally:
-        turn.close()
+        keeper.stop.set()
+        await asyncio.to_thread(keeper.join)
 
 
-def _keep_store(locator: StoreLocator, url: str) -> None:
-    """Start an embedded store again that has ended; this blocks until it has loaded its data."""
-    if locator.url() != url:
-        raise SolarError("the embedded store started again on another socket")
+class Keeper(threading.Thread):
+    """Keeps store and learner alive until told to stop; ends this process if that is in vain."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(name="solar-companions", daemon=True)
+        self._settings = settings
+        self._learners = [Child("learner", list(LEARNER))] if settings.learner else []
+        self.started: Future[Started] = Future()
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        """Start, keep, end."""
+        try:
+            with ExitStack() as stack:
+                self._keep(stack)
+        except BaseException as error:  # whoever waits for the start must know
+            if not self.started.done():
+                self.started.set_exception(error)
+                return
+            bug = None if isinstance(error, SolarError) else error
+            log.log(logging.ERROR, "%s", "a bug ends it" if bug else error, exc_info=bug)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _keep(self, stack: ExitStack) -> None:
+        locator = StoreLocator(self._settings, thread_lives=True)
+        stack.callback(locator.close)
+        url, learner_metrics, told = locator.url(), "", {}
+        if self._learners and multiprocess.DIRECTORY not in os.environ:
+            learner_metrics = stack.enter_context(multiprocess.new_directory())
+            told = {multiprocess.DIRECTORY: learner_metrics}
+        environ = child_environ(self._settings, url, **told)
+        turn = LearnerLock()
+        stack.callback(turn.release)
+        safe = self._is_safe(url)
+        stack.callback(end_all, self._learners)
+        for learner in self._learners if turn.taken() else ():
+            learner.keep(environ)
+        self.started.set_result(Started(url, learner_metrics))
+        while not self.stop.wait(WATCH):
+            try:
+                if locator.url() != url:  # it was started again
+                    raise SolarError("the embedded store started again on another socket")
+                for learner in self._learners if turn.taken() else ():
+                    learner.keep(environ)
+            except OSError as error:  # too many processes or open files: later
+                log.warning("cannot start a process: %s", error.strerror)
+                self.stop.wait(RETRY)
+            safe = safe or self._is_safe(url)
+
+    def _is_safe(self, url: str) -> bool:
+        """Whether the store is as safe as was asked for; `solar serve` checks for its workers."""
+        return multiprocess.PROCESS in os.environ or is_safe(self._settings, url)
 
 
-class Turn:
-    """Whose turn it is to run the learner: of several workers one has it, until it ends."""
+class LearnerLock:
+    """Which of uvicorn's workers runs the learner: whoever has the lock, until it ends.
+
+    It lies in the directory of metrics, which all workers of one parent share. A process that is
+    no such worker has it anyway.
+    """
 
     def __init__(self) -> None:
         self._lock = -1
@@ -103,12 +126,14 @@ class Turn:
     def taken(self) -> bool:
         """Whether it is ours; taken if it is free."""
         if not self._ours:
-            with suppress(BlockingIOError):
+            try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._ours = True
-        return self._ours
+            except BlockingIOError:
+                return False
+            self._ours = True
+        return True
 
-    def close(self) -> None:
+    def release(self) -> None:
         """Let another worker have it."""
         if self._lock >= 0:
             os.close(self._lock)

@@ -18,7 +18,7 @@ from app.storage.store import Store
 from app.training.job_runner import JobRunner
 
 log = logging.getLogger("solar")
-ASKED = 1.0  # seconds that a store gets to say how safe it is, before the next try
+DURABILITY_SECONDS = 1.0  # seconds that a store gets to say how safe it is, before the next try
 
 
 class StoreLocator:
@@ -27,8 +27,9 @@ class StoreLocator:
     A server of our own that has ended is started again the next time it is asked for.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, *, thread_lives: bool = False) -> None:
+        """`thread_lives`: as for `EmbeddedServer.start`."""
+        self._settings, self._thread_lives = settings, thread_lives
         self._server: EmbeddedServer | None = None
 
     def url(self) -> str:
@@ -42,12 +43,15 @@ class StoreLocator:
             )
         if self._server is not None and self._server.alive():
             return self._server.url
+        if self._server is not None:
+            log.warning("the embedded store has ended; it is started again")
         self.close()  # what is left of one that ended
         found = server.find(directory)
         if found is None:
             self._server = EmbeddedServer.start(
-                directory, memory=self._settings.memory, fsync=self._fsync()
-            )
+                directory, memory=self._settings.memory, fsync=self._fsync(),
+                thread_lives=self._thread_lives,
+            )  # fmt: skip
             found = self._server.url
         return found
 
@@ -79,28 +83,27 @@ def is_safe(settings: Settings, url: str) -> bool:
     if not settings.durability:
         return True
 
+    async def ask() -> None:
+        store = Store.open(url, settings.durability)
+        try:
+            async with asyncio.timeout(DURABILITY_SECONDS):
+                for complaint in await store.servers.complaints():
+                    log.warning("%s", complaint)
+        finally:
+            await store.close()
+
     try:
-        asyncio.run(check_durability(settings, url))
+        asyncio.run(ask())
     except (Unavailable, TimeoutError):
         return False
     return True
 
 
-async def check_durability(settings: Settings, url: str) -> None:
-    """NotDurable if the store is less safe than was asked for; Unavailable if it is not there."""
-    store = Store.open(url, settings.durability)
-    try:
-        async with asyncio.timeout(ASKED):
-            for complaint in await store.servers.complaints():
-                log.warning("%s", complaint)
-    finally:
-        await store.close()
-
-
 @asynccontextmanager
-async def open_service(settings: Settings, beside: str = "") -> AsyncIterator[Service]:
-    """Everything that a worker serves with; `beside` is where its own learner counts."""
-    store, metrics = Store.open(settings.redis_url, settings.durability), Metrics(beside=beside)
+async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIterator[Service]:
+    """Everything that a worker serves with; `learner_metrics` is as for `Metrics`."""
+    store = Store.open(settings.redis_url, settings.durability)
+    metrics = Metrics(learner_metrics=learner_metrics)
     weight_cache = WeightCache(store, metrics.served)
     kept = settings.impression_seconds
     impression_writer = ImpressionWriter(store, kept, settings.remember_seconds)

@@ -37,6 +37,7 @@ class UvicornServer(uvicorn.Server):
         await super().startup(sockets)
         gc.collect()
         gc.freeze()
+        gc.set_threshold(50_000)  # of 700: saves a request about 3 % of its CPU time
 
 
 async def listen(front: FastAPI | str, socket_: socket.socket, stop: asyncio.Event) -> None:
@@ -46,12 +47,16 @@ async def listen(front: FastAPI | str, socket_: socket.socket, stop: asyncio.Eve
         timeout_keep_alive=75, timeout_graceful_shutdown=REQUEST_DRAIN_SECONDS, ws="none",
     )  # fmt: skip
     server = UvicornServer(config)
-    serving = asyncio.create_task(server.serve(sockets=[socket_]))
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    server.should_exit = True
-    stopping.cancel()
-    await serving
+
+    async def end() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    ending = asyncio.create_task(end())
+    try:
+        await server.serve(sockets=[socket_])  # SystemExit if the application did not start
+    finally:
+        ending.cancel()
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -25,12 +25,17 @@ from redis.asyncio.sentinel import (
 )
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 
+from app.errors import SolarError
 from app.storage.cluster import Address, Cluster
 
 SCHEMES = (
     "redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://",
     "redis+cluster://", "rediss+cluster://",
 )  # fmt: skip
+NOT_A_URL = (
+    "store URL: expected redis://USER:PASSWORD@HOST:PORT/0; in a password write /, @ and : as %2F, "
+    "%40 and %3A"
+)
 #: A command that takes longer than this has failed; nothing we ask for takes a tenth of it.
 TIMEOUT = 5.0
 #: The same for a question to a Sentinel; several are asked at once.
@@ -111,8 +116,25 @@ def _address(text: str, port: int) -> Address:
     return parts.hostname, parts.port or port
 
 
+def check_url(url: str) -> None:
+    """SolarError if no store can have this URL; it does not repeat it. None at all is fine."""
+    if url:
+        connect(url)
+
+
 def connect(url: str) -> Any:
-    """A client for a store. It sends again after a lost connection: all our writes allow that."""
+    """A client for a store. It sends again after a lost connection: all our writes allow that.
+
+    SolarError does not repeat a wrong URL, as a password may be in it.
+    """
+    try:
+        return _client(url)
+    except ValueError as error:
+        said = str(error) if str(error).startswith("store URL") else NOT_A_URL
+        raise SolarError(said) from None
+
+
+def _client(url: str) -> Any:
     if not url.startswith(SCHEMES):
         raise ValueError(f"store URL: expected one of {', '.join(SCHEMES)}")
     kind = url.partition("://")[0].partition("+")[2]

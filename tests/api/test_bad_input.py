@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import redis
 
+from app.api.errors import TITLES
 from app.storage.embedded import server
 from tests.api.services import PLAIN, Running, serving
 from tests.servers import PATIENCE, until
@@ -516,7 +517,7 @@ SHAPES = [
     Ask("objects in objects as feedback", 400, f'{{"{MARKER}":' * DEEP, "/feedback"),
     Ask("events in events", 400, '{"events":[' * (DEEP // 2), "/feedback"),
     Ask("arrays in arrays as events", 400, f'{{"events":[{"[" * DEEP}{"]" * DEEP}]}}', "/feedback"),
-    Ask("arrays in arrays as a model", 400, "[" * DEEP, "/models/new", method="PUT"),
+    Ask("arrays in arrays as a model", 422, "[" * DEEP, "/models/new", method="PUT"),
     Ask("arrays in arrays as names", 400, f'{{"features": {"[" * DEEP}', "/models/new",
         method="PUT"),
 ]  # fmt: skip
@@ -1091,7 +1092,8 @@ def test_of_a_batch_only_the_good_events_are_stored(world: World) -> None:
     assert [(one["index"], one["status"]) for one in said["errors"]] == [
         (1, 422), (2, 422), (3, 404), (4, 410), (6, 422), (7, 422),
     ]  # fmt: skip
-    assert all(one["title"] for one in said["errors"])
+    assert all(one["title"] == TITLES[one["status"]] for one in said["errors"])
+    assert all(one["detail"] for one in said["errors"])
     assert MARKER not in reply.body.decode() + world.running.logged()
     again = world.post("/feedback", {"events": batch}).json()
     assert again == {**said, "accepted": 0, "duplicates": 2}

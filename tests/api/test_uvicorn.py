@@ -1,10 +1,13 @@
 """`uvicorn app.main:app` alone is a whole service: store, learner, and what ends with it."""
 
 import contextlib
+import json
 import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -186,6 +189,61 @@ def test_a_wrong_setting_ends_the_start_with_one_line(tmp_path: Path) -> None:
         assert running.process.wait(PATIENCE) == 3
         assert "solar: SOLAR_KEYS" in running.logged()
         assert "Traceback" not in running.logged()
+
+
+@pytest.mark.parametrize("by", ["uvicorn", "solar serve"])
+def test_a_store_url_that_cannot_be_ends_the_start_without_its_password(
+    by: str, tmp_path: Path
+) -> None:
+    for wrong in ("redis://solar:se/cret@host:6379", "http://solar:se-cret@host"):
+        if by == "uvicorn":
+            with uvicorn(data=tmp_path, SOLAR_REDIS_URL=wrong) as running:
+                assert running.process.wait(PATIENCE) == 3
+                said = running.logged()
+        else:
+            command = [sys.executable, "-m", "app", "serve", "--redis-url", wrong]
+            ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert ran.returncode == 2
+            said = ran.stderr
+        assert len(said.splitlines()) == 1
+        assert said.startswith("solar: store URL: expected")
+        assert not {"se", "cret", "se-cret"} & set(re.split(r"\W", said))
+
+
+def test_its_own_lines_are_json_without_values_also_if_nobody_configured_logging(
+    tmp_path: Path, url: str
+) -> None:
+    with ready(data=tmp_path, SOLAR_REDIS_URL=url, SOLAR_LEARNER="no", SOLAR_ACCESS_LOG="yes") as r:
+        with r.client() as caller:
+            asked = caller.get("/models/none", headers={"x-secret": "hidden"})
+        identity = asked.headers["x-request-id"]
+        until(lambda: identity in r.logged())
+        line = next(line for line in r.logged().splitlines() if identity in line)
+        found = json.loads(line)
+        assert (found["route"], found["status"]) == ("/models/{name}", 404)
+
+
+def test_it_answers_while_its_store_loads_its_data_again(tmp_path: Path) -> None:
+    with ready(data=tmp_path, SOLAR_LEARNER="no") as running, running.client() as caller:
+        with client(f"unix://{tmp_path}/valkey.sock") as connection:
+            for at in range(300):
+                connection.set(f"filler:{at}", 1_000_000 * b"x")
+        os.kill(child(running.process.pid, "valkey"), signal.SIGKILL)
+
+        def answered_while_loading() -> bool:
+            if not is_loading(tmp_path):
+                return False
+            assert caller.get("/healthz").status_code == 200
+            return is_loading(tmp_path)
+
+        until(answered_while_loading)
+        assert "the embedded store has ended" in running.logged()
+        until(lambda: not caller.get("/readyz").json().get("degraded", True))
+
+
+def is_loading(data: Path) -> bool:
+    """Whether the store in a data directory runs and reads its data."""
+    return embedded._ping(data / "valkey.sock").startswith(b"-LOADING")
 
 
 def test_the_flags_of_the_docs_give_json_logs_and_no_server_header(tmp_path: Path) -> None:

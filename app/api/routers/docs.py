@@ -54,5 +54,7 @@ def _read(file: str) -> bytes:
 @router.head("/openapi.json")
 async def openapi_document(request: Request) -> Response:
     """The OpenAPI document."""
-    document = encode(request.app.openapi())
-    return Response(document, media_type=JSON, headers=SECURITY_HEADERS)
+    document = request.app.openapi()
+    if root := request.scope.get("root_path"):
+        document = {**document, "servers": [{"url": root}]}
+    return Response(encode(document), media_type=JSON, headers=SECURITY_HEADERS)

@@ -16,7 +16,7 @@ from app.api import decoding, schemas
 from app.api.auth import requires
 from app.api.decoding import FeedbackDecoder
 from app.api.dependencies import DEFAULT, FromRoute, FromState, Service
-from app.api.errors import Problem, problem, undecodable
+from app.api.errors import TITLES, Problem, problem, undecodable
 from app.api.examples import FEEDBACK_BODIES, PREFER
 from app.api.openapi import BODY_PROBLEMS, fast_answers
 from app.api.routing import Answer, Call, FastRoute, expect_json, refusal
@@ -117,7 +117,8 @@ def _decode_one(raw: Raw, model: str | UnsetType) -> Item:
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Item(None, undecodable(error, schemas.EVENT_FIELDS))
     if model is not UNSET:
-        if event.model is UNSET and _named_by_request(event) is None:
+        unnamed = event.model is UNSET and _named_by_request(event) is None
+        if unnamed and model != DEFAULT:
             event.model = model
         if _model_of(event) != model:
             raise Problem(422, "events: expected all of the model that stands beside them")
@@ -265,10 +266,12 @@ def _forgotten(service: Service, item: Item) -> Problem:
 
 def _no_model(items: Sequence[Item]) -> Exception:
     """What is wrong where there is no such model: perhaps only that none was named."""
-    unnamed = any(item.event is not None and item.event.model is UNSET for item in items)
-    named = any(item.event is not None and isinstance(item.event.request_id, str)
-                and decoding.read_request_id(item.event.request_id) for item in items)  # fmt: skip
-    return Problem(404, MODEL_REQUIRED) if unnamed and not named else NoSuchModel()
+    events = [item.event for item in items if item.event is not None]
+    own = any(
+        event.model is UNSET and isinstance(event.request_id, str) and not _named_by_request(event)
+        for event in events
+    )
+    return Problem(404, MODEL_REQUIRED) if own else NoSuchModel()
 
 
 _NO_DOCUMENTS: Documents = np.zeros((0, 0), np.float32)
@@ -283,7 +286,7 @@ async def _answer(service: Service, model: str | None, items: list[Item], wait: 
     accepted = sum(one.outcome == APPENDED for one in stored)
     seq = max((one.seq for one in stored), default=0)
     errors = [
-        RefusedEvent(at, item.refused.status, item.refused.detail)
+        RefusedEvent(at, item.refused.status, TITLES[item.refused.status], item.refused.detail)
         for at, item in enumerate(items)
         if item.refused is not None
     ]
@@ -316,7 +319,7 @@ def _shortened(errors: list[RefusedEvent]) -> list[RefusedEvent]:
     """As many as fit into an answer of 2 kB."""
     room, kept = 1600, []
     for one in errors:
-        room -= 45 + len(one.title.encode())
+        room -= 1 + len(schemas.encode(one))
         if room < 0:
             break
         kept.append(one)

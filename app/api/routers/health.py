@@ -34,7 +34,7 @@ class ProcessHealth:
     ready: Callable[[], bool] = lambda: True
 
 
-def _of_state(request: Request) -> Any:
+async def _of_state(request: Request) -> Any:
     return request.app.state.health
 
 

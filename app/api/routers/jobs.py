@@ -2,9 +2,8 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable
 from pathlib import Path as FilePath
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -19,7 +18,14 @@ from app.api.errors import Problem, invalid, undecodable
 from app.api.examples import WARM_START_BODIES
 from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
 from app.api.routers.models import ModelName, known_name
-from app.api.routing import JSON, TEXT, AdminRoute, Headers, media_type, read_body
+from app.api.routing import (
+    JSON,
+    TEXT,
+    AdminRoute,
+    Headers,
+    media_type,
+    read_body,
+)
 from app.domain import candidates, codec
 from app.domain.model_config import ModelConfig
 from app.errors import BadData, InvalidInput, SolarError
@@ -29,7 +35,6 @@ from app.training.options import UPLOAD, Training, check_training
 
 router = APIRouter(route_class=AdminRoute, tags=["jobs"], dependencies=[requires("admin")])
 
-T = TypeVar("T")
 TEXTS = (TEXT, "application/gzip", "application/x-gzip", "application/octet-stream")
 #: Numbers that judged queries in JSON may take; more come as text.
 MOST_NUMBERS = 25_000_000
@@ -37,6 +42,10 @@ BUSY = "model: a job trains it; wait for the job, or cancel it with DELETE /jobs
 OTHER_LIFE = "job: its model was deleted and created again; post the data again"
 NO_UPLOAD = "job: its data is no longer on this machine; post the data again"
 UNKNOWN_JOB = "job: no job of this id"
+
+_OPTIONS = (*TrainingOptions.model_fields, "queries")
+_FIELDS = {"": _OPTIONS}
+_decode_warm_start = schemas.object_decoder(_OPTIONS, raw=("queries",))
 
 _UUID7 = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 JobId = Annotated[str, Path(json_schema_extra={"pattern": f"^[A-Za-z0-9_-]{{1,64}}[.]{_UUID7}$"})]
@@ -109,7 +118,10 @@ async def _taken(
             raise InvalidInput("query: expected none; the options of JSON stand in the body")
         body = await read_body(request.receive, headers, limits)
         training, blob = await asyncio.to_thread(_from_json, body, config)
-        await asyncio.to_thread(path.write_bytes, blob)
+        try:
+            await asyncio.to_thread(path.write_bytes, blob)
+        except OSError:
+            raise uploads.unwritable() from None
         return training, True
     _expect_text(headers)
     names = [name for name, _ in request.query_params.multi_items()]
@@ -149,24 +161,20 @@ def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
 
 def _decoded(body: bytes) -> tuple[Training, list[schemas.JudgedQuery]]:
     """The options, by pydantic; and the queries, many numbers, by msgspec."""
-    parts = _read(schemas.decode_object, body)
-    queries = parts.pop("queries", None)
-    given = {name: _read(schemas.decode_any, value, "body") for name, value in parts.items()}
     try:
+        within = ""
+        given = _decode_warm_start(body)
+        queries = given.pop("queries", None)
         options = TrainingOptions.model_validate(given)
+        if queries is None:
+            raise InvalidInput("queries: required")
+        within = "queries"
+        judged = schemas.decode_judged(queries)
     except ValidationError as error:
         raise invalid(error.errors(include_url=False), ()) from None
-    if queries is None:
-        raise InvalidInput("queries: required")
-    judged = _read(schemas.decode_judged, queries, "queries")
-    return check_training(options.training()), judged
-
-
-def _read(decode: Callable[[Any], T], data: Any, within: str = "") -> T:
-    try:
-        return decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise undecodable(error, schemas.JUDGED_FIELDS, within) from None
+        raise undecodable(error, schemas.JUDGED_FIELDS if within else _FIELDS, within) from None
+    return check_training(options.training()), judged
 
 
 async def _begun(service: Service, work: JobSpec, response: Response) -> dict[str, Any]:

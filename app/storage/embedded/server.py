@@ -84,6 +84,7 @@ class EmbeddedServer:
         memory: int = 1 << 30,
         fsync: str = "always",
         timeout: float = 60.0,
+        thread_lives: bool = False,
     ) -> Self:
         """Start a server on the data in `data_directory` and wait until it has loaded them.
 
@@ -97,9 +98,11 @@ class EmbeddedServer:
             "always", or "everysec": faster, loses up to two seconds.
         timeout
             Seconds from the call until the data are loaded.
+        thread_lives
+            Whether a thread other than the main one may call: it outlives the server.
         """
         deadline = time.monotonic() + timeout
-        _check_caller(memory, fsync)
+        _check_caller(memory, fsync, thread_lives=thread_lives)
         binary = server_binary()
         directory = _make(data_directory)
         with _locked(directory, min(timeout, UNLOCK_SECONDS)) as lock:
@@ -226,12 +229,12 @@ def _wheel_binary() -> str | None:
     return found and str(Path(found).absolute())
 
 
-def _check_caller(memory: int, fsync: str) -> None:
+def _check_caller(memory: int, fsync: str, *, thread_lives: bool) -> None:
     if memory <= 0:
         raise ValueError(f"memory: expected bytes, at least 1, got {memory}")
     if fsync not in {"always", "everysec"}:
         raise ValueError(f"fsync: expected 'always' or 'everysec', got {fsync!r}")
-    if threading.current_thread() is not threading.main_thread():
+    if not thread_lives and threading.current_thread() is not threading.main_thread():
         # The kernel's parent-death signal fires when the starting thread ends, not the process.
         raise RuntimeError(
             "start the embedded server from the main thread: it ends with its thread"
