@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     )
     workers: int = Field(default=1, ge=1, le=256, description="processes that serve")
     learner: bool = Field(
-        default=True, description="whether `solar serve` also learns, in a process of its own"
+        default=True, description="whether the service also learns, in a process of its own"
     )
     keys: str = Field(
         default="",

@@ -3,15 +3,19 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import fastapi
 import pytest
 from fastapi.testclient import TestClient
 
+import app.main
 from app.config import Settings
 from app.errors import SolarError
 from app.main import create_app
+from app.storage.embedded import server as embedded
 from app.storage.embedded.server import EmbeddedServer
 from tests.api.services import application
 from tests.servers import server
@@ -114,3 +118,25 @@ def test_it_says_in_one_line_why_it_cannot_be_imported(tmp_path: Path) -> None:
     assert ran.stderr.startswith("solar: SOLAR_KEYS: expected")
     assert ran.stderr.count("\n") == 1
     assert "qzSECRETzq" not in ran.stderr
+
+
+def test_the_application_is_fastapis() -> None:
+    assert isinstance(app.main.app, fastapi.FastAPI)
+
+
+def test_without_a_store_it_starts_one_also_for_a_test_client(tmp_path: Path) -> None:
+    made = create_app(Settings(learner=False, data_dir=tmp_path))
+    for status in (201, 200):  # the second time it finds what the first has left
+        with TestClient(made) as client:
+            assert client.put("/models/books", json={"features": 2}).status_code == status
+        assert embedded.find(tmp_path) is None
+
+
+def test_a_start_that_fails_ends_what_it_has_started(tmp_path: Path) -> None:
+    (tmp_path / "valkey.lock").mkdir()  # no server can lock its data
+    with (
+        pytest.raises(SolarError, match="cannot keep data there"),
+        TestClient(create_app(Settings(data_dir=tmp_path))),
+    ):
+        pass
+    assert [one.name for one in threading.enumerate() if one.name == "solar-companions"] == []

@@ -11,9 +11,7 @@ from starlette.exceptions import HTTPException
 
 from app.api import openapi
 from app.api.routing import answer_problem, refuse_path
-
-#: Without options FastAPI would look for OpenTelemetry's providers at every request.
-NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
+from app.observability.tracing import NO_TELEMETRY
 
 
 def new_application(

@@ -24,6 +24,13 @@ _TRACEPARENT = re.compile(
 )
 
 
+#: Every option: without, FastAPI looks for providers at every request (3.6 µs instead of 0.2).
+NO_TELEMETRY: "TelemetryConfig" = {
+    "tracing": False, "metrics": False, "logs": False, "operation_spans": False,
+    "auto_configure": False,
+}  # fmt: skip
+
+
 def read_traceparent(header: bytes) -> str:
     """A header `traceparent`, or nothing if it is malformed.
 
@@ -47,22 +54,17 @@ def current_traceparent() -> str:
 def telemetry_options(settings: "Settings") -> "TelemetryConfig":
     """What `FastAPI(telemetry=...)` is given; SolarError if the extra `otel` is not installed.
 
-    Metrics are Prometheus', and FastAPI's log events would carry values. When off, all is named:
-    without options FastAPI looks for providers at every request (3.6 µs, now 0.2 µs).
+    Metrics are Prometheus', and FastAPI's log events would carry values.
     """
-    plain: TelemetryConfig = {
-        "tracing": settings.otel, "metrics": False, "logs": False, "operation_spans": False,
-        "auto_configure": False,
-    }  # fmt: skip
     if not settings.otel:
-        return plain
+        return NO_TELEMETRY
     try:
         from app.observability import otel  # noqa: PLC0415  # an extra
     except ImportError:
         raise SolarError(
             "SOLAR_OTEL: OpenTelemetry is not installed: pip install 'solar-ranking[otel]'"
         ) from None
-    return {**plain, "tracer_provider": otel.make_provider()}
+    return {**NO_TELEMETRY, "tracing": True, "tracer_provider": otel.make_provider()}
 
 
 def exporting_spans(options: "TelemetryConfig") -> AbstractAsyncContextManager[None]:
