@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis import exceptions as foreign
 
-from app.errors import StoreError, Unavailable
+from app.errors import SolarError, StoreError, Unavailable
 from app.storage.calls import translated
 from app.storage.cluster import SLOTS, Cluster, slot_of
 from app.storage.connection import Place, connect
@@ -39,7 +39,7 @@ def test_a_url_names_servers_credentials_service_and_options() -> None:
     ],
 )
 def test_a_url_that_cannot_be_is_refused_without_its_password(bad: str, why: str) -> None:
-    with pytest.raises(ValueError, match=why) as caught:
+    with pytest.raises(SolarError, match=why) as caught:
         connect(bad)
     assert "hush" not in str(caught.value)
 

@@ -518,7 +518,7 @@ SHAPES = [
     Ask("events in events", 400, '{"events":[' * (DEEP // 2), "/feedback"),
     Ask("arrays in arrays as events", 400, f'{{"events":[{"[" * DEEP}{"]" * DEEP}]}}', "/feedback"),
     Ask("arrays in arrays as a model", 422, "[" * DEEP, "/models/new", method="PUT"),
-    Ask("arrays in arrays as names", 400, f'{{"features": {"[" * DEEP}', "/models/new",
+    Ask("arrays in arrays as names", 422, f'{{"features": {"[" * DEEP}', "/models/new",
         method="PUT"),
 ]  # fmt: skip
 

@@ -223,26 +223,6 @@ def test_keys_or_insecure_open_the_service_to_other_machines(server: EmbeddedSer
         assert client.get("/healthz").status_code == 200
 
 
-def test_a_unix_socket_and_a_server_without_an_address_count_as_this_machine(
-    server: EmbeddedServer,
-) -> None:
-    async def run() -> None:
-        app = create_app(Settings(learner=False), server.url)
-        async with app.router.lifespan_context(app):
-            for place in (("/run/solar.sock", None), None):
-                sent: list[Any] = []
-
-                async def send(message: Any, into: list[Any] = sent) -> None:
-                    into.append(message)
-
-                scope: Any = {"type": "http", "method": "GET", "path": "/healthz", "headers": [],
-                         "query_string": b"", "server": place}  # fmt: skip
-                await app(scope, _gone, send)
-                assert sent[0]["status"] == 200
-
-    asyncio.run(run())
-
-
 async def _gone() -> dict[str, Any]:
     return {"type": "http.disconnect"}
 
