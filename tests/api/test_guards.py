@@ -223,10 +223,6 @@ def test_keys_or_insecure_open_the_service_to_other_machines(server: EmbeddedSer
         assert client.get("/healthz").status_code == 200
 
 
-async def _gone() -> dict[str, Any]:
-    return {"type": "http.disconnect"}
-
-
 # ---- bugs ----
 
 SECRET = "qzSECRETzq"  # noqa: S105  # in the message of an error
