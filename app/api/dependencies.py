@@ -12,7 +12,7 @@ from fastapi import Depends, Request
 from app.api.auth import read_keys
 from app.api.routing import Call
 from app.config import Settings
-from app.domain.model import initial_state
+from app.domain.model import ModelState, initial_state
 from app.domain.model_config import ModelConfig, check_config, new_model_config
 from app.errors import InvalidInput, ModelExists, NoSuchModel, Unavailable
 from app.ingest.appender import Appender, SourceQuota
@@ -70,12 +70,13 @@ class Service:
         weights = np.zeros(config.n)
         return ServedModel(DEFAULT, 0, 0, config, weights, weights, 0.0)
 
-    async def create(self, model: str, config: ModelConfig) -> None:
-        """A new model; ModelExists if there is one of this name."""
+    async def create(self, model: str, config: ModelConfig) -> ModelState:
+        """Create a model; its first state, or ModelExists if there is one of this name."""
         if len(config.given) > MOST_FEATURES_SERVED:
             raise InvalidInput(f"features: expected at most {MOST_FEATURES_SERVED}")
         state = initial_state(check_config(config), seed=os.urandom(16))
         await self.store.models.create(model, state)
+        return state
 
 
 async def _of_state(request: Request) -> Any:

@@ -137,5 +137,7 @@ def invalid(errors: Sequence[Any], root: Sequence[str] = ("body", "query", "path
     said = first["msg"].replace("Input should be", "expected").replace("'", "")
     if first["type"] == "missing":
         said = "required"
+    elif first["type"] == "too_long":
+        said = f"expected at most {first['ctx']['max_length']}"
     place = place.lstrip(".")[:LONGEST_PLACE]
     return Problem(422, f"{place}: {said}" if place else said)

@@ -54,7 +54,7 @@ FEEDBACK_BODIES = {
     "required": True,
     "content": {
         JSON: _body(("ClicksEvent", "TripletsEvent", "LabelsEvent", "EventBatch"), {
-            "clicks": ("Clicks on a ranking", _CLICKS),
+            "clicks": ("Clicks on a ranking: put the request_id of an answer of /rank in", _CLICKS),
             "own_request_id": ("Clicks under a request_id of your own: the model is required", {
                 "event_id": "e4", "type": "clicks", "model": "books", "request_id": "page-1",
                 "clicked": ["d7"],

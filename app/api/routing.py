@@ -177,6 +177,10 @@ class Guard:
             answer = await work(scope, receive, reply, headers, key)
         except Disconnected:
             return
+        except asyncio.CancelledError:  # SIGTERM, and the time to drain is over
+            if reply.status:
+                raise
+            answer = refusal(Problem(503, "the service is stopping; try again"))
         except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets an answer
             answer = self._refused(error, route, identity)
             if reply.status:  # the server ends the connection, and logs this error, without values

@@ -112,8 +112,12 @@ async def post(
 
 
 def _shown_anew(event: PendingEvent, recalled: Mapping[str, StoredImpression]) -> bool:
-    found = recalled.get(event.feedback.query) if event.on_request and event.shown else None
-    return found is not None and fingerprint(found.shown) != event.shown
+    """Whether an event was built on another list than there is now, or on none."""
+    found = recalled.get(event.feedback.query) if event.on_request else None
+    if found is None:
+        return False
+    unseen = event.feedback.documents.size == 0
+    return unseen or (event.shown != "" and fingerprint(found.shown) != event.shown)
 
 
 def fingerprint(shown: bytes) -> str:

@@ -1,20 +1,23 @@
 """Small things that must not stop the service: odd bodies, odd names, odd servers, full disks."""
 
+import asyncio
 import contextlib
 import resource
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from app.config import Settings
 from app.main import create_app
-from tests.api.services import application
-from tests.servers import server
+from tests.api.services import application, serving
+from tests.servers import PATIENCE, server, until
 
 __all__ = ["server"]  # a fixture
 
@@ -183,3 +186,54 @@ def test_an_upload_that_cannot_be_kept_is_to_be_tried_again(
     assert (reply.status_code, reply.headers["retry-after"]) == (503, "1"), reply.text
     assert "disk" in reply.json()["detail"]
     assert where != "a full disk" or list(kept.iterdir()) == []
+
+
+def test_a_click_that_comes_before_its_list_is_written_is_to_be_tried_again(server: Any) -> None:
+    """The recall finds nothing, the append finds a list: it was written in between."""
+
+    async def run() -> None:
+        app = create_app(Settings(learner=False, remember_seconds=20.0), server.url)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as caller,
+        ):
+            await caller.put("/models/racing", json={"features": 2})
+            documents = [{"id": one, "features": [1, 2]} for one in "ab"]
+            statuses = set()
+            for at in range(200):
+                request = {"model": "racing", "request_id": f"q{at}"}
+                click = {**request, "event_id": f"e{at}", "type": "clicks", "clicked": ["a"]}
+                ranked, clicked = await asyncio.gather(
+                    caller.post("/rank", json={**request, "documents": documents}),
+                    caller.post("/feedback", json=click),
+                )
+                assert ranked.status_code == 200
+                statuses.add(clicked.status_code)
+                again = await caller.post("/feedback", json=click)
+                assert (again.status_code, again.json()["seq"]) == (202, at + 1)
+            assert statuses <= {202, 404, 503}
+            await caller.delete("/models/racing")
+
+    asyncio.run(run())
+
+
+def test_a_request_that_outlasts_the_drain_is_to_be_tried_again(tmp_path: Path) -> None:
+    with serving("--no-learner", data=tmp_path) as service, service.client() as caller:
+        caller.put("/models/books", json={"features": 2})
+        ranked = caller.post("/rank", json={"model": "books", "documents": [
+            {"id": one, "features": [1, 2]} for one in "ab"]}).json()  # fmt: skip
+        click = {
+            "event_id": "e", "type": "clicks", "clicked": ["a"],
+            "request_id": ranked["request_id"],
+        }  # fmt: skip
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(
+                caller.post, "/feedback", json=click, headers={"prefer": "wait=60"}
+            )
+            with service.client() as other:
+                until(lambda: other.get("/models/books").json()["seq"] == 1)
+            assert service.stop() == 0
+            reply = waiting.result(PATIENCE)
+        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+        assert reply.headers["content-type"] == "application/problem+json"
+        assert "Traceback" not in service.logged()

@@ -79,12 +79,14 @@ async def warm_start(
     directory = await _prepared(service, job)
     try:
         training, blob = await _taken(service, request, options, config, directory / UPLOAD)
-        work = JobSpec(job, name, training, blob, directory)
-        return await _begun(service, work, response)
-    except BaseException:
-        if service.job_runner.trains(job) or await _is_known(service, name, job):
-            raise
+    except BaseException:  # there is no job yet
         shutil.rmtree(directory, ignore_errors=True)
+        raise
+    try:
+        return await _begun(service, JobSpec(job, name, training, blob, directory), response)
+    except BaseException:
+        if not (service.job_runner.trains(job) or await _is_known(service, name, job)):
+            shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
@@ -105,7 +107,8 @@ async def _is_known(service: Service, model: str, job: str) -> bool:
 
 def _expect_room(service: Service) -> None:
     if not service.job_runner.has_room():
-        raise Problem(503, "other jobs are being done here", {"retry-after": "10"})
+        raise Problem(503, "as many jobs train here as may (SOLAR_JOBS); try again later",
+                      {"retry-after": "10"})  # fmt: skip
 
 
 async def _taken(

@@ -36,7 +36,9 @@ from app.storage.log import NewRecord
 
 router = APIRouter(route_class=AdminRoute, tags=["models"], dependencies=[requires("admin")])
 
-ModelName = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
+ModelName = Annotated[
+    str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"}, examples=["books"])
+]
 
 
 def known_name(name: str) -> str:
@@ -71,11 +73,11 @@ async def create(
     decoding.check_texts("features", features, service.settings)
     config = new_model_config(features, **body.model_dump(exclude={"features"}))
     try:
-        await service.create(name, config)
+        return describe_model(name, await service.create(name, config), 0)
     except ModelExists:
         if (await service.store.states.load_weights(name)).config != config:
             raise
-        response.status_code = 200
+    response.status_code = 200
     return await _read(service, name)
 
 
