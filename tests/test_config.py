@@ -347,9 +347,9 @@ def test_the_settings_in_force_are_shown_with_their_sources_and_without_secrets(
     monkeypatch.setenv("SOLAR_JOBS", "4")
     monkeypatch.setenv("SOLAR_REDIS_URL", SECRET["SOLAR_REDIS_URL"])
     words = ["config", "--env-file", file, "--port", "9", "--no-learner"]
-    assert solar(*words) == 0
-    said = capsys.readouterr().out
-    assert "hunter2" not in said
+    assert solar(*words) == 2  # such keys cannot be; they are shown all the same
+    said, error = capsys.readouterr()
+    assert "hunter2" not in said + error
     rows = dict(re.split("  +", line, maxsplit=1) for line in said.splitlines())
     assert {name: re.split("  +", rest) for name, rest in rows.items()}.items() >= {
         "SETTING": ["VALUE", "FROM"],
@@ -363,9 +363,9 @@ def test_the_settings_in_force_are_shown_with_their_sources_and_without_secrets(
         "SOLAR_BODY_BYTES": ["10MB", "default"],
     }.items()  # fmt: skip
     assert list(rows) == ["SETTING", *VARIABLES]
-    assert solar(*words, "--json") == 0
-    said = capsys.readouterr().out
-    assert "hunter2" not in said
+    assert solar(*words, "--json") == 2
+    said, error = capsys.readouterr()
+    assert "hunter2" not in said + error
     found = json.loads(said)
     assert list(found) == list(Settings.model_fields)
     assert found["port"] == {"value": 9, "from": "flag"}
@@ -424,3 +424,29 @@ def test_every_command_with_a_store_takes_an_env_file(
     for command in [*commands, ["train", "x", "--model", "m"], ["train", "x", "--output", "y"]]:
         assert solar(*command, "--env-file", missing) == 2
         assert capsys.readouterr().err.startswith(f"solar: {missing}: No such file")
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        (("--keys", "a:b:c"), "SOLAR_KEYS: expected name:scope+scope:hash"),
+        (("--redis-url", "http://x"), "store URL: expected one of redis://"),
+        (("--default-features", "a,a"), "features: expected names that differ"),
+    ],
+)
+def test_solar_config_refuses_what_solar_serve_would_after_it_has_printed_it(
+    flag: tuple[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert solar("config", *flag) == 2
+    printed = capsys.readouterr()
+    assert "SOLAR_KEYS" in printed.out
+    assert printed.err.startswith(f"solar: {said}")
+
+
+def test_a_key_for_an_unknown_scope_is_not_made(capsys: pytest.CaptureFixture[str]) -> None:
+    assert solar("key", "shop", "--scopes", "rank+bogus") == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (
+        "",
+        "solar: --scopes: expected rank, feedback, admin, with + between\n",
+    )

@@ -185,7 +185,7 @@ def test_a_server_that_runs_there_already_is_used_and_not_ended(tmp_path: Path) 
 def test_a_port_in_use_is_said_in_one_line(host: str) -> None:
     with listening(host, 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SolarError, match=f"cannot serve on {host}:{port}: .*in use"):
+        with pytest.raises(SolarError, match=f"{host}:{port}: .*in use; choose another by --port"):
             listening(host, port)
 
 

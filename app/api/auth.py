@@ -54,6 +54,8 @@ def _read_key(text: str) -> Key:
 
 def new_key(name: str, scopes: str) -> tuple[str, str]:
     """A new secret, and the entry for the settings that knows it."""
+    if not set(scopes.split("+")) <= set(SCOPES):
+        raise SolarError(f"--scopes: expected {', '.join(SCOPES)}, with + between")
     secret = secrets.token_urlsafe(32)
     entry = f"{name}:{scopes}:{_digest(secret.encode()).hex()}"
     read_keys(entry)

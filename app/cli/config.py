@@ -6,6 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from app import config
+from app.api.dependencies import check_settings
 from app.cli.options import add_setting_arguments, flags_of
 from app.config import Settings
 from app.errors import SolarError
@@ -39,6 +40,7 @@ def _config(options: argparse.Namespace) -> None:
         print(_table(rows))
     if sources.complaints:
         raise SolarError("; ".join(sources.complaints))
+    check_settings(config.read_settings(env_file=options.env_file, **flags_of(options)))
 
 
 def _rows(sources: dict[str, dict[str, Any]]) -> list[Row]:

@@ -4,7 +4,9 @@ It imports no kernels: it scores with numpy, and learning happens elsewhere.
 """
 
 import asyncio
+import errno
 import gc
+import os
 import signal
 import socket
 import sys
@@ -65,8 +67,10 @@ def listening(host: str, port: int) -> socket.socket:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.create_server(address[:2], family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise SolarError(f"cannot serve on {host}:{port}: {why}") from None
+        taken = getattr(error, "errno", None) == errno.EADDRINUSE
+        why = f"{os.strerror(errno.EADDRINUSE)}; choose another by --port or SOLAR_PORT"
+        said = why if taken else getattr(error, "strerror", None) or error
+        raise SolarError(f"cannot serve on {host}:{port}: {said}") from None
     found.set_inheritable(True)
     return found
 
