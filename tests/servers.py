@@ -119,11 +119,18 @@ def bare_server(*settings: str, binary: str | None = None) -> Iterator[str]:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             with client(f"unix://{path}") as connection:
-                until(lambda: path.exists() and connection.ping())
+                until(lambda: _answers(connection))
             yield f"unix://{path}"
         finally:
             process.kill()
             process.wait()
+
+
+def _answers(connection: Any) -> bool:
+    try:
+        return bool(connection.ping())
+    except redis.ConnectionError:  # it has no socket yet, or does not listen on it
+        return False
 
 
 class _Old(socketserver.StreamRequestHandler):

@@ -87,9 +87,10 @@ def schema(running: Running) -> Any:
 
 
 def not_our_fault(response: Response, case: Case[Any]) -> None:
-    """No 5xx, but for a version that is not served yet."""
+    """No 5xx, but for a version that is not served yet, or beside a job that trains."""
     asked = isinstance(case.body, dict) and "min_seq" in case.body
-    assert response.status_code < 500 or (response.status_code == 503 and asked)
+    trains = case.path.endswith("/warm-start") and "SOLAR_JOBS" in response.text
+    assert response.status_code < 500 or (response.status_code == 503 and (asked or trains))
 
 
 def small(response: Response) -> None:
@@ -189,9 +190,16 @@ def examples(document: Any, method: str, path: str) -> list[Any]:
     return named or content["schema"]["examples"]
 
 
-def test_every_example_does_what_it_says(client: httpx.Client, document: Any) -> None:
+@pytest.fixture
+def fresh() -> Iterator[httpx.Client]:
+    """A service of its own: the others know the example's model already."""
+    with serving() as started, started.client() as found:
+        yield found
+
+
+def test_every_example_does_what_it_says(fresh: httpx.Client, document: Any) -> None:
     """One life of a model, told by the examples alone."""
-    path = "/models/{name}"
+    client, path = fresh, "/models/{name}"
 
     def ask(method: str, path: str, status: int, body: Any) -> Any:
         reply = client.request(method, path.format(name="books"), json=body)
