@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -122,8 +123,8 @@ class Run:
         )  # fmt: skip
         path = self.work.directory / TASK
         await asyncio.to_thread(path.write_bytes, msgspec.json.encode(task))
-        process, pipe = await asyncio.to_thread(_start_process, self.work.directory)
-        listening = asyncio.create_task(self._listen(pipe))
+        process, heard = await asyncio.to_thread(_start_process, self.work.directory)
+        listening = asyncio.create_task(self._listen(heard))
         cancelled = True
         try:
             cancelled = await self._wait(listening)
@@ -146,18 +147,14 @@ class Run:
                     return True
         return False
 
-    async def _listen(self, pipe: int) -> None:
+    async def _listen(self, heard: socket.socket) -> None:
         """Take what the process says, until it has nothing more to say."""
-        reader = asyncio.StreamReader(limit=1 << 20)
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
-        )
+        reader, writer = await asyncio.open_connection(sock=heard, limit=1 << 20)
         try:
             while line := await reader.readline():
                 self._take(msgspec.json.decode(line))
         finally:
-            transport.close()
+            writer.close()
 
     def _take(self, word: dict[str, Any]) -> None:
         match word:
@@ -244,19 +241,22 @@ class Run:
         return said
 
 
-def _start_process(directory: Path) -> tuple["subprocess.Popen[bytes]", int]:
-    """A process that trains, and where it says how it goes."""
-    reading, writing = os.pipe()
+def _start_process(directory: Path) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+    """A process that trains, and where it says how it goes.
+
+    Not a pipe: uvloop closes the descriptor of one twice, by then perhaps that of another file.
+    """
+    heard, said = socket.socketpair()
+    number = said.fileno()
     python = [sys.executable, "-P", "-m"]  # -P: import no `app` from the working directory
-    command = [*python, "app.training.process", str(writing), str(directory)]
-    try:
-        process = tied(command, environ={**os.environ, **THREADS}, inherited=(writing,))
-    except OSError:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    return process, reading
+    command = [*python, "app.training.process", str(number), str(directory)]
+    with said:
+        try:
+            process = tied(command, environ={**os.environ, **THREADS}, inherited=(number,))
+        except OSError:
+            heard.close()
+            raise
+    return process, heard
 
 
 def _ended(process: "subprocess.Popen[bytes]", patience: float) -> int:
