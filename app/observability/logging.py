@@ -14,6 +14,10 @@ from app.observability.tracing import current_traceparent
 _PLAIN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
 
 
+#: Loggers of libraries that say more than an operator wants: httpx a line for each request.
+TALKATIVE = ("httpx", "matplotlib", "uvicorn.error")
+
+
 class JsonFormatter(logging.Formatter):
     """A record as one line of JSON, with whatever `extra` it came with."""
 
@@ -67,5 +71,5 @@ def _handler() -> logging.Handler:
 def configure_logging() -> None:
     """From now on, for this process."""
     logging.basicConfig(level=logging.INFO, handlers=[_handler()], force=True)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request
+    for talkative in TALKATIVE:
+        logging.getLogger(talkative).setLevel(logging.WARNING)
