@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.__main__ import main
-from app.observability.logging import TALKATIVE
+from app.observability.logging import VERBOSE_LOGGERS
 
 
 def solar(*arguments: str) -> int:
@@ -22,7 +22,7 @@ def solar(*arguments: str) -> int:
 def logging_put_back() -> Iterator[None]:
     """What `configure_logging` sets is in the end as it was."""
     root = logging.getLogger()
-    loggers = (root, *map(logging.getLogger, TALKATIVE))
+    loggers = (root, *map(logging.getLogger, VERBOSE_LOGGERS))
     handlers, levels = root.handlers.copy(), [logger.level for logger in loggers]
     try:
         yield

@@ -14,8 +14,8 @@ from app.observability.tracing import current_traceparent
 _PLAIN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
 
 
-#: Loggers of libraries that say more than an operator wants: httpx a line for each request.
-TALKATIVE = ("httpx", "matplotlib", "uvicorn.error")
+#: Loggers of libraries that are verbose at INFO: httpx logs every request.
+VERBOSE_LOGGERS = ("httpx", "matplotlib", "uvicorn.error")
 
 
 class JsonFormatter(logging.Formatter):
@@ -71,5 +71,5 @@ def _handler() -> logging.Handler:
 def configure_logging() -> None:
     """From now on, for this process."""
     logging.basicConfig(level=logging.INFO, handlers=[_handler()], force=True)
-    for talkative in TALKATIVE:
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    for name in VERBOSE_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)

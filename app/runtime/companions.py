@@ -74,8 +74,11 @@ class Keeper(threading.Thread):
             if not self.started.done():
                 self.started.set_exception(error)
                 return
-            bug = None if isinstance(error, SolarError) else error
-            log.log(logging.ERROR, "%s", "a bug ends it" if bug else error, exc_info=bug)
+            known = isinstance(error, SolarError)
+            why = str(error) if known else "internal error"
+            log.error(  # noqa: TRY400  # a known error needs no traceback
+                "stopping the service: %s", why, exc_info=None if known else error
+            )
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _keep(self, stack: ExitStack) -> None:
@@ -86,18 +89,20 @@ class Keeper(threading.Thread):
             learner_metrics = stack.enter_context(multiprocess.new_directory())
             told = {multiprocess.DIRECTORY: learner_metrics}
         environ = child_environ(self._settings, url, **told)
-        turn = LearnerLock()
-        stack.callback(turn.release)
+        lock = LearnerLock()
+        stack.callback(lock.release)
         safe = self._is_safe(url)
         stack.callback(end_all, self._learners)
-        for learner in self._learners if turn.taken() else ():
+        for learner in self._learners if lock.taken() else ():
             learner.keep(environ)
         self.started.set_result(Started(url, learner_metrics))
+        if safe and self._settings.redis_url and not self._learners:  # nothing to keep alive
+            self.stop.wait()
         while not self.stop.wait(WATCH):
             try:
                 if locator.url() != url:  # it was started again
                     raise SolarError("the embedded store started again on another socket")
-                for learner in self._learners if turn.taken() else ():
+                for learner in self._learners if lock.taken() else ():
                     learner.keep(environ)
             except OSError as error:  # too many processes or open files: later
                 log.warning("cannot start a process: %s", error.strerror)
