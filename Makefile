@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test check check-ops check-client bench chaos simulate dashboards trace up lock clean
+.PHONY: help setup run test check check-ops check-client bench chaos simulate dashboards docs trace up lock clean
 
 help: ## show these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-13s%s\n", $$1, $$2}'
@@ -43,6 +43,11 @@ simulate: $(VENV)/.dev ## SEEDS=10000 worlds of faults by seed, or one with its 
 dashboards: $(VENV)/.ops ## write the dashboards and alert rules in docker/ anew
 	$(BIN)/python -m ops
 
+docs: $(VENV)/.docs ## write the reference pages, and build the documentation site in site/
+	$(BIN)/python -m tools.reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "site/index.html is built; $(BIN)/mkdocs serve shows it on http://127.0.0.1:8000"
+
 trace: $(VENV)/.dev ## which files of app/ a ranking, a click and a learner's round cross
 	$(BIN)/python -m tools.trace_request
 
@@ -72,6 +77,10 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.txt
 
 $(VENV)/.ops: $(VENV)/.dev requirements/ops.txt
 	$(PIP) --require-hashes -r requirements/ops.txt
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev requirements/docs.txt
+	$(PIP) --require-hashes -r requirements/docs.txt
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev requirements/bench.txt

@@ -1,0 +1,1 @@
+"""The reference pages in `docs/reference`, written from the code: `python -m tools.reference`."""

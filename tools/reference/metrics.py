@@ -1,0 +1,65 @@
+"""The metrics page: every series of `/metrics`, with its HELP text."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.domain.facts import Committed, ModelStatus, Served
+from app.domain.model import SUMS
+from app.domain.model_config import ModelConfig
+from app.observability.metrics import Metrics, StoreHealth
+from app.serving.weight_cache import ServedModel
+from tools.reference.markdown import table
+
+_HEAD = """# Metrics
+
+All metrics of `GET /metrics`. Every worker returns the metrics of all workers and of the learner that `solar serve` started.
+[Choose and read the measures](../measures.md) says which to watch, the [runbook](../runbook.md) what to do on an alert.
+
+- A model's measures come from its committed state, so every replica reports the same value. Aggregate them with `max`, not `sum`.
+- Sums (`…_sum`) are for windows: `delta(solar_online_ndcg_sum{k="10"}[1h]) / ignoring(k) delta(solar_queries[1h])`.
+- Workers share their counters through files in a directory under `TMPDIR`. A new start removes the directory of a killed
+  service. With another process manager, set `PROMETHEUS_MULTIPROC_DIR` to a directory that is empty at the start.
+"""
+
+
+def page() -> str:
+    """Render the page."""
+    families = _families()
+    old = [one for one in families if one.documentation.startswith("Deprecated")]
+    process = [one for one in families if one.name.startswith("process_")]
+    solar = [one for one in families if one not in old and one not in process]
+    parts = {"Models, requests and store": solar, "Processes": process, "Deprecated": old}
+    return _HEAD + "".join(
+        f"\n## {title}\n\n{_table(members)}\n" for title, members in parts.items() if members
+    )
+
+
+def _table(families: Iterable[Metric]) -> str:
+    rows = ([f"`{_name(one)}`", one.type, _labels(one), one.documentation] for one in families)
+    return table(["metric", "type", "labels", "meaning"], rows)
+
+
+def _name(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def _labels(family: Metric) -> str:
+    names = {name for sample in family.samples for name in sample.labels} - {"le"}
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def _families() -> list[Metric]:
+    """Every family of a process that has served one model once."""
+    sums = np.ones(len(SUMS))
+    model = ServedModel("books", 1, 1, ModelConfig(("bm25",)), np.ones(1), sums, 1.0)
+    metrics = Metrics()
+    metrics.request("/rank", 200, 0.001)
+    metrics.served(Served("books", 1, False))
+    metrics.learnt(Committed("books", 1, 0.001))
+    text = metrics.page([model], {"books": ModelStatus(1)}, StoreHealth(True, 0.5))
+    found = text_string_to_metric_families(text.decode())
+    plain = (family for family in found if not family.name.endswith("_created"))
+    return sorted(plain, key=lambda family: family.name)
