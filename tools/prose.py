@@ -53,11 +53,7 @@ def _measure(texts: Iterable[tuple[str, str]]) -> Prose:
     every = list(texts)
     return Prose(
         [one for _, text in every for one in sentences(text)],
-        [
-            f"{name}: {word.group().lower()}"
-            for name, text in every
-            for word in _WORD.finditer(text)
-        ],
+        [f"{name}: {word.group().lower()}" for name, text in every for word in _WORD.finditer(text)],
     )
 
 

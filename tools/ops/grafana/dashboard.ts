@@ -1,6 +1,5 @@
-// A dashboard as SOLAR may have one: Grafana's own types, and for each kind of panel those of its plugin,
-// which the dashboard's type leaves open. Prometheus' query has no type in @grafana/schema: its fields
-// are named here.
+// The type of SOLAR's dashboards: Grafana's types, with the options of each panel kind from its plugin.
+// @grafana/schema has no type for a Prometheus query, so its fields are listed here.
 import type { DataQuery } from '@grafana/schema';
 import type {
   Dashboard,
