@@ -7,6 +7,8 @@ _SINCE = "Counted since the last reset of the measures."
 _ABSENT = "Absent while the store is unreachable."
 _ORDERS = "by model and order: model (without exploration) or submitted"
 _PAIRS = "click pairs from randomised rankings"
+#: For the metrics that prometheus-client defines for a process.
+PROCESS_LABEL = "The label process names the worker or the learner. Linux only."
 
 HELP = {
     "solar_request_seconds": (
@@ -46,6 +48,7 @@ HELP = {
         "Number of applied records that replace the whole model, by model and kind: warm-start, "
         "rollback, replay or other."
     ),
+    "solar_build_info": "Always 1. The labels are the running version of SOLAR and of python.",
     "solar_store_up": "1 if the process that answers reaches the store, 0 if it does not.",
     "solar_store_memory_share": (
         "Used share of the store's memory limit, from 0 to 1. It is 0 without a limit. With "

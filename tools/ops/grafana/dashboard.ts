@@ -25,7 +25,7 @@ interface Fields<Custom> extends Omit<FieldConfigSource, 'defaults'> {
   defaults: Omit<FieldConfig, 'custom' | 'unit'> & { custom?: Custom; unit: string };
 }
 
-interface Drawn<Kind, Options, Custom>
+interface PanelOf<Kind, Options, Custom>
   extends Omit<Panel, 'type' | 'options' | 'fieldConfig' | 'targets' | 'description'> {
   type: Kind;
   description: string;
@@ -37,8 +37,8 @@ interface Drawn<Kind, Options, Custom>
 export interface SolarDashboard extends Omit<Dashboard, 'panels'> {
   panels: Array<
     | RowPanel
-    | Drawn<'timeseries', series.Options, series.FieldConfig>
-    | Drawn<'stat', stat.Options, Record<string, never>>
-    | Drawn<'state-timeline', timeline.Options, timeline.FieldConfig>
+    | PanelOf<'timeseries', series.Options, series.FieldConfig>
+    | PanelOf<'stat', stat.Options, Record<string, never>>
+    | PanelOf<'state-timeline', timeline.Options, timeline.FieldConfig>
   >;
 }
