@@ -40,7 +40,7 @@ chaos: $(VENV)/.dev ## hundreds of rounds of faults against real servers
 simulate: $(VENV)/.dev ## SEEDS=10000 worlds of faults by seed, or one with its trace: SEED=1234
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --start $(or $(START),1000))
 
-dashboards: $(VENV)/.ops ## write the dashboards and alert rules in docker/ anew
+dashboards: $(VENV)/.ops ## write the dashboards and alert rules in docker/
 	$(BIN)/python -m ops
 
 docs: $(VENV)/.docs ## write the reference pages, and build the documentation site in site/
@@ -54,7 +54,7 @@ trace: $(VENV)/.dev ## which files of app/ a ranking, a click and a learner's ro
 up: ## start the containers of docker-compose.yml (COMPOSE_PROFILES=demo: with simulated traffic)
 	@sh docker/up.sh
 
-lock: $(VENV)/.dev ## resolve the requirement files anew
+lock: $(VENV)/.dev ## resolve the requirement files again
 	sh tools/lock.sh $(BIN)/uv
 
 clean: ## remove the environment and everything compiled

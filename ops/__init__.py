@@ -1,9 +1,9 @@
-"""What those who run SOLAR see: dashboards and alerts, written once, in Python.
+"""Dashboards and alerts for the operators of SOLAR, defined in Python.
 
-`make dashboards` (`python -m ops`) writes them to where Grafana and Prometheus read them.
+`make dashboards` (`python -m ops`) writes the files that Grafana and Prometheus read.
 
-words.py        Panel, Board, Recorded, Alert: plain values
-quality.py      the dashboard *Ranking quality*     service.py      *Service*
-pipeline.py     *Learning pipeline*                 rules.py        recording and alert rules
+words.py        Panel, Board, RecordingRule, Alert: plain values
+quality.py      dashboard *Ranking quality*         service.py      dashboard *Service*
+pipeline.py     dashboard *Learning pipeline*       rules.py        recording and alert rules
 grafana.py      boards → JSON                       prometheus.py   rules → YAML
 """

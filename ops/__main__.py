@@ -1,4 +1,4 @@
-"""`python -m ops`: write dashboards and rules to where Grafana and Prometheus read them."""
+"""`python -m ops`: write the dashboards and rules to the files that Grafana and Prometheus read."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ BOARDS = (quality.BOARD, service.BOARD, pipeline.BOARD)
 
 
 def files() -> dict[Path, str]:
-    """Every file that is written, by its path."""
+    """Path → content of every generated file."""
     folder = ROOT / "docker" / "grafana" / "dashboards"
-    written = {folder / f"{board.name}.json": grafana.dump(board) for board in BOARDS}
-    return {**written, ROOT / "docker" / "prometheus" / "rules.yml": prometheus.dump()}
+    dashboards = {folder / f"{board.name}.json": grafana.dump(board) for board in BOARDS}
+    return {**dashboards, ROOT / "docker" / "prometheus" / "rules.yml": prometheus.dump()}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Boards → the JSON that Grafana reads. The only module that knows Grafana's SDK."""
+"""Boards → the JSON that Grafana reads; the only module that imports Grafana's SDK."""
 
 import json
 from collections.abc import Callable
@@ -22,14 +22,14 @@ SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 HEIGHT = 8
 TAG = "solar"
 
-_Drawn = timeseries.Panel | stat.Panel | statetimeline.Panel
+_PanelBuilder = timeseries.Panel | stat.Panel | statetimeline.Panel
 
 
 def dump(board: Board) -> str:
-    """The dashboard as text, always the same for the same board."""
+    """The dashboard as text; the same board always gives the same text."""
     built = json.loads(json.dumps(_built(board), cls=JSONEncoder))
     for variable in built["templating"]["list"]:
-        for name in ("auto", "auto_min", "auto_count"):  # the SDK gives all what intervals have
+        for name in ("auto", "auto_min", "auto_count"):  # fields of intervals that the SDK adds
             del variable[name]
     return json.dumps(built, indent=1, ensure_ascii=False) + "\n"
 
@@ -46,7 +46,7 @@ def _built(board: Board) -> models.Dashboard:
         .readonly()
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .variables(_variables(board))
-        .link(_others())
+        .link(_links())
     )
     number = 0
     for row in board.rows:
@@ -58,24 +58,24 @@ def _built(board: Board) -> models.Dashboard:
     return built.build()
 
 
-def _others() -> dashboard.DashboardLink:
+def _links() -> dashboard.DashboardLink:
     link = dashboard.DashboardLink("SOLAR").type(models.DashboardLinkType.DASHBOARDS)
     return link.tags([TAG]).as_dropdown(False).include_vars(True).keep_time(True)
 
 
 def _variables(board: Board) -> list[Builder[models.VariableModel]]:
-    found: list[Builder[models.VariableModel]] = [
+    variables: list[Builder[models.VariableModel]] = [
         dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"),
-        _chosen("model", "Model", "label_values(solar_version, model)"),
-        _chosen("instance", "Instance", "label_values(solar_store_up, instance)"),
+        _label_values("model", "Model", "label_values(solar_version, model)"),
+        _label_values("instance", "Instance", "label_values(solar_store_up, instance)"),
     ]
     if board.windows:
-        found.append(_window(board.windows))
-    return found
+        variables.append(_window_choice(board.windows))
+    return variables
 
 
-def _chosen(name: str, label: str, query: str) -> dashboard.QueryVariable:
-    """Some or all of the values that a label has."""
+def _label_values(name: str, label: str, query: str) -> dashboard.QueryVariable:
+    """A variable that selects some or all values of a label."""
     return (
         dashboard.QueryVariable(name)
         .label(label)
@@ -90,33 +90,33 @@ def _chosen(name: str, label: str, query: str) -> dashboard.QueryVariable:
     )
 
 
-def _window(windows: tuple[str, ...]) -> dashboard.CustomVariable:
-    first = "1h"
-    options = [models.VariableOption(one == first, one, one) for one in windows]
+def _window_choice(windows: tuple[str, ...]) -> dashboard.CustomVariable:
+    default = "1h"
+    options = [models.VariableOption(one == default, one, one) for one in windows]
     return (
         dashboard.CustomVariable("window")
         .label("Window")
         .values(",".join(windows))
         .options(options)
-        .current(models.VariableOption(True, first, first))
+        .current(models.VariableOption(True, default, default))
     )
 
 
-def _panel(panel: Panel) -> _Drawn:
-    drawn: _Drawn = _DRAWN[panel.kind]()
-    drawn.title(panel.title).description(panel.description).unit(panel.unit)
-    drawn.datasource(SOURCE).height(HEIGHT).span(panel.width)
+def _panel(panel: Panel) -> _PanelBuilder:
+    builder: _PanelBuilder = _BUILDERS[panel.kind]()
+    builder.title(panel.title).description(panel.description).unit(panel.unit)
+    builder.datasource(SOURCE).height(HEIGHT).span(panel.width)
     if panel.decimals is not None:
-        drawn.decimals(panel.decimals)
-    if panel.least is not None:
-        drawn.min(panel.least)
-    if panel.most is not None:
-        drawn.max(panel.most)
+        builder.decimals(panel.decimals)
+    if panel.minimum is not None:
+        builder.min(panel.minimum)
+    if panel.maximum is not None:
+        builder.max(panel.maximum)
     for at, query in enumerate(panel.queries):
         target = prometheus.Dataquery().expr(query.expr).legend_format(query.legend)
         target.ref_id(chr(ord("A") + at)).datasource(SOURCE)
-        drawn.with_target(target.instant() if panel.kind == "number" else target.range())
-    return drawn
+        builder.with_target(target.instant() if panel.kind == "number" else target.range())
+    return builder
 
 
 def _legend(shown: bool) -> common.VizLegendOptions:
@@ -130,8 +130,8 @@ def _tooltip() -> common.VizTooltipOptions:
 
 
 def _lines() -> timeseries.Panel:
-    drawn = timeseries.Panel().legend(_legend(True)).tooltip(_tooltip())
-    return drawn.fill_opacity(5).line_width(1)
+    builder = timeseries.Panel().legend(_legend(True)).tooltip(_tooltip())
+    return builder.fill_opacity(5).line_width(1)
 
 
 def _stacked() -> timeseries.Panel:
@@ -148,12 +148,12 @@ def _timeline(no: str, yes: str) -> statetimeline.Panel:
     colours = dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE)
     colours.steps([models.Threshold(None, no), models.Threshold(1.0, yes)])
     by_value = dashboard.FieldColor().mode(models.FieldColorModeId.THRESHOLDS)
-    drawn = statetimeline.Panel().thresholds(colours).color_scheme(by_value)
-    drawn.legend(_legend(False)).tooltip(_tooltip()).row_height(0.8)
-    return drawn.show_value(kinds.VisibilityMode.AUTO)
+    builder = statetimeline.Panel().thresholds(colours).color_scheme(by_value)
+    builder.legend(_legend(False)).tooltip(_tooltip()).row_height(0.8)
+    return builder.show_value(kinds.VisibilityMode.AUTO)
 
 
-_DRAWN: dict[str, Callable[[], _Drawn]] = {
+_BUILDERS: dict[str, Callable[[], _PanelBuilder]] = {
     "lines": _lines,
     "stacked": _stacked,
     "number": _number,

@@ -1,7 +1,7 @@
-"""*Learning pipeline*: from feedback to weights that are served, and what stands in the way."""
+"""Dashboard *Learning pipeline*: from feedback to served weights."""
 
 from ops import rules
-from ops.words import BOTH, INSTANCE, MODEL, Board, Panel, Query, Row, shared
+from ops.words import BOTH, INSTANCE, MODEL, Board, Panel, Query, Row, replica_max
 
 RATE = "$__rate_interval"
 
@@ -15,159 +15,164 @@ def _rate(metric: str, by: str, labels: str, legend: str) -> Query:
     return Query(f"sum by ({by}) (rate({metric}{{{labels}}}[{RATE}]))", legend)
 
 
-def _risen(metric: str, by: str, legend: str) -> Query:
-    """How often since the last point; small numbers are easier to read than their rates."""
+def _increase(metric: str, by: str, legend: str) -> Query:
+    """The count since the previous point; small counts are easier to read than rates."""
     return Query(f"sum by ({by}) (increase({metric}{{{BOTH}}}[{RATE}]))", legend)
 
 
-LEARNT = Row(
-    "From feedback to weights",
+LEARNING = Row(
+    "From feedback to served weights",
     (
         Panel(
             "Backlog",
             "short",
-            "Records that wait to be learnt. At SOLAR_BACKLOG (100,000) feedback is refused; over "
-            "1,000 and growing it alerts: SolarBacklogGrowing.",
+            "Records that wait to be applied. At SOLAR_BACKLOG (100,000) feedback is refused. More "
+            "than 1,000 and growing fires SolarBacklogGrowing.",
             (Query(f"{rules.BACKLOG}{{{MODEL}}}", "{{model}}"),),
-            decimals=0, least=0,
+            decimals=0, minimum=0,
         ),
         Panel(
             "Freshness",
             "s",
-            "From a record's append to its weights being served, by every process that serves. p95 "
-            "over 1 s alerts: SolarFreshnessOverBound.",
+            "Time from the append of a record until a process serves weights that include it. A "
+            "p95 above 1 s fires SolarFreshnessOverBound.",
             tuple(_quantile(percent, "solar_freshness_seconds") for percent in (50, 95, 99)),
-            least=0,
+            minimum=0,
         ),
         Panel(
-            "Records learnt",
+            "Records applied",
             "cps",
-            "Records a second that learners have learnt and committed.",
+            "Records per second that learners applied and committed.",
             (_rate("solar_learnt_records_total", "model", BOTH, "{{model}}"),),
-            least=0,
+            minimum=0,
         ),
         Panel(
             "Commits",
             "cps",
-            "Commits a second. One carries up to 256 records, so under load there are far fewer.",
+            "Commits per second. One commit contains up to 256 records.",
             (_rate("solar_commit_seconds_count", "model", BOTH, "{{model}}"),),
-            least=0,
+            minimum=0,
         ),
         Panel(
-            "Time of a commit",
+            "Commit duration",
             "s",
-            "How long commits take: the model's size and the store's fsync.",
+            "Duration of the learner's commits. It depends on the model's size and on the store's "
+            "fsync.",
             tuple(_quantile(percent, "solar_commit_seconds") for percent in (50, 95, 99)),
-            least=0,
+            minimum=0,
         ),
         Panel(
-            "Feedback learnt",
+            "Feedback applied",
             "cps",
-            "Feedback records a second that entered the model's state, as all replicas report it.",
+            "Feedback records per second that entered the model's committed state, as every "
+            "replica reports it.",
             (Query(f"max by (model) (deriv(solar_feedback{{{BOTH}}}[{RATE}]))", "{{model}}"),),
-            least=0,
+            minimum=0,
         ),
     ),
 )  # fmt: skip
 
-LED = Row(
-    "Who learns",
+LEARNERS = Row(
+    "Learners",
     (
         Panel(
             "Lease held",
             "bool_yes_no",
-            "Whether a learner holds the model's lease. No for a minute alerts: SolarNoLeader.",
-            (Query(shared("solar_learner_present"), "{{model}}"),),
+            "Whether a learner holds the model's lease. No for 1 minute fires SolarNoLeader.",
+            (Query(replica_max("solar_learner_present"), "{{model}}"),),
             "states",
         ),
         Panel(
-            "Take-overs",
+            "Fencing token",
             "short",
-            "The fence: how many learners a model has had. A step is a restart or a take-over; "
-            "many steps are learners that cannot keep their lease.",
-            (Query(shared("solar_learner_fence"), "{{model}}"),),
+            "It increases by 1 each time a learner takes the lease: a start or a lease takeover. "
+            "Many increases mean that learners cannot keep their lease.",
+            (Query(replica_max("solar_learner_fencing_token"), "{{model}}"),),
             decimals=0,
         ),
         Panel(
-            "Stumbles",
+            "Learner interruptions",
             "short",
-            "How often learners lost their lease or the store and began anew.",
-            (_risen("solar_learner_stumbles_total", "model", "{{model}}"),),
-            decimals=0, least=0,
+            "How often a learner lost its lease or got an error from the store. It then resumes "
+            "from the committed state.",
+            (_increase("solar_learner_interruptions_total", "model", "{{model}}"),),
+            decimals=0, minimum=0,
         ),
     ),
 )  # fmt: skip
 
-SENT = Row(
-    "What is sent",
+FEEDBACK = Row(
+    "Incoming feedback",
     (
         Panel(
-            "Events of /feedback",
+            "Feedback events by outcome",
             "cps",
-            "Events a second: accepted, duplicates (posted again: harmless), rejected (a request "
-            "that is unknown or too old, or a body that does not fit), over-share.",
+            "Events per second. Accepted; duplicates (sent again, harmless); rejected (unknown or "
+            "expired request, or invalid body); over-share (the source sends too much).",
             (_rate("solar_feedback_events_total", "outcome", INSTANCE, "{{outcome}}"),),
-            "stacked", least=0,
+            "stacked", minimum=0,
         ),
         Panel(
-            "Refused: a source over its share",
+            "Events over the source share",
             "cps",
-            "Events a second of sources that sent more than SOLAR_SOURCE_SHARE of a minute's "
-            "feedback. The logs say 429; which source it is only the caller is told.",
+            "Events per second refused with 429, because their source sent more than "
+            "SOLAR_SOURCE_SHARE of a minute's feedback. Only the response to the client names the "
+            "source.",
             (
                 _rate(
                     "solar_feedback_events_total", "outcome",
-                    f'outcome="over-share",{INSTANCE}', "over its share",
+                    f'outcome="over-share",{INSTANCE}', "over the share",
                 ),
             ),
-            least=0,
+            minimum=0,
         ),
         Panel(
-            "Records that did not fit",
+            "Rejected records",
             "short",
-            "Records in the log that the model could not learn, since the measures were last "
-            "reset; they are counted and passed over.",
-            (Query(shared("solar_rejected_records"), "{{model}}"),),
-            decimals=0, least=0,
+            "Records in the log that the model could not apply since the last reset of the "
+            "measures. The learner counts and skips them.",
+            (Query(replica_max("solar_rejected_records"), "{{model}}"),),
+            decimals=0, minimum=0,
         ),
     ),
 )  # fmt: skip
 
-REPLACED = Row(
-    "What replaces a model",
+REPLACEMENTS = Row(
+    "Replacements and training jobs",
     (
         Panel(
-            "Rollbacks and other replacements",
+            "Model replacements",
             "short",
-            "Replacements learnt, by kind: warm starts, rollbacks, replays without a source.",
-            (_risen("solar_replacements_total", "model, kind", "{{model}} {{kind}}"),),
-            width=6, decimals=0, least=0,
+            "Applied records that replace the whole model: warm starts, rollbacks by a user, and "
+            "replays without a source.",
+            (_increase("solar_replacements_total", "model, kind", "{{model}} {{kind}}"),),
+            width=6, decimals=0, minimum=0,
         ),
         Panel(
-            "Versions that went back",
+            "Store rollbacks",
             "short",
-            "How often a process saw the store go back to an earlier version, as after a failover "
-            "(SolarVersionBackwards). A rollback does not count: it is one more record.",
+            "How often a process found that the store had lost records, as after a failover "
+            "(SolarVersionBackwards). A rollback by a user does not count.",
             (
                 Query(
-                    f"max by (model) (increase(solar_version_backwards_total{{{BOTH}}}[{RATE}]))",
+                    f"max by (model) (increase(solar_store_rollbacks_total{{{BOTH}}}[{RATE}]))",
                     "{{model}}",
                 ),
             ),
-            width=6, decimals=0, least=0,
+            width=6, decimals=0, minimum=0,
         ),
         Panel(
-            "Jobs that ended",
+            "Training jobs ended",
             "short",
-            "Trainings that ended: done, failed (SolarJobFailed), cancelled.",
-            (_risen("solar_jobs_total", "model, outcome", "{{model}} {{outcome}}"),),
-            width=6, decimals=0, least=0,
+            "Training jobs that ended: done, failed (SolarJobFailed) or cancelled.",
+            (_increase("solar_jobs_total", "model, outcome", "{{model}} {{outcome}}"),),
+            width=6, decimals=0, minimum=0,
         ),
         Panel(
-            "Training now",
+            "Training job running",
             "bool_yes_no",
-            "Whether a job trains the model.",
-            (Query(shared("solar_training"), "{{model}}"),),
+            "Whether a training job of the model runs.",
+            (Query(replica_max("solar_training"), "{{model}}"),),
             "phases", 6,
         ),
     ),
@@ -176,6 +181,6 @@ REPLACED = Row(
 BOARD = Board(
     "pipeline",
     "SOLAR: Learning pipeline",
-    "From feedback to weights: backlog, freshness, learners, replacements and jobs.",
-    (LEARNT, LED, SENT, REPLACED),
+    "From feedback to served weights: backlog, freshness, learners, replacements and jobs.",
+    (LEARNING, LEARNERS, FEEDBACK, REPLACEMENTS),
 )

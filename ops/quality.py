@@ -1,60 +1,62 @@
-"""*Ranking quality*: whether models beat the order they are given, and whether they learn."""
+"""Dashboard *Ranking quality*: whether models beat the submitted order, and how they learn."""
 
 from ops import rules
-from ops.words import BOTH, MODEL, Board, Panel, Query, Row, shared, windowed
+from ops.words import BOTH, MODEL, Board, Panel, Query, Row, replica_max, window_mean
 
 WINDOW = "$window"
-SERVED, SUBMITTED = "{{model}} as served", "{{model}} as submitted"
-CLICKS = "Made of clicks it favours whatever was shown: look at it, judge by the debiased wins."
+SERVED, SUBMITTED = "{{model}} served", "{{model}} submitted"
+CLICKS = "With click feedback it favours the ranking that was shown: judge by the debiased wins."
 
 
-def _picked(name: str, *labels: str) -> str:
+def _select(name: str, *labels: str) -> str:
     return f"{name}{{{','.join((*labels, MODEL))}}}"
 
 
 def _wins(order: str) -> str:
-    wins = _picked(rules.WINS_SUM, f'order="{order}"')
-    return windowed(wins, _picked(rules.WEIGHT_SUM), WINDOW)
+    wins = _select(rules.WINS_SUM, f'order="{order}"')
+    return window_mean(wins, _select(rules.WEIGHT_SUM), WINDOW)
 
 
 def _ndcg(k: int) -> Panel:
-    picked = f'k="{k}",' + MODEL + ',instance=~"$instance"'
+    labels = f'k="{k}",' + MODEL + ',instance=~"$instance"'
     return Panel(
-        f"NDCG@{k}, since the beginning",
+        f"NDCG@{k}, since the last reset",
         "none",
-        f"Online cumulative NDCG@{k}: the mean over all queries that count. {CLICKS}",
+        f"Mean NDCG@{k} of all queries with feedback since the last reset of the measures. "
+        f"{CLICKS}",
         (
-            Query(shared("solar_online_ndcg", labels=picked), SERVED),
-            Query(shared("solar_baseline_ndcg", labels=picked), SUBMITTED),
+            Query(replica_max("solar_online_ndcg", labels=labels), SERVED),
+            Query(replica_max("solar_baseline_ndcg", labels=labels), SUBMITTED),
         ),
-        width=6, decimals=3, least=0, most=1,
+        width=6, decimals=3, minimum=0, maximum=1,
     )  # fmt: skip
 
 
-def _windowed_ndcg(k: int) -> Panel:
+def _window_ndcg(k: int) -> Panel:
     return Panel(
         f"NDCG@{k}, last $window",
         "none",
-        f"Mean NDCG@{k} of the queries within the window; empty while none come. {CLICKS}",
+        f"Mean NDCG@{k} of the queries with feedback in the window; empty without feedback. "
+        f"{CLICKS}",
         tuple(
             Query(
-                windowed(_picked(name, f'k="{k}"'), _picked(rules.QUERIES), WINDOW), legend
+                window_mean(_select(name, f'k="{k}"'), _select(rules.QUERIES), WINDOW), legend
             )
             for name, legend in ((rules.NDCG_SUM, SERVED), (rules.BASELINE_NDCG_SUM, SUBMITTED))
         ),
-        width=6, decimals=3, least=0, most=1,
+        width=6, decimals=3, minimum=0, maximum=1,
     )  # fmt: skip
 
 
-JUDGED = Row(
-    "What judges: debiased pair wins",
+DEBIASED_WINS = Row(
+    "Debiased wins: judge a model by these",
     (
         Panel(
             "Debiased wins, last $window",
             "percentunit",
-            "Weighted share of clicked-against-unclicked pairs that an order has right, of the "
-            "clicks within the window: the model's plain order, and the order as submitted. The "
-            "model should be above.",
+            "Weighted share of pairs (clicked, not clicked) that an order ranks correctly, for "
+            "clicks on randomised rankings in the window. It compares the model order without "
+            "exploration and the submitted order. The model should be higher.",
             (
                 Query(_wins("model"), "{{model}} model"),
                 Query(_wins("submitted"), "{{model}} submitted"),
@@ -64,125 +66,127 @@ JUDGED = Row(
         Panel(
             "Lead over the submitted order, last $window",
             "percentunit",
-            "Debiased wins of the model minus those of the submitted order. Below 0 for half an "
-            "hour it alerts: SolarDebiasedWinsBelowBaseline.",
+            "Debiased wins of the model minus those of the submitted order. Below 0 for 30 minutes "
+            "fires SolarDebiasedWinsBelowBaseline.",
             (Query(f"({_wins('model')}) - on (model) ({_wins('submitted')})", "{{model}}"),),
             width=7, decimals=1,
         ),
         Panel(
-            "Debiased wins, since the beginning",
+            "Debiased wins, since the last reset",
             "percentunit",
-            "The same over all clicks since the measures were last reset.",
-            (Query(shared("solar_debiased_wins", "model, order"), "{{model}} {{order}}"),),
+            "Debiased wins of all clicks since the last reset of the measures.",
+            (Query(replica_max("solar_debiased_wins", "model, order"), "{{model}} {{order}}"),),
             width=7, decimals=1,
         ),
     ),
 )  # fmt: skip
 
-SHOWN = Row(
-    "Online measures",
+MEASURES = Row(
+    "NDCG and MAP",
     (
         *(_ndcg(k) for k in (1, 5, 10)),
         Panel(
-            "MAP, since the beginning",
+            "MAP, since the last reset",
             "none",
-            f"Online cumulative mean average precision over all queries that count. {CLICKS}",
+            "Mean average precision of all queries with feedback since the last reset of the "
+            f"measures. {CLICKS}",
             (
-                Query(shared("solar_online_map"), SERVED),
-                Query(shared("solar_baseline_map"), SUBMITTED),
+                Query(replica_max("solar_online_map"), SERVED),
+                Query(replica_max("solar_baseline_map"), SUBMITTED),
             ),
-            width=6, decimals=3, least=0, most=1,
+            width=6, decimals=3, minimum=0, maximum=1,
         ),
-        *(_windowed_ndcg(k) for k in (1, 5, 10)),
+        *(_window_ndcg(k) for k in (1, 5, 10)),
         Panel(
             "MAP, last $window",
             "none",
-            f"Mean average precision of the queries within the window; empty while none come. "
-            f"{CLICKS}",
+            "Mean average precision of the queries with feedback in the window; empty without "
+            f"feedback. {CLICKS}",
             tuple(
-                Query(windowed(_picked(name), _picked(rules.QUERIES), WINDOW), legend)
+                Query(window_mean(_select(name), _select(rules.QUERIES), WINDOW), legend)
                 for name, legend in ((rules.MAP_SUM, SERVED), (rules.BASELINE_MAP_SUM, SUBMITTED))
             ),
-            width=6, decimals=3, least=0, most=1,
+            width=6, decimals=3, minimum=0, maximum=1,
         ),
         Panel(
-            "NDCG@10 of explored lists, since the beginning",
+            "NDCG@10 of randomised rankings, since the last reset",
             "none",
-            f"Lists that were varied before they were shown, counted apart. {CLICKS}",
-            (Query(shared("solar_explored_ndcg", labels=f'k="10",{BOTH}'), SERVED),),
-            decimals=3, least=0, most=1,
+            f"Mean NDCG@10 of the rankings that were randomised before they were shown. {CLICKS}",
+            (Query(replica_max("solar_explored_ndcg", labels=f'k="10",{BOTH}'), SERVED),),
+            decimals=3, minimum=0, maximum=1,
         ),
         Panel(
-            "Lists explored, share since the beginning",
+            "Share of randomised rankings, since the last reset",
             "percentunit",
-            "Of the queries that count, those whose lists were varied: only they teach debiased "
-            "clicks and fair pairs, and only they judge.",
+            "Share of the queries with feedback whose ranking was randomised. Debiased learning, "
+            "fair pairs and debiased wins use only these.",
             (
                 Query(
-                    f"{shared('solar_explored_queries')} / ({shared('solar_queries')} > 0)",
+                    f"{replica_max('solar_explored_queries')} "
+                    f"/ ({replica_max('solar_queries')} > 0)",
                     "{{model}}",
                 ),
             ),
-            decimals=1, least=0, most=1,
+            decimals=1, minimum=0, maximum=1,
         ),
     ),
 )  # fmt: skip
 
-MODELS = Row(
-    "The model",
+MODEL_STATE = Row(
+    "Model",
     (
         Panel(
-            "Pairs learnt",
+            "Pairs learnt, by kind",
             "cps",
-            "Pairs a second by what they did: stepped moved the weights, passive were right by the "
-            "margin already, refused would have left the numbers that can be.",
-            (Query(f"deriv({_picked(rules.UPDATES)}[$window])", "{{model}} {{kind}}"),),
-            least=0,
+            "Pairs per second. Stepped pairs changed the weights, passive pairs were already "
+            "correct by the margin, refused pairs exceeded the numeric limits.",
+            (Query(f"deriv({_select(rules.UPDATES)}[$window])", "{{model}} {{kind}}"),),
+            minimum=0,
         ),
         Panel(
-            "Squared hinge loss of a pair, last $window",
+            "Squared hinge loss per pair, last $window",
             "none",
-            "Mean squared hinge loss of the pairs within the window, before the step on each. It "
-            "falls while there is something to learn, then stays.",
+            "Mean squared hinge loss of the pairs in the window, before the step on each. It falls "
+            "while the model learns and then stays level.",
             (
                 Query(
-                    f"delta({_picked(rules.LOSS)}[$window]) / on (model) "
-                    f"(sum by (model) (delta({_picked(rules.UPDATES)}[$window])) > 0)",
+                    f"delta({_select(rules.LOSS)}[$window]) / on (model) "
+                    f"(sum by (model) (delta({_select(rules.UPDATES)}[$window])) > 0)",
                     "{{model}}",
                 ),
             ),
-            decimals=3, least=0,
+            decimals=3, minimum=0,
         ),
         Panel(
-            "Queries that count",
+            "Queries with feedback",
             "cps",
-            "Queries a second that entered the measures: with a click or a label that tells "
-            "documents apart.",
-            (Query(f"deriv({_picked(rules.QUERIES)}[$window])", "{{model}}"),),
-            least=0,
+            "Queries per second that entered the measures; a query counts once.",
+            (Query(f"deriv({_select(rules.QUERIES)}[$window])", "{{model}}"),),
+            minimum=0,
         ),
         Panel(
-            "Norm of the weights",
+            "Weight norm",
             "none",
-            "‖w‖. It grows at first and then hardly; a jump is a replacement, or features of "
-            "another scale.",
-            (Query(shared("solar_weight_norm"), "{{model}}"),),
-            decimals=3, least=0,
+            "Euclidean norm of the weights, ‖w‖. It grows at first and then hardly changes. A jump "
+            "means a replacement, or features with a different scale.",
+            (Query(replica_max("solar_weight_norm"), "{{model}}"),),
+            decimals=3, minimum=0,
         ),
         Panel(
-            "Trace of Σ",
+            "Covariance trace",
             "none",
-            "How unsure SOLAR-II is, summed over the features: it falls with every step, and a "
-            "warm start or a rollback sets it anew. 0 for SOLAR-I.",
-            (Query(shared("solar_covariance_trace"), "{{model}}"),),
-            decimals=3, least=0,
+            "Trace of Σ, the uncertainty of SOLAR-II summed over the features. It falls with every "
+            "step; a warm start or a rollback sets it to another value. 0 for SOLAR-I.",
+            (Query(replica_max("solar_covariance_trace"), "{{model}}"),),
+            decimals=3, minimum=0,
         ),
         Panel(
-            "Version",
+            "Version served",
             "short",
-            "The last record in the weights that are served. It only grows, a rollback included; "
-            "falling means that the store went back (SolarVersionBackwards).",
-            (Query(shared("solar_version"), "{{model}}"),),
+            "Sequence number of the last record in the served weights. It only increases, even "
+            "after a rollback by a user. A decrease means that the store lost records "
+            "(SolarVersionBackwards).",
+            (Query(replica_max("solar_version"), "{{model}}"),),
             decimals=0,
         ),
     ),
@@ -191,7 +195,7 @@ MODELS = Row(
 BOARD = Board(
     "quality",
     "SOLAR: Ranking quality",
-    "Whether the models rank better than the order they were given, and how they learn.",
-    (JUDGED, SHOWN, MODELS),
+    "Whether the models rank better than the submitted order, and how they learn.",
+    (DEBIASED_WINS, MEASURES, MODEL_STATE),
     ("5m", "30m", "1h", "6h", "1d"),
 )

@@ -1,11 +1,11 @@
-"""What Prometheus computes by itself: recorded series, and alerts.
+"""Recording rules and alerts for Prometheus.
 
-Gauges of a committed state are the same on every replica and are recorded with max. A sum over
-queries may fall by a little (a query's measure may be replaced), so windows are differences of
-gauges, `delta`, and never `rate`, which would take a fall for a restart.
+Gauges of a committed state are the same on every replica, so they are recorded with `max`. A sum
+over queries can fall slightly, because later feedback replaces a query's measure. Windows therefore
+use `delta`; `rate` would take the fall for a restart.
 """
 
-from ops.words import TRAFFIC, Alert, Recorded, windowed
+from ops.words import TRAFFIC, Alert, RecordingRule, window_mean
 
 NDCG_SUM = "model_k:solar_online_ndcg_sum:max"
 BASELINE_NDCG_SUM = "model_k:solar_baseline_ndcg_sum:max"
@@ -21,15 +21,15 @@ WINS_HOUR = "model_order:solar_debiased_wins:1h"
 QUALITY_DAY = "model:solar_quality:1d"
 FRESHNESS = "model:solar_freshness_seconds:p95_5m"
 
-#: A pair's weight ω is 10·2ρ with 0 < ρ < 1: about 10. Fewer pairs than a hundred in an hour, or a
-#: thousand in a day (a standard error of 1.6 %), wake nobody.
+#: The least weight or number of queries for an alert. A pair's weight ω is 10·2ρ with 0 < ρ < 1,
+#: about 10: so about 100 pairs in an hour, or 1,000 in a day (a standard error of 1.6 %).
 HOUR_WEIGHT = 1_000
 DAY_WEIGHT = 10_000
 DAY_QUERIES = 1_000
 
-RECORDED = (
+RECORDING_RULES = (
     *(
-        Recorded(name, f"max by ({by.replace('_', ', ')}) ({metric})")
+        RecordingRule(name, f"max by ({by.replace('_', ', ')}) ({metric})")
         for by, metric, name in (
             (*one.split(":")[:2], one)
             for one in (
@@ -38,20 +38,20 @@ RECORDED = (
             )
         )
     ),
-    Recorded(WINS_HOUR, windowed(WINS_SUM, WEIGHT_SUM, "1h")),
-    Recorded(
+    RecordingRule(WINS_HOUR, window_mean(WINS_SUM, WEIGHT_SUM, "1h")),
+    RecordingRule(
         QUALITY_DAY,
         f'delta({WINS_SUM}{{order="model"}}[1d]) '
         f"/ on (model) (delta({WEIGHT_SUM}[1d]) > {DAY_WEIGHT})",
         (("measure", "debiased wins"),),
     ),
-    Recorded(
+    RecordingRule(
         QUALITY_DAY,
         f'delta({NDCG_SUM}{{k="10"}}[1d]) / on (model) (delta({QUERIES}[1d]) > {DAY_QUERIES}) '
-        f"unless on (model) {WEIGHT_SUM} > 0",  # with clicks it favours whatever was shown
+        f"unless on (model) {WEIGHT_SUM} > 0",  # click NDCG favours the ranking shown
         (("measure", "ndcg@10"),),
     ),
-    Recorded(
+    RecordingRule(
         FRESHNESS,
         "histogram_quantile(0.95, sum by (model, le) (rate(solar_freshness_seconds_bucket[5m])))",
     ),
@@ -63,43 +63,60 @@ ALERTS = (
         f'{WINS_HOUR}{{order="model"}} - on (model) {WINS_HOUR}{{order="submitted"}}',
         f"< 0 and on (model) delta({WEIGHT_SUM}[1h]) > {HOUR_WEIGHT}",
         "30m", "critical",
-        "Model {{ $labels.model }} ranks worse than the order it is given",
+        "Model {{ $labels.model }} ranks worse than the submitted order",
+        "Model {{ $labels.model }} has had fewer debiased wins than the submitted order for 30 "
+        "minutes. Users get worse rankings than without the model. Roll the model back to a "
+        "version from before the drop.",
     ),
     Alert(
         "SolarQualityDropped",
         f"{QUALITY_DAY} - {QUALITY_DAY} offset 1w",
         "< -0.05",
         "1h", "warning",
-        "Model {{ $labels.model }}: {{ $labels.measure }} of a day changed by "
-        "{{ $value | humanize }} in a week",
+        "Model {{ $labels.model }}: daily {{ $labels.measure }} changed by "
+        '{{ printf "%.2f" $value }} within a week',
+        "Compared with a week ago, the daily {{ $labels.measure }} of model {{ $labels.model }} "
+        "dropped by more than 0.05. Users find relevant documents further down. Check whether the "
+        "submitted order dropped as well.",
     ),
     Alert(
         "SolarBacklogGrowing",
         f"deriv({BACKLOG}[10m])",
         f"> 0 and {BACKLOG} > 1000",
         "10m", "warning",
-        "Model {{ $labels.model }} is learnt more slowly than feedback comes",
+        "Model {{ $labels.model }} learns more slowly than feedback arrives",
+        "More than 1,000 records of model {{ $labels.model }} wait, and the backlog has grown for "
+        "10 minutes. Rankings reflect feedback late, and /feedback answers 503 once the backlog "
+        "reaches SOLAR_BACKLOG. Check that a learner holds the lease.",
     ),
     Alert(
         "SolarFreshnessOverBound",
         FRESHNESS,
         "> 1",
         "10m", "warning",
-        "Model {{ $labels.model }}: feedback is served after {{ $value | humanizeDuration }}",
+        "Model {{ $labels.model }}: feedback is served after {{ $value | humanizeDuration }} (p95)",
+        "One in twenty records of model {{ $labels.model }} takes more than 1 second from append "
+        "to serving. Rankings are correct but slightly out of date. Check the backlog and the "
+        "commit duration.",
     ),
     Alert(
         "SolarNoLeader",
         "max by (model) (solar_learner_present)",
         "== 0",
         "1m", "critical",
-        "Nobody learns model {{ $labels.model }}",
+        "No learner holds the lease of model {{ $labels.model }}",
+        "No learner has held the lease of model {{ $labels.model }} for 1 minute. Rankings keep "
+        "the current weights, and new feedback waits. Check that a learner process runs.",
     ),
     Alert(
         "SolarVersionBackwards",
-        "max by (model) (increase(solar_version_backwards_total[15m]))",
+        "max by (model) (increase(solar_store_rollbacks_total[15m]))",
         "> 0",
         "0m", "critical",
-        "Model {{ $labels.model }} went back: the store has lost what was acknowledged",
+        "The store lost records of model {{ $labels.model }}",
+        "The store went back to an earlier version of model {{ $labels.model }}, as after a "
+        "failover. Acknowledged feedback may be lost, and rankings use older weights. Check which "
+        "server failed over or was restored.",
     ),
     Alert(
         "SolarMemoryNearLimit",
@@ -107,6 +124,8 @@ ALERTS = (
         "> 0.7",
         "10m", "warning",
         "The store's memory is {{ $value | humanizePercentage }} full",
+        "The store has used more than 70 % of its memory limit for 10 minutes. Above 80 % "
+        "/rank stores no impressions, and at 100 % /feedback answers 503. Raise the memory limit.",
     ),
     Alert(
         "SolarErrorRate",
@@ -115,6 +134,8 @@ ALERTS = (
         "> 0.05",
         "5m", "critical",
         "{{ $value | humanizePercentage }} of the requests fail",
+        "More than 5 % of the client requests have had a 5xx response for 5 minutes. Users miss "
+        "rankings, and clients must send feedback again. Check which endpoint and status fail.",
     ),
     Alert(
         "SolarStoreDown",
@@ -122,19 +143,27 @@ ALERTS = (
         "== 0",
         "1m", "critical",
         "{{ $labels.instance }} cannot reach the store",
+        "Instance {{ $labels.instance }} has not reached the store for 1 minute. /rank answers "
+        "from memory without storing impressions, and /feedback answers 503. Check the Redis "
+        "server and the network to it.",
     ),
     Alert(
         "SolarJobFailed",
         'sum by (model) (increase(solar_jobs_total{outcome="failed"}[15m]))',
         "> 0",
         "0m", "warning",
-        "A training of model {{ $labels.model }} has failed",
+        "A training job of model {{ $labels.model }} failed",
+        "A training job of model {{ $labels.model }} failed within the last 15 minutes. Users "
+        "notice nothing, because the model keeps its weights. Read the error with GET /jobs/ID.",
     ),
     Alert(
         "SolarGone",
         "(count(solar_store_up) or vector(0))",
         "== 0",
         "2m", "critical",
-        "No process of the service can be scraped",
+        "Prometheus receives no metrics from the service",
+        "Prometheus has received no metrics from any process for 2 minutes. The service may be "
+        "down, and no other alert can fire. Check that the processes run and that Prometheus "
+        "reaches /metrics.",
     ),
 )  # fmt: skip

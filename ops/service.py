@@ -1,9 +1,9 @@
-"""*Service*: how many ask, how long they wait, and what they get."""
+"""Dashboard *Service*: traffic, errors, latency, store availability and resources."""
 
 from ops.words import BOTH, INSTANCE, TRAFFIC, Board, Panel, Query, Row
 
-REQUESTS = f"solar_request_seconds_count{{{TRAFFIC},{INSTANCE}}}"
-FAILED = f'solar_request_seconds_count{{status=~"5..",{TRAFFIC},{INSTANCE}}}'
+REQUEST_COUNT = f"solar_request_seconds_count{{{TRAFFIC},{INSTANCE}}}"
+ERROR_COUNT = f'solar_request_seconds_count{{status=~"5..",{TRAFFIC},{INSTANCE}}}'
 BUCKETS = f"solar_request_seconds_bucket{{{TRAFFIC},{INSTANCE}}}"
 RATE = "$__rate_interval"
 
@@ -12,8 +12,8 @@ def _latency(percent: int) -> Panel:
     return Panel(
         f"Latency p{percent}",
         "s",
-        f"Of {percent} % of the requests to an endpoint nobody waited longer; from buckets, so "
-        "between two bounds it is a guess, and above 5 s it says 5 s.",
+        f"{percent} % of the requests to an endpoint take at most this long. Values are "
+        "interpolated between histogram buckets; values above 5 s show as 5 s.",
         (
             Query(
                 f"histogram_quantile({percent / 100}, "
@@ -21,61 +21,63 @@ def _latency(percent: int) -> Panel:
                 "{{route}}",
             ),
         ),
-        least=0,
+        minimum=0,
     )
 
 
-ASKED = Row(
+REQUESTS = Row(
     "Requests",
     (
         Panel(
             "Requests by endpoint",
             "reqps",
-            "Requests a second, without those of probes and of Prometheus.",
-            (Query(f"sum by (route) (rate({REQUESTS}[{RATE}]))", "{{route}}"),),
-            "stacked", least=0,
+            "Requests per second, without probes and scrapes.",
+            (Query(f"sum by (route) (rate({REQUEST_COUNT}[{RATE}]))", "{{route}}"),),
+            "stacked", minimum=0,
         ),
         Panel(
-            "Answers by status",
+            "Responses by status",
             "reqps",
-            "Answers a second by their status: 4xx are the callers' (429: over their share), 503 "
-            "ours: the store is gone or full, or too many records wait.",
-            (Query(f"sum by (status) (rate({REQUESTS}[{RATE}]))", "{{status}}"),),
-            "stacked", least=0,
+            "Responses per second by HTTP status. 4xx: the client's request is wrong (429: a "
+            "source exceeds its share). 503: the store is unreachable or full, or the backlog "
+            "limit is reached.",
+            (Query(f"sum by (status) (rate({REQUEST_COUNT}[{RATE}]))", "{{status}}"),),
+            "stacked", minimum=0,
         ),
         Panel(
-            "Share of errors",
+            "Error rate",
             "percentunit",
-            "Answers with 5xx among all, by endpoint. Over 5 % in all for five minutes it alerts: "
-            "SolarErrorRate.",
+            "Share of 5xx among all responses, by endpoint. More than 5 % over all endpoints for 5 "
+            "minutes fires SolarErrorRate.",
             (
                 Query(
-                    f"(sum by (route) (rate({FAILED}[{RATE}])) "
-                    f"or 0 * sum by (route) (rate({REQUESTS}[{RATE}]))) "
-                    f"/ sum by (route) (rate({REQUESTS}[{RATE}]))",
+                    f"(sum by (route) (rate({ERROR_COUNT}[{RATE}])) "
+                    f"or 0 * sum by (route) (rate({REQUEST_COUNT}[{RATE}]))) "
+                    f"/ sum by (route) (rate({REQUEST_COUNT}[{RATE}]))",
                     "{{route}}",
                 ),
             ),
-            decimals=1, least=0,
+            decimals=1, minimum=0,
         ),
         *(_latency(percent) for percent in (50, 95, 99)),
     ),
 )  # fmt: skip
 
-DEGRADED = Row(
-    "Degraded: the store is gone, /rank goes on from memory",
+STORE = Row(
+    "Store availability",
     (
         Panel(
-            "Store reached",
+            "Store reachable",
             "bool_yes_no",
-            "Whether each process reaches the store (with several workers: the one that answered).",
+            "Whether each instance reaches the store. With several workers, the worker that "
+            "answered the scrape. No for 1 minute fires SolarStoreDown.",
             (Query(f"min by (instance) (solar_store_up{{{INSTANCE}}})", "{{instance}}"),),
             "states",
         ),
         Panel(
-            "Degraded time",
+            "Time without the store",
             "percentunit",
-            "The share of the time shown in which a process did not reach the store.",
+            "Share of the shown time range in which an instance did not reach the store.",
             (
                 Query(
                     "1 - avg by (instance) "
@@ -83,59 +85,61 @@ DEGRADED = Row(
                     "{{instance}}",
                 ),
             ),
-            "number", decimals=2, least=0, most=1,
+            "number", decimals=2, minimum=0, maximum=1,
         ),
         Panel(
             "Degraded answers",
             "reqps",
-            "Answers of /rank a second that came from memory: right as of the last version known, "
-            "and not remembered.",
+            "/rank answers per second that came from memory because the store was unreachable. "
+            "They use the last known weights, and their impressions are not stored.",
             (
                 Query(
                     f"sum by (model) (rate(solar_degraded_answers_total{{{BOTH}}}[{RATE}]))",
                     "{{model}}",
                 ),
             ),
-            least=0,
+            minimum=0,
         ),
     ),
 )  # fmt: skip
 
-REMEMBERED = Row(
-    "Impressions and memory",
+IMPRESSIONS = Row(
+    "Impressions and store memory",
     (
         Panel(
             "Impressions",
             "reqps",
-            "Answers of /rank a second that were remembered, or dropped: the store was too slow, "
-            "gone, or over 80 % full. Feedback on a dropped one is refused.",
+            "/rank answers per second whose impression was stored (remembered) or not (dropped). "
+            "An impression is dropped if the store is slow, unreachable or more than 80 % full. "
+            "Feedback on it is rejected.",
             (
                 Query(
                     f"sum by (outcome) (rate(solar_impressions_total{{{INSTANCE}}}[{RATE}]))",
                     "{{outcome}}",
                 ),
             ),
-            "stacked", 12, least=0,
+            "stacked", 12, minimum=0,
         ),
         Panel(
-            "Memory of the store",
+            "Store memory used",
             "percentunit",
-            "Used share of the server's memory limit (0 if it has none). From 70 % on it alerts "
-            "(SolarMemoryNearLimit), from 80 % on nothing is remembered; a full one takes none.",
+            "Used share of the store's memory limit; 0 without a limit. More than 70 % fires "
+            "SolarMemoryNearLimit. Above 80 % no impressions are stored. A full store refuses all "
+            "feedback.",
             (Query(f"max(solar_store_memory_share{{{INSTANCE}}})", "used"),),
-            width=12, decimals=1, least=0, most=1,
+            width=12, decimals=1, minimum=0, maximum=1,
         ),
     ),
 )  # fmt: skip
 
-RUNS = Row(
+PROCESSES = Row(
     "Processes",
     (
         Panel(
             "Memory by process",
             "bytes",
-            "Resident memory of each worker and of the learner; Linux only. What trainings and an "
-            "embedded store use is not in it.",
+            "Resident memory of each worker and of the learner (Linux only). Training jobs and an "
+            "embedded store are not included.",
             (
                 Query(
                     "max by (instance, process) "
@@ -143,13 +147,13 @@ RUNS = Row(
                     "{{instance}} {{process}}",
                 ),
             ),
-            least=0,
+            minimum=0,
         ),
         Panel(
             "CPU by process",
             "percentunit",
-            "Share of one core that each process uses; a worker answers on one, so near 100 % it "
-            "is the bottleneck.",
+            "CPU use of each process as a share of one core. A worker uses one core, so near 100 % "
+            "it is the bottleneck.",
             (
                 Query(
                     "sum by (instance, process) "
@@ -157,12 +161,13 @@ RUNS = Row(
                     "{{instance}} {{process}}",
                 ),
             ),
-            least=0,
+            minimum=0,
         ),
         Panel(
-            "Version",
+            "Software version",
             "bool_yes_no",
-            "Which versions run, and on which Python: two at once during a roll-out only.",
+            "Running versions of SOLAR and Python. Two versions at once are normal only during a "
+            "rollout.",
             (
                 Query(
                     f"max by (version, python) (solar_build_info{{{INSTANCE}}})",
@@ -177,6 +182,6 @@ RUNS = Row(
 BOARD = Board(
     "service",
     "SOLAR: Service",
-    "Requests, errors, latencies, the time without a store, and what the processes use.",
-    (ASKED, DEGRADED, REMEMBERED, RUNS),
+    "Requests, errors, latency, store availability, and memory and CPU of the processes.",
+    (REQUESTS, STORE, IMPRESSIONS, PROCESSES),
 )

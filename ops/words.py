@@ -1,4 +1,4 @@
-"""Panels, boards and rules as plain values: what is shown and when somebody is woken."""
+"""Panels, boards and rules as plain values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple
 MODEL = 'model=~"$model"'
 INSTANCE = 'instance=~"$instance"'
 BOTH = f"{MODEL},{INSTANCE}"
-#: Calls of users, not of those who watch or read the documentation.
+#: Requests of clients, without probes, scrapes and documentation.
 TRAFFIC = 'route!~"/metrics|/healthz|/readyz|/docs.*|/openapi.json"'
 
 
 class Query(NamedTuple):
-    """An expression, and how its series are called."""
+    """A PromQL expression and the legend of its series."""
 
     expr: str
     legend: str
@@ -21,9 +21,9 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture; `width` of 24, `unit` by Grafana's name for it.
+    """One panel; `width` is out of 24 columns, `unit` is Grafana's name of the unit.
 
-    `states` are yes or no, and no is bad; `phases` are just that.
+    `states` shows yes or no where no is a fault; `phases` shows yes or no without a judgement.
     """
 
     title: str
@@ -33,8 +33,8 @@ class Panel:
     kind: Literal["lines", "stacked", "number", "states", "phases"] = "lines"
     width: int = 8
     decimals: int | None = None
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A series that Prometheus keeps: `name` (with `labels`) is `expr`."""
+class RecordingRule:
+    """A series that Prometheus computes and stores: `name` (with `labels`) is `expr`."""
 
     name: str
     expr: str
@@ -72,37 +72,39 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Somebody is told once `value` has been in `condition` for so long.
+    """An alert that fires once `value` has met `condition` for `duration`.
 
+    `description` has three sentences: the fault, what users notice, the first step.
     `docs/runbook.md` has a section of the same name.
     """
 
     name: str
     value: str
     condition: str
-    lasts: str
+    duration: str
     severity: Literal["critical", "warning"]
     summary: str
+    description: str
 
     @property
     def expr(self) -> str:
-        """What Prometheus evaluates."""
+        """The expression that Prometheus evaluates."""
         return f"{self.value} {self.condition}"
 
 
-def shared(metric: str, by: str = "model", labels: str = BOTH) -> str:
-    """A gauge of a committed state: every replica reports the same, so the largest, never a sum.
+def replica_max(metric: str, by: str = "model", labels: str = BOTH) -> str:
+    """A gauge of the committed state: all replicas report the same value, so take the maximum.
 
-    >>> shared("solar_version", labels='model="m"')
+    >>> replica_max("solar_version", labels='model="m"')
     'max by (model) (solar_version{model="m"})'
     """
     return f"max by ({by}) ({metric}{{{labels}}})"
 
 
-def windowed(total: str, count: str, window: str) -> str:
-    """The mean of what was added within a window, of two recorded sums; nothing if nothing was.
+def window_mean(total: str, count: str, window: str) -> str:
+    """The mean within a window, from two recorded sums; no value if the count did not increase.
 
-    >>> windowed("total", "count", "1h")
+    >>> window_mean("total", "count", "1h")
     'delta(total[1h]) / on (model) group_left () (delta(count[1h]) > 0)'
     """
     return f"delta({total}[{window}]) / on (model) group_left () (delta({count}[{window}]) > 0)"

@@ -1,4 +1,4 @@
-"""The image and the compose file: what can be known of them without an engine."""
+"""The image and the compose file, checked without a container engine."""
 
 import json
 import os
@@ -26,8 +26,8 @@ DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
 CONTAINERS = (ROOT / "docs" / "containers.md").read_text()
-#: The key of somebody who calls, not of the service: `solar train --url` and the demo read it.
-CALLERS = {"SOLAR_KEY"}
+#: Variables of clients, not of the service: `solar train --url` and the demo read the API key.
+CLIENT_VARIABLES = {"SOLAR_KEY"}
 TARGET = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}
 
 
@@ -40,16 +40,18 @@ def run(
     )  # fmt: skip
 
 
-# ---- the files, by the programs that read them ----
+# ---- syntax ----
 
 
-@pytest.mark.skipif(not (BIN / "hadolint").exists(), reason="no wheel of hadolint for this machine")
-def test_hadolint_has_nothing_against_the_dockerfile() -> None:
+@pytest.mark.skipif(
+    not (BIN / "hadolint").exists(), reason="hadolint has no wheel for this platform"
+)
+def test_hadolint_accepts_the_dockerfile() -> None:
     found = run(BIN / "hadolint", "docker/Dockerfile")
     assert found.returncode == 0, found.stdout
 
 
-def test_the_compose_file_is_one_by_the_schema_of_compose(tmp_path: Path) -> None:
+def test_the_compose_file_matches_the_schema_of_compose(tmp_path: Path) -> None:
     schema = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec"]
     found = run(*schema, "docker-compose.yml")
     assert found.returncode == 0, found.stdout
@@ -58,18 +60,18 @@ def test_the_compose_file_is_one_by_the_schema_of_compose(tmp_path: Path) -> Non
     assert run(*schema, broken).returncode != 0
 
 
-# ---- what they say ----
+# ---- content ----
 
 
 def variables(text: str) -> set[str]:
     return set(re.findall(r"\bSOLAR_[A-Z_]+\b", text))
 
 
-def test_every_variable_of_ours_in_them_is_one_that_the_service_knows() -> None:
+def test_every_solar_variable_is_a_setting_of_the_service() -> None:
     named = variables(DOCKERFILE) | variables(COMPOSE_TEXT) | variables(CONTAINERS)
     named |= variables((ROOT / "docker" / "up.sh").read_text())
     assert len(named) > 4
-    assert named <= set(config.VARIABLES) | CALLERS
+    assert named <= set(config.VARIABLES) | CLIENT_VARIABLES
 
 
 def images() -> Iterator[str]:
@@ -88,11 +90,11 @@ def test_every_image_is_pinned_to_one_version() -> None:
         assert line == "${PYTHON_IMAGE}"
 
 
-def test_no_secret_stands_in_them() -> None:
+def test_secrets_come_from_the_environment_and_have_no_default() -> None:
     for service in COMPOSE["services"].values():
         for name, value in (service.get("environment") or {}).items():
             if re.search(r"PASSWORD|KEY|AUTH|SECRET|REDIS_URL", name):
-                assert re.fullmatch(r"[^$]*\$\{[A-Z_]+:\?[^}]+\}[^$]*", value), (name, "no default")
+                assert re.fullmatch(r"[^$]*\$\{[A-Z_]+:\?[^}]+\}[^$]*", value), (name, value)
     passwords = re.findall(r"\$\{[A-Z_]*(?:PASSWORD|KEYS?)\b([^}]*)\}", COMPOSE_TEXT)
     assert len(passwords) >= 5
     assert all(rest.startswith(":?") for rest in passwords)
@@ -100,26 +102,26 @@ def test_no_secret_stands_in_them() -> None:
     assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
 
 
-def test_no_command_line_has_a_password() -> None:
+def test_no_command_line_contains_a_password() -> None:
     for service in COMPOSE["services"].values():
         words = " ".join([*(service.get("entrypoint") or []), *(service.get("command") or [])])
         assert not re.search(r"requirepass|masterauth|--pass|\$\{", words), words
 
 
-def test_redis_may_load_what_it_wrote() -> None:
-    """With less, a restart loses every transaction: redis/redis#14541, seen with Redis 7.0.15."""
+def test_the_default_user_of_redis_keeps_all_permissions() -> None:
+    """With fewer, a restart loses every transaction: redis/redis#14541, seen with Redis 7.0.15."""
     (script,) = COMPOSE["services"]["redis"]["command"]
     assert "\nuser default off ~* &* +@all\n" in script
 
 
-def test_every_container_is_confined() -> None:
+def test_every_container_is_read_only_without_capabilities() -> None:
     for name, service in COMPOSE["services"].items():
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
 
 
-def test_files_that_are_mounted_are_there() -> None:
+def test_mounted_folders_exist() -> None:
     for service in COMPOSE["services"].values():
         for mount in service.get("volumes", ()):
             source = mount.split(":")[0]
@@ -127,7 +129,7 @@ def test_files_that_are_mounted_are_there() -> None:
                 assert (ROOT / source).is_dir(), source
 
 
-def test_what_is_served_behind_the_proxy_is_what_the_documents_say() -> None:
+def test_services_and_ports_are_documented() -> None:
     assert COMPOSE["services"]["api"]["deploy"]["replicas"] == 2
     assert COMPOSE["services"]["demo"]["profiles"] == ["demo"]
     for name in ("PUBLISH_API", "PUBLISH_GRAFANA", "PUBLISH_PROMETHEUS", "PUBLISH_ALERTMANAGER"):
@@ -136,7 +138,7 @@ def test_what_is_served_behind_the_proxy_is_what_the_documents_say() -> None:
         assert f"`{name}`" in CONTAINERS, name
 
 
-def test_the_image_names_one_target_for_the_build_and_for_later() -> None:
+def test_both_stages_of_the_image_name_the_same_cpu() -> None:
     stages = DOCKERFILE.split("\nFROM ")[1:]
     assert len(stages) == 2
     for stage in stages:
@@ -149,7 +151,7 @@ def test_the_image_names_one_target_for_the_build_and_for_later() -> None:
 # ---- secrets ----
 
 
-def test_make_up_makes_secrets_that_the_service_takes(tmp_path: Path) -> None:
+def test_make_up_generates_secrets_that_the_service_accepts(tmp_path: Path) -> None:
     (tmp_path / "docker").mkdir()
     script = tmp_path / "docker" / "up.sh"
     script.write_bytes((ROOT / "docker" / "up.sh").read_bytes())
@@ -172,7 +174,7 @@ def test_make_up_makes_secrets_that_the_service_takes(tmp_path: Path) -> None:
     assert path.read_text() == before
 
 
-def test_make_up_says_what_to_do_where_there_is_no_engine(tmp_path: Path) -> None:
+def test_make_up_without_docker_reports_the_remedy(tmp_path: Path) -> None:
     sh = next(path for path in ("/bin/sh", "/usr/bin/sh") if Path(path).exists())
     for name in ("dirname", "printf"):
         (tmp_path / name).symlink_to(f"/usr/bin/{name}")
@@ -185,7 +187,7 @@ def test_make_up_says_what_to_do_where_there_is_no_engine(tmp_path: Path) -> Non
 # ---- kernels ----
 
 
-def test_kernels_of_a_cache_that_cannot_be_written_are_not_compiled_again(tmp_path: Path) -> None:
+def test_kernels_in_a_read_only_cache_are_not_compiled_again(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     script = (
         "from app.runtime import precompile; import sys\n"
@@ -207,7 +209,7 @@ def test_kernels_of_a_cache_that_cannot_be_written_are_not_compiled_again(tmp_pa
     assert all(path.is_symlink() for path in names)
 
 
-def test_warming_covers_every_kind_of_model_and_of_training() -> None:
+def test_precompiling_covers_every_kind_of_model_and_training() -> None:
     assert {(kind.algorithm, kind.covariance) for kind in MODEL_KINDS} == {
         ("solar-i", "full"), ("solar-ii", "full"), ("solar-ii", "diagonal"),
     }  # fmt: skip
@@ -219,7 +221,7 @@ def test_warming_covers_every_kind_of_model_and_of_training() -> None:
 # ---- the demo ----
 
 
-def test_the_demo_brings_queries_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_creates_a_model_that_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     secret, entry = auth.new_key("admin", "rank+feedback+admin")
     monkeypatch.setenv("SOLAR_KEY", secret)
     monkeypatch.setattr(traffic, "RATE", (50.0, 50.0))
@@ -232,8 +234,9 @@ def test_the_demo_brings_queries_that_count(monkeypatch: pytest.MonkeyPatch) -> 
     assert any(found["weights"].values())
 
 
-def test_the_taste_of_the_demo_turns_and_comes_back() -> None:
-    assert traffic.taste(0.0) == pytest.approx(traffic.TASTES[0])
-    assert traffic.taste(traffic.TURN / 2) == pytest.approx(traffic.TASTES[1])
-    assert traffic.taste(traffic.TURN) == pytest.approx(traffic.TASTES[0])
+def test_the_preferences_of_the_demo_drift_and_return() -> None:
+    start, other = traffic.PREFERENCES
+    assert traffic.preferences(0.0) == pytest.approx(start)
+    assert traffic.preferences(traffic.DRIFT_PERIOD / 2) == pytest.approx(other)
+    assert traffic.preferences(traffic.DRIFT_PERIOD) == pytest.approx(start)
     assert json.dumps(traffic.rate(0.0)) == "2.0"

@@ -1,8 +1,8 @@
-"""The manifests of k8s/: complete, locked down, and in step with the service.
+"""The manifests of k8s/ are complete, hardened and consistent with the service.
 
-`make test` has no kustomize (there is no wheel of it), so it reads the files that the overlays name
-and puts together what an overlay would. `tools/ops/kubernetes.sh` runs these tests on what kubectl
-really renders: SOLAR_DEV_KUBECTL names the binary.
+`make test` has no kustomize (it has no wheel), so these tests read the files of an overlay and
+combine them. `tools/ops/kubernetes.sh` runs the same tests on the output of kubectl, whose path is
+in SOLAR_DEV_KUBECTL.
 """
 
 import os
@@ -33,12 +33,12 @@ COMPONENT = "app.kubernetes.io/component"
 Manifest = dict[str, Any]
 
 
-# ---- reading ----
+# ---- reading manifests ----
 
 
 @cache
 def overlay(name: str) -> tuple[Manifest, ...]:
-    """All that an overlay applies."""
+    """All manifests of an overlay."""
     folder = K8S / "overlays" / name
     if not KUBECTL:
         return tuple(_collected(folder))
@@ -49,10 +49,10 @@ def overlay(name: str) -> tuple[Manifest, ...]:
 
 
 def _collected(folder: Path) -> Iterator[Manifest]:
-    """What a kustomization leads to; of what it does to it, images and generated names' roots."""
-    said = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    images = {one["name"]: one for one in said.get("images", ())}
-    for resource in said["resources"]:
+    """The manifests of a kustomization with its images and its ConfigMaps, without hashed names."""
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    images = {one["name"]: one for one in kustomization.get("images", ())}
+    for resource in kustomization["resources"]:
         path = (folder / resource).resolve()
         found = _collected(path) if path.is_dir() else yaml.safe_load_all(path.read_text())
         for one in found:
@@ -62,7 +62,7 @@ def _collected(folder: Path) -> Iterator[Manifest]:
                         name = image.get("newName", image["name"])
                         container["image"] = f"{name}:{image['newTag']}"
             yield one
-    for made in said.get("configMapGenerator", ()):
+    for made in kustomization.get("configMapGenerator", ()):
         data = {file: (folder / file).read_text() for file in made.get("files", ())}
         for file in made.get("envs", ()):
             lines = (folder / file).read_text().splitlines()
@@ -75,7 +75,7 @@ def of_kind(manifests: tuple[Manifest, ...], *kinds: str) -> list[Manifest]:
 
 
 def named(manifests: tuple[Manifest, ...], kind: str, name: str) -> Manifest:
-    """By name; kubectl adds a hash to those of generated ones."""
+    """The manifest of this name; kubectl appends a hash to the names of generated ones."""
     found = [
         one
         for one in of_kind(manifests, kind)
@@ -126,7 +126,7 @@ def settings_of(manifests: tuple[Manifest, ...]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
-def test_every_pod_fits_the_restricted_standard(name: str) -> None:
+def test_every_pod_meets_the_restricted_standard(name: str) -> None:
     (namespace,) = of_kind(overlay(name), "Namespace")
     for mode in ("enforce", "audit", "warn"):
         assert namespace["metadata"]["labels"][f"pod-security.kubernetes.io/{mode}"] == "restricted"
@@ -148,13 +148,13 @@ def test_every_pod_fits_the_restricted_standard(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
-def test_no_pod_gets_a_token_or_the_addresses_of_services(name: str) -> None:
+def test_no_pod_gets_a_token_or_service_links(name: str) -> None:
     (account,) = of_kind(overlay(name), "ServiceAccount")
     assert account["automountServiceAccountToken"] is False
     for spec in pod_specs(overlay(name)):
         assert spec["serviceAccountName"] == account["metadata"]["name"]
         assert spec["automountServiceAccountToken"] is False
-        assert spec["enableServiceLinks"] is False  # SOLAR_PORT=tcp://… would be one
+        assert spec["enableServiceLinks"] is False  # else it would set SOLAR_PORT=tcp://…
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
@@ -172,7 +172,7 @@ def test_every_container_has_resources_probes_and_a_pinned_image(name: str) -> N
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
-def test_every_selector_selects_its_own_pods(name: str) -> None:
+def test_every_selector_selects_only_its_pods(name: str) -> None:
     pods = {
         component(one): one["spec"]["template"]["metadata"]["labels"]
         for one in workloads(overlay(name))
@@ -200,11 +200,11 @@ def _kind_and_name(of: str, name: str) -> tuple[str, str]:
     )
 
 
-# ---- in step with the service ----
+# ---- consistency with the service ----
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
-def test_every_variable_is_one_that_the_service_knows_and_can_read(name: str) -> None:
+def test_every_variable_is_a_valid_setting_of_the_service(name: str) -> None:
     given = settings_of(overlay(name))
     assert set(given) <= set(config.VARIABLES)
     assert config.read_settings(given).jobs == 1
@@ -218,7 +218,7 @@ def test_every_variable_is_one_that_the_service_knows_and_can_read(name: str) ->
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
-def test_secrets_come_by_reference_only(name: str) -> None:
+def test_secrets_are_only_referenced(name: str) -> None:
     assert of_kind(overlay(name), "Secret") == []
     secret = {"SOLAR_KEYS", "SOLAR_REDIS_URL"}
     assert not secret & set(settings_of(overlay(name)))
@@ -232,7 +232,7 @@ def test_secrets_come_by_reference_only(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
-def test_the_commands_exist_and_the_learner_is_not_in_the_api(name: str) -> None:
+def test_the_commands_are_valid_and_the_api_has_no_learner(name: str) -> None:
     for who, flags in (("api", {"learner": False}), ("learner", {"host": "0.0.0.0"})):  # noqa: S104
         one = named(overlay(name), "Deployment", f"solar-{who}")
         (container,) = one["spec"]["template"]["spec"]["containers"]
@@ -247,37 +247,37 @@ def test_the_commands_exist_and_the_learner_is_not_in_the_api(name: str) -> None
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
-def test_probes_ask_for_what_there_is_each_for_its_own(name: str) -> None:
+def test_probes_use_existing_paths_and_ports(name: str) -> None:
     for who in ("api", "learner"):
         one = named(overlay(name), "Deployment", f"solar-{who}")
         (container,) = one["spec"]["template"]["spec"]["containers"]
-        asked = {
+        paths = {
             probe: container[probe]["httpGet"]["path"]
             for probe in ("startupProbe", "livenessProbe", "readinessProbe")
         }
-        assert asked == {
+        assert paths == {
             "startupProbe": "/healthz",
             "livenessProbe": "/healthz",
             "readinessProbe": "/readyz",
         }
-        assert set(asked.values()) <= {one.path for one in OPEN}
-        ports = {container[probe]["httpGet"]["port"] for probe in asked}
+        assert set(paths.values()) <= {one.path for one in OPEN}
+        ports = {container[probe]["httpGet"]["port"] for probe in paths}
         assert ports == set(ports_of(one))
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
-def test_a_pod_that_ends_has_the_time_that_the_service_takes(name: str) -> None:
+def test_the_grace_period_covers_the_drain_time_of_the_service(name: str) -> None:
     api = named(overlay(name), "Deployment", "solar-api")["spec"]["template"]["spec"]
     (container,) = api["containers"]
     before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
-    assert before >= 3  # balancers hear of it meanwhile
+    assert before >= 3  # balancers remove the pod meanwhile
     assert api["terminationGracePeriodSeconds"] >= before + children.CHILD_DRAIN_SECONDS + 5
     learner = named(overlay(name), "Deployment", "solar-learner")["spec"]["template"]["spec"]
     assert learner["terminationGracePeriodSeconds"] >= worker.REQUEST_DRAIN_SECONDS + 5
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
-def test_uploads_have_a_volume_that_holds_them(name: str) -> None:
+def test_the_upload_volume_holds_two_uploads(name: str) -> None:
     given = config.read_settings(settings_of(overlay(name)))
     api = named(overlay(name), "Deployment", "solar-api")["spec"]["template"]["spec"]
     (container,) = api["containers"]
@@ -295,7 +295,7 @@ def size(text: str) -> int:
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
-def test_two_of_each_over_zones_and_one_at_most_goes(name: str) -> None:
+def test_there_are_two_replicas_across_zones_and_one_can_be_disrupted(name: str) -> None:
     (scaling,) = of_kind(overlay(name), "HorizontalPodAutoscaler")
     target = scaling["spec"]["scaleTargetRef"]
     assert (target["kind"], target["name"]) == ("Deployment", "solar-api")
@@ -314,18 +314,18 @@ def test_two_of_each_over_zones_and_one_at_most_goes(name: str) -> None:
         assert budget["spec"]["maxUnavailable"] == 1
 
 
-# ---- the network ----
+# ---- network policies ----
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
-def test_what_is_not_named_is_denied(name: str) -> None:
+def test_all_traffic_is_denied_by_default(name: str) -> None:
     policy = named(overlay(name), "NetworkPolicy", "default-deny")
     assert policy["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
-def _ways(names: tuple[str, ...]) -> set[tuple[str, str, str, str]]:
-    """(pods, in or out, peer, ports) for every way that some overlays leave open."""
-    ways = set()
+def _allowed(names: tuple[str, ...]) -> set[tuple[str, str, str, str]]:
+    """(pods, direction, peer, ports) of all traffic that some overlays allow."""
+    allowed = set()
     for one in (policy for name in names for policy in of_kind(overlay(name), "NetworkPolicy")):
         spec = one["spec"]
         for direction, peers in (("ingress", "from"), ("egress", "to")):
@@ -333,13 +333,13 @@ def _ways(names: tuple[str, ...]) -> set[tuple[str, str, str, str]]:
             assert bool(rules) <= (direction.title() in spec["policyTypes"])
             for rule in rules:
                 ports = " ".join(f"{port['protocol']}:{port['port']}" for port in rule["ports"])
-                ways |= {
+                allowed |= {
                     (who, direction, _peer(peer), ports)
                     for who in ("api", "learner", "redis")
                     for peer in rule[peers]
                     if selects(spec["podSelector"], {COMPONENT: who})
                 }
-    return ways
+    return allowed
 
 
 def _peer(peer: Manifest) -> str:
@@ -350,66 +350,66 @@ def _peer(peer: Manifest) -> str:
         selector = peer.get(kind, {})
         parts += selector.get("matchLabels", {}).values()
         parts += [value for one in selector.get("matchExpressions", ()) for value in one["values"]]
-    assert parts, "everybody"
+    assert parts, "expected a selector, got one that selects every pod"
     return " ".join(parts)
 
 
 DNS = ("egress", "kube-system kube-dns", "UDP:53 TCP:53")
-CALLERS = ("api", "ingress", "allowed", "TCP:http")
+CLIENTS = ("api", "ingress", "allowed", "TCP:http")
 PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 
 
-def test_exactly_what_is_needed_goes_through() -> None:
-    assert _ways(("single",)) == {
-        CALLERS,
+def test_only_needed_traffic_is_allowed() -> None:
+    assert _allowed(("single",)) == {
+        CLIENTS,
         ("api", *DNS),
         ("learner", *DNS),
         ("api", "egress", "redis", "TCP:redis"),
         ("learner", "egress", "redis", "TCP:redis"),
         ("redis", "ingress", "api learner", "TCP:redis"),
     }
-    assert _ways(("redis-ha",)) == {
-        CALLERS,
+    assert _allowed(("redis-ha",)) == {
+        CLIENTS,
         ("api", *DNS),
         ("learner", *DNS),
         *(("api", "egress", where, "TCP:6379 TCP:6380 TCP:26379") for where in PRIVATE),
         *(("learner", "egress", where, "TCP:6379 TCP:6380 TCP:26379") for where in PRIVATE),
     }
-    assert _ways(("monitoring",)) == {
+    assert _allowed(("monitoring",)) == {
         (who, "ingress", "monitoring prometheus", "TCP:http TCP:metrics")
         for who in ("api", "learner")
     }
 
 
-# ---- the stores ----
+# ---- stores ----
 
 
-def test_the_redis_of_single_keeps_what_it_acknowledged() -> None:
+def test_the_redis_of_single_persists_every_acknowledged_write() -> None:
     redis = named(overlay("single"), "StatefulSet", "solar-redis")
     config = named(overlay("single"), "ConfigMap", "solar-redis")["data"]
-    said = dict(
+    settings = dict(
         line.split(" ", 1)
         for line in config["redis.conf"].splitlines()
         if line and not line.startswith("#")
     )
-    assert said["appendonly"] == "yes"
-    assert said["appendfsync"] == "always"
-    assert said["maxmemory-policy"] == "noeviction"
+    assert settings["appendonly"] == "yes"
+    assert settings["appendfsync"] == "always"
+    assert settings["maxmemory-policy"] == "noeviction"
     assert redis["spec"]["replicas"] == 1
     (claim,) = redis["spec"]["volumeClaimTemplates"]
     disk = size(claim["spec"]["resources"]["requests"]["storage"])
-    memory = int(said["maxmemory"].removesuffix("mb")) << 20
+    memory = int(settings["maxmemory"].removesuffix("mb")) << 20
     (container,) = redis["spec"]["template"]["spec"]["containers"]
-    assert size(container["resources"]["limits"]["memory"]) >= 2 * memory  # a rewrite forks
+    assert size(container["resources"]["limits"]["memory"]) >= 2 * memory  # an AOF rewrite forks
     assert disk >= 3 * memory
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert mounts[claim["metadata"]["name"]] == said["dir"]
-    assert said["aclfile"].startswith(mounts["run"] + "/")
+    assert mounts[claim["metadata"]["name"]] == settings["dir"]
+    assert settings["aclfile"].startswith(mounts["run"] + "/")
     assert container["command"] == ["sh", mounts["config"] + "/start.sh"]
-    assert "user default off ~* &* +@all" in config["start.sh"]  # else Redis 7.0 loses its AOF
+    assert "user default off ~* &* +@all" in config["start.sh"]  # otherwise Redis 7.0 loses data
 
 
-def test_redis_ha_brings_no_redis_and_says_what_its_address_may_be() -> None:
+def test_redis_ha_has_no_redis_and_lists_the_address_schemes() -> None:
     assert of_kind(overlay("redis-ha"), "StatefulSet") == []
     text = (K8S / "overlays" / "redis-ha" / "kustomization.yaml").read_text()
     for scheme in SCHEMES:
@@ -417,13 +417,13 @@ def test_redis_ha_brings_no_redis_and_says_what_its_address_may_be() -> None:
     assert "Sentinel" in text
 
 
-# ---- monitoring, and the example ----
+# ---- monitoring and ingress example ----
 
 
-def test_prometheus_finds_every_pod_that_has_metrics() -> None:
+def test_service_monitors_cover_every_pod_with_metrics() -> None:
     services = of_kind(overlay("single"), "Service")
     monitors = of_kind(overlay("monitoring"), "ServiceMonitor")
-    base = {"app.kubernetes.io/name": "solar"}  # the kustomization gives it to all
+    base = {"app.kubernetes.io/name": "solar"}  # the kustomization adds it to all
     for monitor in monitors:
         selector, (endpoint,) = monitor["spec"]["selector"], monitor["spec"]["endpoints"]
         assert endpoint["path"] in {one.path for one in OPEN}
@@ -434,7 +434,7 @@ def test_prometheus_finds_every_pod_that_has_metrics() -> None:
     assert [one["metadata"]["name"] for one in monitors] == ["solar-api", "solar-learner"]
 
 
-def test_the_alerts_are_those_of_the_containers() -> None:
+def test_the_alerts_equal_those_of_docker() -> None:
     (rule,) = of_kind(overlay("monitoring"), "PrometheusRule")
     for group in rule["spec"]["groups"]:
         assert group["name"]
@@ -444,14 +444,14 @@ def test_the_alerts_are_those_of_the_containers() -> None:
         assert made == prometheus_rule.TARGET.read_text(), "run python tools/prometheus_rule.py"
 
 
-def test_a_rule_file_becomes_a_rule_of_the_operator() -> None:
+def test_a_rules_file_becomes_a_prometheus_rule() -> None:
     groups = [{"name": "g", "rules": [{"alert": "A", "expr": "up == 0", "labels": {"x": "‖w‖"}}]}]
     made = yaml.safe_load(prometheus_rule.rendered(yaml.safe_dump({"groups": groups})))
     assert made["spec"] == {"groups": groups}
     assert made["kind"] == "PrometheusRule"
 
 
-def test_the_ingress_of_the_example_leads_to_the_api_and_to_nothing_inside() -> None:
+def test_the_example_ingress_exposes_only_client_paths() -> None:
     (ingress,) = yaml.safe_load_all((K8S / "examples" / "ingress.yaml").read_text())
     (rule,) = ingress["spec"]["rules"]
     paths = {one["path"] for one in rule["http"]["paths"]}

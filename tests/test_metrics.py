@@ -1,4 +1,4 @@
-"""What is told becomes what Prometheus reads, each series once."""
+"""Reported facts become metrics on the page, each series once."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,10 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.domain.facts import Committed, LeaseLost, ModelStatus, Replaced, Served, Trained
 from app.domain.model import SUMS
 from app.domain.model_config import ModelConfig
-from app.observability.metrics import Metrics, StoreHealth
+from app.observability.metric_help import HELP
+from app.observability.metrics import DEPRECATED_NAMES, Metrics, StoreHealth
 from app.serving.weight_cache import ServedModel
 
-STANDINGS = ("solar_learner_present", "solar_learner_fence", "solar_training")
+STATUS_GAUGES = ("solar_learner_present", "solar_learner_fencing_token", "solar_training")
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -24,7 +25,7 @@ def serving(name: str, *, version: float = 7, **sums: float) -> ServedModel:
 
 
 def read(page: bytes) -> Series:
-    """All series by name and labels; each may be there once, and each family too."""
+    """All series by name and labels; asserts that each series and each family appears once."""
     families = list(text_string_to_metric_families(page.decode()))
     assert not [name for name, count in Counter(f.name for f in families).items() if count > 1]
     samples = [(one.name, frozenset(one.labels.items())) for f in families for one in f.samples]
@@ -34,8 +35,8 @@ def read(page: bytes) -> Series:
 
 
 def paged(metrics: Metrics, models: Sequence[ServedModel] = (), **tails: int) -> Series:
-    standings = {name: ModelStatus(tail) for name, tail in tails.items()}
-    return read(metrics.page(models, standings, StoreHealth(True, 0.25)))
+    statuses = {name: ModelStatus(tail) for name, tail in tails.items()}
+    return read(metrics.page(models, statuses, StoreHealth(True, 0.25)))
 
 
 def series(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
@@ -48,7 +49,7 @@ def metrics(monkeypatch: pytest.MonkeyPatch) -> Metrics:
     return Metrics()
 
 
-def test_what_models_have_learnt_is_read_from_what_is_served(metrics: Metrics) -> None:
+def test_gauges_of_a_model_come_from_the_served_state(metrics: Metrics) -> None:
     learnt = {"stepped": 5.0, "passive": 2.0, "refused": 1.0, "squared_loss": 6.5}
     measured = {"queries": 4.0, "ndcg_at_10": 3.0, "ndcg": 3.5, "map": 2.0, "baseline_map": 1.0}
     model = serving("books", feedback=6.0, rejected=1.0, **learnt, **measured)
@@ -69,7 +70,7 @@ def test_what_models_have_learnt_is_read_from_what_is_served(metrics: Metrics) -
     assert found[series("solar_store_memory_share")] == 0.25
 
 
-def test_debiased_wins_are_shares_once_there_are_any(metrics: Metrics) -> None:
+def test_debiased_wins_are_absent_before_the_first_pair(metrics: Metrics) -> None:
     judged = serving("a", debiased_weight=8.0, debiased_wins=6.0, baseline_debiased_wins=2.0)
     found = paged(metrics, [judged, serving("b")])
     assert found[series("solar_debiased_wins", model="a", order="model")] == 0.75
@@ -91,16 +92,17 @@ def test_every_model_has_every_gauge_once(metrics: Metrics) -> None:
     assert len(names["a"]) == 3 * (2 * 4 + 2) + 9 + 3 + 3
 
 
-def test_a_model_without_queries_has_measures_of_0_and_no_model_has_none(
-    metrics: Metrics,
-) -> None:
+def test_measures_of_a_model_without_queries_are_0(metrics: Metrics) -> None:
     found = paged(metrics, [serving("new", version=0)])
     assert found[series("solar_online_ndcg", model="new", k="1")] == 0.0
     assert found[series("solar_online_map", model="new")] == 0.0
+
+
+def test_a_service_without_models_has_no_gauges_of_models(metrics: Metrics) -> None:
     assert not [name for name, labels in paged(metrics) if "model" in dict(labels)]
 
 
-def test_the_lag_is_never_negative_and_0_where_the_tail_is_unknown(metrics: Metrics) -> None:
+def test_the_lag_is_never_negative_and_is_0_without_a_status(metrics: Metrics) -> None:
     behind = paged(metrics, [serving("m", version=7)], m=3)
     assert behind[series("solar_lag_records", model="m")] == 0.0
     unknown = paged(metrics, [serving("m", version=7)])
@@ -121,7 +123,7 @@ def test_requests_are_counted_by_route_and_status(metrics: Metrics) -> None:
     assert found[series("solar_request_seconds_count", **refused)] == 1
 
 
-def test_facts_are_counted(metrics: Metrics) -> None:
+def test_reported_facts_are_counted(metrics: Metrics) -> None:
     metrics.impression("remembered")
     metrics.impression("dropped", 2)
     metrics.events("accepted", 3)
@@ -129,7 +131,7 @@ def test_facts_are_counted(metrics: Metrics) -> None:
     metrics.learnt(Committed("m", 5, 0.01))
     metrics.learnt(LeaseLost("m"))
     metrics.served(Served("m", 1, backwards=True))
-    metrics.served(Served("m", 0, backwards=False))  # a new model: nothing was appended
+    metrics.served(Served("m", 0, backwards=False))  # a new model without records
     found = paged(metrics)
     assert found[series("solar_impressions_total", outcome="remembered")] == 1
     assert found[series("solar_impressions_total", outcome="dropped")] == 2
@@ -137,12 +139,12 @@ def test_facts_are_counted(metrics: Metrics) -> None:
     assert found[series("solar_feedback_events_total", outcome="rejected")] == 0
     assert found[series("solar_learnt_records_total", model="m")] == 5
     assert found[series("solar_commit_seconds_count", model="m")] == 1
-    assert found[series("solar_learner_stumbles_total", model="m")] == 1
-    assert found[series("solar_version_backwards_total", model="m")] == 1
+    assert found[series("solar_learner_interruptions_total", model="m")] == 1
+    assert found[series("solar_store_rollbacks_total", model="m")] == 1
     assert series("solar_freshness_seconds_count", model="m") not in found
 
 
-def test_counters_of_a_model_begin_at_0_so_that_the_first_failure_is_a_rise(
+def test_counters_of_a_model_start_at_0_so_that_increase_sees_the_first_failure(
     metrics: Metrics,
 ) -> None:
     metrics.served(Served("m", 0, backwards=False))
@@ -153,14 +155,14 @@ def test_counters_of_a_model_begin_at_0_so_that_the_first_failure_is_a_rise(
     metrics.learnt(LeaseLost("m"))
     metrics.served(Served("m", 0, backwards=True))
     after = paged(metrics)
-    risen = [
+    counted = [
         series("solar_jobs_total", model="m", outcome="failed"),
         series("solar_degraded_answers_total", model="m"),
         series("solar_replacements_total", model="m", kind="rollback"),
-        series("solar_learner_stumbles_total", model="m"),
-        series("solar_version_backwards_total", model="m"),
+        series("solar_learner_interruptions_total", model="m"),
+        series("solar_store_rollbacks_total", model="m"),
     ]
-    assert [(before[one], after[one]) for one in risen] == [(0, 1)] * len(risen)
+    assert [(before[one], after[one]) for one in counted] == [(0, 1)] * len(counted)
     counters = {
         one: value
         for one, value in before.items()
@@ -169,39 +171,73 @@ def test_counters_of_a_model_begin_at_0_so_that_the_first_failure_is_a_rise(
     assert set(counters.values()) == {0}
 
 
-def test_replacements_are_counted_by_kind_whatever_their_reason_says(metrics: Metrics) -> None:
-    for reason in ("warm start", "without source robots", "rollback to version 7", "who knows"):
+def test_replacements_are_counted_by_kind_and_unknown_reasons_as_other(metrics: Metrics) -> None:
+    for reason in (
+        "warm start",
+        "without source robots",
+        "rollback to version 7",
+        "unknown reason",
+    ):
         metrics.learnt(Replaced("m", reason))
     found = paged(metrics)
     for kind in ("warm-start", "replay", "rollback", "other"):
         assert found[series("solar_replacements_total", model="m", kind=kind)] == 1
 
 
-def test_how_a_model_stands_is_told_only_where_the_store_tells_it(metrics: Metrics) -> None:
+def test_status_gauges_are_absent_for_a_model_without_a_status(metrics: Metrics) -> None:
     models = [serving("led"), serving("alone"), serving("unknown")]
-    standings = {
+    statuses = {
         "led": ModelStatus(9, leader=4, terms=4, trains=True),
         "alone": ModelStatus(9, terms=6),
     }
-    found = read(metrics.page(models, standings, StoreHealth(True, 0.0)))
-    told = {"led": (1, 4, 1), "alone": (0, 6, 0)}
-    for name, values in told.items():
-        for metric, value in zip(STANDINGS, values, strict=True):
+    found = read(metrics.page(models, statuses, StoreHealth(True, 0.0)))
+    expected = {"led": (1, 4, 1), "alone": (0, 6, 0)}
+    for name, values in expected.items():
+        for metric, value in zip(STATUS_GAUGES, values, strict=True):
             assert found[series(metric, model=name)] == value
-    assert not [one for one in STANDINGS if series(one, model="unknown") in found]
+    assert not [one for one in STATUS_GAUGES if series(one, model="unknown") in found]
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-def test_whether_the_store_is_there_is_told(metrics: Metrics, reachable: bool) -> None:
+def test_store_up_says_whether_the_store_is_reachable(metrics: Metrics, reachable: bool) -> None:
     found = read(metrics.page([], {}, StoreHealth(reachable, 0.5)))
     assert found[series("solar_store_up")] == reachable
     assert found[series("solar_store_memory_share")] == 0.5
 
 
-def test_freshness_is_the_time_from_the_append_to_being_served(metrics: Metrics) -> None:
-    metrics.served(Served("m", 1, backwards=False))  # appended a moment after 1970
-    metrics.served(Served("m", 1 << 50, backwards=False))  # by a clock that is far ahead
+def test_freshness_is_the_time_from_append_to_serving(metrics: Metrics) -> None:
+    metrics.served(Served("m", 1, backwards=False))  # appended 1 ms after 1970
+    metrics.served(Served("m", 1 << 50, backwards=False))  # appended by a clock far ahead
     found = paged(metrics)
     assert found[series("solar_freshness_seconds_count", model="m")] == 2
     assert found[series("solar_freshness_seconds_bucket", model="m", le="0.001")] == 1
     assert found[series("solar_freshness_seconds_sum", model="m")] > 1.7e9
+
+
+def test_deprecated_names_have_the_values_and_labels_of_the_new_names(metrics: Metrics) -> None:
+    metrics.learnt(LeaseLost("m"))
+    metrics.served(Served("m", 0, backwards=True))
+    found = metrics.page([serving("m")], {"m": ModelStatus(9, 4, 4)}, StoreHealth(True, 0.0))
+    families = {family.name: family for family in text_string_to_metric_families(found.decode())}
+    for new, old in DEPRECATED_NAMES.items():
+        assert families[new].samples
+        renamed = [one._replace(name=one.name.replace(old, new)) for one in families[old].samples]
+        assert renamed == families[new].samples
+        assert families[old].type == families[new].type
+        name = families[new].samples[0].name
+        expected = f"Deprecated, use {name}. {families[new].documentation}"
+        assert families[old].documentation == expected
+
+
+def test_every_help_text_is_a_sentence_and_names_each_label(metrics: Metrics) -> None:
+    judged = serving("m", debiased_weight=8.0, debiased_wins=6.0)
+    found = metrics.page([judged], {"m": ModelStatus(9)}, StoreHealth(True, 0.0)).decode()
+    families = {one.name: one for one in text_string_to_metric_families(found)}
+    assert set(HELP) <= set(families)
+    for name in HELP:
+        text = families[name].documentation
+        assert text == HELP[name]
+        assert len(text) > 30, name
+        assert text.endswith("."), name
+        for label in {label for one in families[name].samples for label in one.labels} - {"le"}:
+            assert label in text, (name, label)

@@ -1,6 +1,6 @@
-"""A session through a generated client: a model, a ranking, clicks, a ranking that learnt.
+"""A session with a generated client: create a model, rank, send clicks, rank again.
 
-`tools/generated_client.py` runs it beside the package `solar_client` that it generates.
+`tools/generated_client.py` runs it next to the package `solar_client` that it generates.
 """
 
 import sys
@@ -47,19 +47,19 @@ def _rank(client: AuthenticatedClient, min_seq: int | None = None) -> RankAnswer
 
 
 def _learn(client: AuthenticatedClient) -> None:
-    """Rank, click what came last, rank again: it comes first."""
+    """Click the last document of a ranking; the next ranking has it first."""
     before = _rank(client)
     assert before.logged
     last = before.documents[-1].id
     clicks = ClicksEvent(
         type_="clicks", event_id="e1", request_id=before.request_id, clicked=[last]
     )
-    told = feedback.sync(client=client, body=clicks, prefer="wait=20")
-    assert isinstance(told, FeedbackAnswer), told
-    assert (told.accepted, told.errors) == (1, [])
-    assert told.version == told.seq
-    after = _rank(client, min_seq=told.seq)
-    assert after.version == told.seq
+    received = feedback.sync(client=client, body=clicks, prefer="wait=20")
+    assert isinstance(received, FeedbackAnswer), received
+    assert (received.accepted, received.errors) == (1, [])
+    assert received.version == received.seq
+    after = _rank(client, min_seq=received.seq)
+    assert after.version == received.seq
     assert after.documents[0].id == last
 
 
@@ -71,9 +71,11 @@ def _post_other_feedback(client: AuthenticatedClient) -> None:
     triplets = TripletsEvent(
         type_="triplets", event_id="e3", triplets=[["d7", "d1", 0.5]], documents=_documents()
     )
-    told = feedback.sync(client=client, body=EventBatch(model="books", events=[labels, triplets]))
-    assert isinstance(told, FeedbackAnswer), told
-    assert (told.accepted, told.errors) == (2, [])
+    received = feedback.sync(
+        client=client, body=EventBatch(model="books", events=[labels, triplets])
+    )
+    assert isinstance(received, FeedbackAnswer), received
+    assert (received.accepted, received.errors) == (2, [])
 
 
 def _train(client: AuthenticatedClient) -> None:
@@ -85,7 +87,7 @@ def _train(client: AuthenticatedClient) -> None:
 
 
 def main(url: str, key: str) -> None:
-    """Assert, on typed answers, that each call did what it says."""
+    """Call the service and check the typed answers."""
     with AuthenticatedClient(base_url=url, token=key) as client:
         assert isinstance(readyz.sync(client=client), Ready)
         settings = NewModel(
@@ -100,7 +102,7 @@ def main(url: str, key: str) -> None:
         learnt = get_model.sync("books", client=client)
         assert isinstance(learnt, ModelDetails), learnt
         assert learnt.feedback >= 1
-        refused = rank.sync(client=client, body=RankBody(model="nobody", documents=_documents()))
+        refused = rank.sync(client=client, body=RankBody(model="unknown", documents=_documents()))
         assert isinstance(refused, ProblemBody), refused
         assert refused.status == 404
 

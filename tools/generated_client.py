@@ -1,4 +1,4 @@
-"""A client generated from a running service's OpenAPI document: mypy accepts it, and it works."""
+"""Generate a client from a running service's OpenAPI document, type-check it and use it."""
 
 import os
 import re
@@ -14,9 +14,9 @@ from app.api.auth import new_key
 from tests.api.services import serving
 
 SESSION = Path(__file__).parent / "client_session.py"
-#: Bodies other than JSON, of which this generator knows few: their JSON forms do the same.
+#: Body types that the generator does not support; each has a JSON form.
 UNSUPPORTED = {"application/msgpack", "application/gzip", "text/plain"}
-#: By default it calls ruff, whose fixes change types that mypy then refuses.
+#: By default the generator calls ruff, whose fixes change types so that mypy fails.
 OPTIONS = "post_hooks: []\n"
 
 
@@ -34,11 +34,11 @@ def generate(url: str, folder: Path) -> None:
     warned = len(re.findall(r"^(?:WARNING|ERROR)", ran.stderr, re.MULTILINE))
     found = re.findall(r"^Unsupported content type (\S+)$", ran.stderr, re.MULTILINE)
     if ran.returncode or set(found) != UNSUPPORTED or warned > len(found):
-        sys.exit(f"unexpected warnings of the generator:\n{ran.stdout}{ran.stderr}")
+        sys.exit(f"unexpected warnings from the generator:\n{ran.stdout}{ran.stderr}")
 
 
 def main() -> None:
-    """Generate, check, use."""
+    """Generate the client, check it with mypy, and run a session."""
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     key, entry = new_key("client", "rank+feedback+admin")
     with (
@@ -51,7 +51,7 @@ def main() -> None:
         checked = ["mypy", "--strict", "--config-file=", "solar_client", "session.py"]
         subprocess.run(checked, cwd=folder, check=True)
         subprocess.run([sys.executable, "session.py", running.url, key], cwd=folder, check=True)
-        print("a generated client ranked, posted feedback, and ranked what was learnt")
+        print("the generated client ranked, sent feedback, and ranked with the updated model")
 
 
 if __name__ == "__main__":

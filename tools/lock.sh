@@ -1,5 +1,5 @@
 #!/bin/sh
-# Resolve the requirement files anew: hashed, for every platform, each layer on top of the one before.
+# Resolve the requirement files again, with hashes and for every platform. Each layer builds on the one before.
 set -eu
 uv=$1
 lock() { "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade "$@"; }

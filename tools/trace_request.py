@@ -1,17 +1,16 @@
-"""Which of our files a request crosses: `make trace`.
+"""List the files under `app/` that a request visits: `make trace`.
 
-Three walks, on a real embedded server and the application that `app.main` makes, each
-traced the second time, when imports, kernels and caches are warm:
+It traces three operations of the application on an embedded server. Each is traced the second time,
+when imports, kernels and caches are warm:
 
 - `POST /rank`, from the ASGI call to its end: the impression is written, the answer is sent;
 - `POST /feedback` with a click on that request, from the ASGI call to its end: 202;
 - record → committed: the learner's round reads the record, applies it and commits.
 
-`sys.setprofile` reports every Python function that is called. A file under `app/` counts if one of
-its functions runs in the context of the walk: in its own task, or in tasks and threads that it
-starts, which inherit its context variables. Background tasks, such as the polling of the weight
-cache, were started before and do not count; nor does code at module level. numba reports a compiled
-kernel when Python calls it; what that kernel calls itself is machine code and does not count.
+`sys.setprofile` reports every call of a Python function. A file counts if one of its functions runs
+in the operation's task, or in tasks and threads that it starts: they inherit its context variables.
+Background tasks, such as the polling of the weight cache, and code at module level do not count.
+numba reports a compiled kernel when Python calls it; calls inside the kernel do not count.
 """
 
 import asyncio
@@ -43,15 +42,15 @@ RANKING = {
     "model": MODEL,
     "documents": [{"id": str(at), "features": [at / 10, 1 - at / 10]} for at in range(10)],
 }
-#: The files that a walk has visited, in order; None outside of a walk.
+#: The files that an operation has visited, in order; None outside of an operation.
 _visited: ContextVar[dict[str, None] | None] = ContextVar("_visited", default=None)
 
 
 @contextmanager
 def profiling() -> Iterator[None]:
-    """Note calls in this thread, and in threads that start meanwhile."""
-    threading.setprofile(_note)
-    sys.setprofile(_note)
+    """Record calls in this thread and in threads that start meanwhile."""
+    threading.setprofile(_record)
+    sys.setprofile(_record)
     try:
         yield
     finally:
@@ -59,7 +58,7 @@ def profiling() -> Iterator[None]:
         threading.setprofile(None)
 
 
-def _note(frame: FrameType, event: str, _: object) -> None:
+def _record(frame: FrameType, event: str, _: object) -> None:
     files, code = _visited.get(), frame.f_code
     if files is None or event != "call" or code.co_name == "<module>":
         return
@@ -68,19 +67,19 @@ def _note(frame: FrameType, event: str, _: object) -> None:
 
 
 async def files_of(work: Coroutine[Any, Any, object]) -> list[str]:
-    """The files under `app/` that this work crosses, in the order of their first visit."""
+    """The files under `app/` that this work visits, in the order of the first visit."""
     files: dict[str, None] = {}
 
-    async def walk() -> None:
-        _visited.set(files)  # in the context of this task, which all that it starts inherits
+    async def traced() -> None:
+        _visited.set(files)  # tasks and threads started by `work` inherit it
         await work
 
-    await asyncio.create_task(walk())
+    await asyncio.create_task(traced())
     return list(files)
 
 
 async def request(application: FastAPI, method: str, path: str, body: object) -> Any:
-    """The answer of an application, called as an ASGI server does."""
+    """The answer of an application to an ASGI call."""
     scope = {
         "type": "http", "method": method, "path": path, "query_string": b"",
         "server": ("127.0.0.1", 8000),
@@ -101,7 +100,7 @@ async def request(application: FastAPI, method: str, path: str, body: object) ->
 
 
 async def rank(application: FastAPI, name: str, **options: Any) -> None:
-    """One `POST /rank`; its impression must be written."""
+    """Send one `POST /rank`; its impression must be written."""
     body = {**RANKING, "request_id": name, **options}
     answer = await request(application, "POST", "/rank", body)
     if not answer["logged"]:
@@ -109,14 +108,14 @@ async def rank(application: FastAPI, name: str, **options: Any) -> None:
 
 
 async def click(application: FastAPI, name: str) -> None:
-    """One `POST /feedback` with a click on a request."""
+    """Send one `POST /feedback` with a click on a request."""
     body = {"event_id": name, "type": "clicks", "request_id": name, "clicked": ["3"]}
     await request(application, "POST", "/feedback", {**body, "model": MODEL})
 
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Store]:
-    """A store that is closed in the end."""
+    """A store that is closed at the end."""
     store = Store.open(url)
     try:
         yield store
@@ -125,20 +124,20 @@ async def opened(url: str) -> AsyncIterator[Store]:
 
 
 async def learner_session(store: Store) -> LeaderSession:
-    """A learner with the lease of the model; it commits every round, and counts as a real one."""
+    """A learner with the lease of the model that commits every round and counts metrics."""
     options = LearnerOptions(commit=0.0, commit_share=0.0)
     fence = await store.leases.take(MODEL, 0, options.lease)
     return await LeaderSession.begin(store, MODEL, fence, options, Metrics().learnt)
 
 
 async def commit(session: LeaderSession) -> None:
-    """One round of a learner: it reads a record, applies it, and commits."""
+    """Run one round of a learner: it reads a record, applies it, and commits."""
     await session.round()
     await session.arrived()
 
 
-async def walks(url: str) -> dict[str, list[str]]:
-    """The files of each walk, on the store behind a URL; the first of everything is a warm-up."""
+async def trace_all(url: str) -> dict[str, list[str]]:
+    """The files of each operation; the first run of each is a warm-up."""
     application = create_app(Settings(learner=False, remember_seconds=10.0), url)
     async with application.router.lifespan_context(application), opened(url) as store:
         await request(application, "PUT", f"/models/{MODEL}", {"features": 2})
@@ -158,20 +157,20 @@ async def walks(url: str) -> dict[str, list[str]]:
 
 
 def trace() -> dict[str, list[str]]:
-    """The files of each walk, on a server of its own."""
+    """The files of each operation, on a temporary embedded server."""
     with (
         tempfile.TemporaryDirectory(prefix="solar-trace-") as directory,
         EmbeddedServer.start(Path(directory)) as server,
         profiling(),
     ):
-        return asyncio.run(walks(server.url))
+        return asyncio.run(trace_all(server.url))
 
 
 def table(found: dict[str, list[str]]) -> str:
-    """A walk a line, with its number of files; below it the files, numbered."""
+    """One line for each operation with its number of files; below it the numbered files."""
     lines = []
-    for walk, files in found.items():
-        lines.append(f"{walk:<20} {len(files):>3} files")
+    for operation, files in found.items():
+        lines.append(f"{operation:<20} {len(files):>3} files")
         lines += [f"{at:>23}  app/{file}" for at, file in enumerate(files, start=1)]
     return "\n".join(lines)
 

@@ -1,9 +1,8 @@
-"""Prometheus metrics. Other packages report small facts; only this module counts them.
+"""Prometheus metrics: other packages report facts, and this module counts them.
 
-What a model has learnt and measured lives in its committed state, so those gauges are read from
-there by a collector of their own and are the same whichever process is asked. Latencies and counts
-belong to processes; with several workers prometheus-client adds them up over files
-(`PROMETHEUS_MULTIPROC_DIR`, set before this module is imported).
+Gauges of a model are read from its committed state, so every process reports the same values.
+Latencies and counters belong to a process. With several workers prometheus-client adds them up over
+files in `PROMETHEUS_MULTIPROC_DIR`, which must be set before this module is imported.
 """
 
 import os
@@ -27,6 +26,7 @@ from app.domain.facts import (
     Trained,
 )
 from app.domain.model import SUMS
+from app.observability.metric_help import HELP
 from app.observability.multiprocess import DIRECTORY
 from app.observability.processes import Processes
 from app.serving.weight_cache import ServedModel
@@ -36,52 +36,56 @@ METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 IMPRESSIONS = ("remembered", "dropped")
 EVENTS = ("accepted", "duplicates", "rejected", "over-share")
 JOBS = ("done", "failed", "cancelled")
-#: How the reason of a replacement begins → its kind.
+#: First words of a replacement's reason → label `kind`.
 REPLACEMENTS = {"warm start": "warm-start", "rollback": "rollback", "without source": "replay"}
+#: Metric → its deprecated name, reported for one more release with the same values and labels.
+DEPRECATED_NAMES = {
+    "solar_store_rollbacks": "solar_version_backwards",
+    "solar_learner_interruptions": "solar_learner_stumbles",
+    "solar_learner_fencing_token": "solar_learner_fence",
+}
 
 
 class StoreHealth(NamedTuple):
-    """How the store's server is, seen from here: whether it answers, and how full it is."""
+    """The store as this process sees it; `memory_share` is the used share of its memory limit."""
 
     reachable: bool
     memory_share: float
 
 
-#: Name → what it counts, and its labels.
+#: Counter → its labels.
 _COUNTERS = {
-    "version_backwards": ("How often a model's version went back (a failover).", "model"),
-    "impressions": ("Answers of /rank, by whether they were remembered.", "outcome"),
-    "feedback_events": ("Events of /feedback, by what became of them.", "outcome"),
-    "learnt_records": ("Records that this process has learnt and committed.", "model"),
-    "learner_stumbles": ("How often a learner lost its lease or its store.", "model"),
-    "jobs": ("Trainings that ended, by whether they were done.", "model", "outcome"),
-    "degraded_answers": ("Answers of /rank from memory, with the store gone.", "model"),
-    "replacements": ("Replacements of a model that were learnt, by kind.", "model", "kind"),
+    "solar_store_rollbacks": ("model",),
+    "solar_impressions": ("outcome",),
+    "solar_feedback_events": ("outcome",),
+    "solar_learnt_records": ("model",),
+    "solar_learner_interruptions": ("model",),
+    "solar_jobs": ("model", "outcome"),
+    "solar_degraded_answers": ("model",),
+    "solar_replacements": ("model", "kind"),
 }
 
 
 class Metrics:
-    """What a process counts."""
+    """The metrics of a process."""
 
     def __init__(self, role: str = "worker", learner_metrics: str = "") -> None:
-        """`learner_metrics` is the directory of a learner that shares no directory with us."""
+        """`learner_metrics` is the directory of a learner that does not share this process's."""
         self._several, self._learner_metrics = DIRECTORY in os.environ, learner_metrics
         self._processes = Processes(role, learner_metrics)
         self.registry = CollectorRegistry()
-        self._requests = self._histogram(
-            "request_seconds", "How long requests took.", "route", "status"
-        )
-        self._served = self._histogram(
-            "freshness_seconds", "From a record's append to its weights being served.", "model"
-        )
-        self._commits = self._histogram(
-            "commit_seconds", "How long the learner's commits took.", "model"
-        )
-        counters = {name: self._counter(name, *about) for name, about in _COUNTERS.items()}
-        self._backwards, self._records = counters["version_backwards"], counters["learnt_records"]
-        self._impressions, self._events = counters["impressions"], counters["feedback_events"]
-        self._stumbles, self._jobs = counters["learner_stumbles"], counters["jobs"]
-        self._degraded, self._replacements = counters["degraded_answers"], counters["replacements"]
+        self._requests = self._histogram("solar_request_seconds", "route", "status")
+        self._served = self._histogram("solar_freshness_seconds", "model")
+        self._commits = self._histogram("solar_commit_seconds", "model")
+        counters = {name: self._counter(name, *labels) for name, labels in _COUNTERS.items()}
+        self._rollbacks = counters["solar_store_rollbacks"]
+        self._impressions = counters["solar_impressions"]
+        self._events = counters["solar_feedback_events"]
+        self._records = counters["solar_learnt_records"]
+        self._interruptions = counters["solar_learner_interruptions"]
+        self._jobs = counters["solar_jobs"]
+        self._degraded = counters["solar_degraded_answers"]
+        self._replacements = counters["solar_replacements"]
         self._children: dict[tuple[str, int], Any] = {}
         self._known: set[str] = set()
         for outcome in IMPRESSIONS:
@@ -89,14 +93,14 @@ class Metrics:
         for outcome in EVENTS:
             self._events.labels(outcome)
 
-    def _histogram(self, name: str, meaning: str, *labels: str) -> Histogram:
-        return Histogram(f"solar_{name}", meaning, labels, buckets=SECONDS, registry=self.registry)
+    def _histogram(self, name: str, *labels: str) -> Histogram:
+        return Histogram(name, HELP[name], labels, buckets=SECONDS, registry=self.registry)
 
-    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        return Counter(f"solar_{name}", meaning, labels, registry=self.registry)
+    def _counter(self, name: str, *labels: str) -> Counter:
+        return Counter(name, HELP[name], labels, registry=self.registry)
 
     def request(self, route: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """Count a request that was answered."""
         child = self._children.get((route, status))
         if child is None:
             child = self._requests.labels(route, str(status))
@@ -104,32 +108,32 @@ class Metrics:
         child.observe(seconds)
 
     def impression(self, outcome: str, count: int = 1) -> None:
-        """Answers were remembered, or not."""
+        """Count answers whose impression was stored, or was not."""
         self._impressions.labels(outcome).inc(count)
 
     def events(self, outcome: str, count: int) -> None:
-        """Events were accepted, repeated or refused."""
+        """Count events by what happened to them."""
         if count:
             self._events.labels(outcome).inc(count)
 
     def degraded(self, model: str) -> None:
-        """An answer came from memory, as the store is gone."""
+        """Count an answer from memory while the store is unreachable."""
         self._degraded.labels(model).inc()
 
     def served(self, fact: Served) -> None:
-        """New weights are served."""
+        """Count new weights that this process serves."""
         self._begin(fact.model)
         if fact.backwards:
-            self._backwards.labels(fact.model).inc()
+            self._rollbacks.labels(fact.model).inc()
         elif fact.appended:
             self._served.labels(fact.model).observe(max(0.0, time() - fact.appended / 1000))
 
     def _begin(self, model: str) -> None:
-        """Counters of a model begin at 0: a series that begins at 1 has not risen."""
+        """Start the counters of a model at 0: `increase()` ignores the first value of a series."""
         if model in self._known:
             return
         self._known.add(model)
-        for counter in (self._backwards, self._degraded, self._records, self._stumbles):
+        for counter in (self._rollbacks, self._degraded, self._records, self._interruptions):
             counter.labels(model)
         for outcome in JOBS:
             self._jobs.labels(model, outcome)
@@ -137,25 +141,25 @@ class Metrics:
             self._replacements.labels(model, kind)
 
     def learnt(self, fact: Committed | Replaced | LogRolledBack | LeaseLost) -> None:
-        """A learner committed, came upon a replacement or a rolled back log, or lost its lease."""
+        """Count what a learner reports: a commit, a replacement, a rollback or a lost lease."""
         self._begin(fact.model)
         if isinstance(fact, Committed):
             self._records.labels(fact.model).inc(fact.records)
             self._commits.labels(fact.model).observe(fact.seconds)
         elif isinstance(fact, Replaced):
-            kinds = (kind for said, kind in REPLACEMENTS.items() if fact.reason.startswith(said))
+            kinds = (kind for start, kind in REPLACEMENTS.items() if fact.reason.startswith(start))
             self._replacements.labels(fact.model, next(kinds, "other")).inc()
         elif isinstance(fact, LogRolledBack):
             self.rolled_back(fact)
         else:
-            self._stumbles.labels(fact.model).inc()
+            self._interruptions.labels(fact.model).inc()
 
     def rolled_back(self, fact: LogRolledBack) -> None:
-        """The store went back."""
-        self._backwards.labels(fact.model).inc()
+        """Count a rollback of the store."""
+        self._rollbacks.labels(fact.model).inc()
 
     def trained(self, fact: Trained) -> None:
-        """A job has ended."""
+        """Count a training job that ended."""
         self._jobs.labels(fact.model, fact.outcome).inc()
 
     def page(
@@ -164,20 +168,38 @@ class Metrics:
         statuses: Mapping[str, ModelStatus],
         server: StoreHealth,
     ) -> bytes:
-        """All metrics as text; a model's status is left out where the store cannot tell it."""
-        registry = self.registry
+        """All metrics as text; a model without a status has no gauges made from it."""
+        counted: Any = self.registry
         if self._several or self._learner_metrics:
-            registry = CollectorRegistry()
             own = () if self._several else self.registry.collect()
-            registry.register(_Added(own, self._learner_metrics or None))
-        shared = CollectorRegistry()
-        shared.register(_Models(list(models), statuses, server))
-        shared.register(self._processes)
-        return generate_latest(registry) + generate_latest(shared)
+            counted = _Added(own, self._learner_metrics or None)
+        state = _Models(list(models), statuses, server)
+        registry = CollectorRegistry()
+        registry.register(_WithDeprecatedNames(counted, state, self._processes))
+        return generate_latest(registry)
+
+
+class _WithDeprecatedNames:
+    """The metrics of some collectors, those in `DEPRECATED_NAMES` under both names."""
+
+    def __init__(self, *collectors: Any) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterator[Metric]:
+        """Each metric, and after it its copy with the deprecated name."""
+        for family in chain.from_iterable(one.collect() for one in self._collectors):
+            yield family
+            if old := DEPRECATED_NAMES.get(family.name):
+                new = f"{family.name}_total" if family.type == "counter" else family.name
+                copy = Metric(old, f"Deprecated, use {new}. {family.documentation}", family.type)
+                for sample in family.samples:
+                    suffix = sample.name.removeprefix(family.name)
+                    copy.add_sample(old + suffix, sample.labels, sample.value)
+                yield copy
 
 
 class _Added:
-    """What this process counts and what others count in files, added up."""
+    """The sums of what this process and, in files, other processes have counted."""
 
     def __init__(self, own: Iterable[Metric], directory: str | None) -> None:
         self._own, self._files = own, MultiProcessCollector(None, directory)  # type: ignore[no-untyped-call]
@@ -200,7 +222,7 @@ class _Added:
 
 
 class _Models:
-    """The gauges that come from committed states."""
+    """The gauges made from committed states and from the store's health."""
 
     def __init__(
         self, models: list[ServedModel], statuses: Mapping[str, ModelStatus], server: StoreHealth
@@ -209,24 +231,20 @@ class _Models:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Each gauge with its value for every model."""
-        yield GaugeMetricFamily(
-            "solar_store_up", "Whether the store can be reached from here.", self._server.reachable
-        )
-        yield GaugeMetricFamily(
-            "solar_store_memory_share", "Used share of the store's memory limit.",
-            self._server.memory_share,
-        )  # fmt: skip
+        up, memory = "solar_store_up", "solar_store_memory_share"
+        yield GaugeMetricFamily(up, HELP[up], self._server.reachable)
+        yield GaugeMetricFamily(memory, HELP[memory], self._server.memory_share)
         for side in ("online", "baseline", "explored"):
             yield from self._quality(side)
-        for name, (meaning, value) in _GAUGES.items():
-            family = GaugeMetricFamily(name, meaning, labels=["model"])
+        for name, value in _GAUGES.items():
+            family = _gauge(name, "model")
             for model in self._models:
                 family.add_metric([model.name], value(model, _sums(model), self._statuses))
             yield family
         yield self._updates()
         yield from self._debiased()
-        for name, (meaning, status) in _STATUSES.items():
-            family = GaugeMetricFamily(name, meaning, labels=["model"])
+        for name, status in _STATUSES.items():
+            family = _gauge(name, "model")
             for model in self._models:
                 if model.name in self._statuses:
                     family.add_metric([model.name], status(self._statuses[model.name]))
@@ -236,10 +254,10 @@ class _Models:
         """NDCG at each k and MAP: the mean over all queries, and the sum for windows."""
         prefix = "" if side == "online" else f"{side}_"
         count = "explored_queries" if side == "explored" else "queries"
-        ndcg = GaugeMetricFamily(f"solar_{side}_ndcg", "Mean NDCG.", labels=["model", "k"])
-        total = GaugeMetricFamily(f"solar_{side}_ndcg_sum", "Sum of NDCG.", labels=["model", "k"])
-        mean = GaugeMetricFamily(f"solar_{side}_map", "Mean average precision.", labels=["model"])
-        whole = GaugeMetricFamily(f"solar_{side}_map_sum", "Sum of it.", labels=["model"])
+        ndcg = _gauge(f"solar_{side}_ndcg", "model", "k")
+        total = _gauge(f"solar_{side}_ndcg_sum", "model", "k")
+        mean = _gauge(f"solar_{side}_map", "model")
+        whole = _gauge(f"solar_{side}_map_sum", "model")
         for model in self._models:
             sums = _sums(model)
             queries = max(1.0, sums[count])
@@ -252,11 +270,10 @@ class _Models:
         yield from (ndcg, total, mean, whole)
 
     def _debiased(self) -> Iterator[GaugeMetricFamily]:
-        """What judges: pairs of clicks on drawn lists, by how much each says."""
-        labels = ["model", "order"]
-        share = GaugeMetricFamily("solar_debiased_wins", "Share of debiased wins.", labels=labels)
-        total = GaugeMetricFamily("solar_debiased_wins_sum", "Sum of them.", labels=labels)
-        weight = GaugeMetricFamily("solar_debiased_weight_sum", "Of all pairs.", labels=["model"])
+        """Debiased pair wins: the share, and the sums for windows."""
+        share = _gauge("solar_debiased_wins", "model", "order")
+        total = _gauge("solar_debiased_wins_sum", "model", "order")
+        weight = _gauge("solar_debiased_weight_sum", "model")
         for model in self._models:
             sums = _sums(model)
             whole = sums["debiased_weight"]
@@ -269,14 +286,16 @@ class _Models:
         yield from (share, total, weight)
 
     def _updates(self) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(
-            "solar_updates", "Pairs learnt from, by what they did.", labels=["model", "kind"]
-        )
+        family = _gauge("solar_updates", "model", "kind")
         for model in self._models:
             sums = _sums(model)
             for kind in ("stepped", "passive", "refused"):
                 family.add_metric([model.name, kind], sums[kind])
         return family
+
+
+def _gauge(name: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, HELP[name], labels=labels)
 
 
 def _sums(model: ServedModel) -> dict[str, float]:
@@ -289,22 +308,19 @@ def _lag(model: ServedModel, _: Any, statuses: Mapping[str, ModelStatus]) -> flo
 
 
 _Value = Callable[[ServedModel, dict[str, float], Mapping[str, ModelStatus]], float]
-_GAUGES: dict[str, tuple[str, _Value]] = {
-    "solar_version": ("Last record in the weights served.", lambda m, _s, _t: m.version),
-    "solar_lag_records": ("Records that wait to be learnt.", _lag),
-    "solar_queries": ("Queries that count.", lambda _m, s, _t: s["queries"]),
-    "solar_explored_queries": (
-        "Of these, lists that were varied.",
-        lambda _m, s, _t: s["explored_queries"],
-    ),
-    "solar_feedback": ("Feedback records learnt.", lambda _m, s, _t: s["feedback"]),
-    "solar_rejected_records": ("Records that did not fit.", lambda _m, s, _t: s["rejected"]),
-    "solar_squared_hinge_loss": ("Sum over all pairs.", lambda _m, s, _t: s["squared_loss"]),
-    "solar_weight_norm": ("‖w‖.", lambda m, _s, _t: float(np.linalg.norm(m.weights))),
-    "solar_covariance_trace": ("Trace of Σ.", lambda m, _s, _t: m.trace),
+_GAUGES: dict[str, _Value] = {
+    "solar_version": lambda m, _s, _t: m.version,
+    "solar_lag_records": _lag,
+    "solar_queries": lambda _m, s, _t: s["queries"],
+    "solar_explored_queries": lambda _m, s, _t: s["explored_queries"],
+    "solar_feedback": lambda _m, s, _t: s["feedback"],
+    "solar_rejected_records": lambda _m, s, _t: s["rejected"],
+    "solar_squared_hinge_loss": lambda _m, s, _t: s["squared_loss"],
+    "solar_weight_norm": lambda m, _s, _t: float(np.linalg.norm(m.weights)),
+    "solar_covariance_trace": lambda m, _s, _t: m.trace,
 }
-_STATUSES: dict[str, tuple[str, Callable[[ModelStatus], float]]] = {
-    "solar_learner_present": ("Whether a learner holds the lease.", lambda s: s.leader > 0),
-    "solar_learner_fence": ("Learners so far; a take-over adds one.", lambda s: s.terms),
-    "solar_training": ("Whether a job trains the model.", lambda s: s.trains),
+_STATUSES: dict[str, Callable[[ModelStatus], float]] = {
+    "solar_learner_present": lambda s: s.leader > 0,
+    "solar_learner_fencing_token": lambda s: s.terms,
+    "solar_training": lambda s: s.trains,
 }

@@ -13,6 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from app import __version__
 from app.observability import multiprocess
+from app.observability.metric_help import HELP, PROCESS_LABEL
 
 
 class Processes:
@@ -32,7 +33,7 @@ class Processes:
     def collect(self) -> Iterator[Metric]:
         """The version, and each metric with its value for every process."""
         build = GaugeMetricFamily(
-            "solar_build_info", "1; what runs, by its labels.", labels=["version", "python"]
+            "solar_build_info", HELP["solar_build_info"], labels=["version", "python"]
         )
         build.add_metric([__version__, platform.python_version()], 1.0)
         yield build
@@ -40,7 +41,7 @@ class Processes:
         for name, pid in self._processes().items():
             self._pid = pid  # of which the reader reads
             for found in self._reader.collect():
-                about = Metric(found.name, found.documentation, found.type)
+                about = Metric(found.name, f"{found.documentation} {PROCESS_LABEL}", found.type)
                 family = families.setdefault(found.name, about)
                 for sample in found.samples:
                     family.add_sample(sample.name, {"process": name}, sample.value)

@@ -1,1 +1,1 @@
-"""Dashboards, alerts and the runbook: what those who run the service look at."""
+"""Tests of dashboards, alerts and the runbook."""

@@ -1,34 +1,34 @@
-"""All expressions that somebody will look at or be woken by, and the metrics they are made of."""
+"""All expressions of dashboards and rules, and the metrics they use."""
 
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ops.__main__ import BOARDS
-from ops.rules import ALERTS, RECORDED
+from ops.rules import ALERTS, RECORDING_RULES
 
-_MADE_OF = {name: [one.expr for one in RECORDED if one.name == name] for name in
-            {one.name for one in RECORDED}}  # fmt: skip
+_RECORDED_AS = {name: [one.expr for one in RECORDING_RULES if one.name == name] for name in
+                {one.name for one in RECORDING_RULES}}  # fmt: skip
 
 
-class Asked(NamedTuple):
-    """An expression and where it stands; of an alert what is compared, without the comparison."""
+class Expression(NamedTuple):
+    """An expression and where it is used; for an alert, its value without the condition."""
 
     where: str
     expr: str
 
 
-def everything() -> Iterator[Asked]:
+def all_expressions() -> Iterator[Expression]:
     """Every expression of every panel and rule."""
     for board in BOARDS:
         for panel in board.panels():
             for query in panel.queries:
-                yield Asked(f"{board.title} / {panel.title}", query.expr)
-    for recorded in RECORDED:
-        yield Asked(f"recorded {recorded.name} {dict(recorded.labels) or ''}", recorded.expr)
-        yield Asked(f"the series {recorded.name}", recorded.name)
+                yield Expression(f"{board.title} / {panel.title}", query.expr)
+    for rule in RECORDING_RULES:
+        yield Expression(f"recording rule {rule.name} {dict(rule.labels) or ''}", rule.expr)
+        yield Expression(f"recorded series {rule.name}", rule.name)
     for alert in ALERTS:
-        yield Asked(f"alert {alert.name}", alert.value)
+        yield Expression(f"alert {alert.name}", alert.value)
 
 
 def metrics(expr: str) -> set[str]:
@@ -41,10 +41,10 @@ def metrics(expr: str) -> set[str]:
     return {word for word in words if word.startswith(("solar_", "process_")) or ":" in word}
 
 
-def of_the_service(expr: str) -> set[str]:
-    """The metrics of the service that an expression is made of, recorded series looked through."""
+def service_metrics(expr: str) -> set[str]:
+    """The service's metrics that an expression uses, directly or through recording rules."""
     found = metrics(expr)
     recorded = {name for name in found if ":" in name}
     return (found - recorded).union(
-        *(of_the_service(one) for name in recorded for one in _MADE_OF[name])
+        *(service_metrics(one) for name in recorded for one in _RECORDED_AS[name])
     )

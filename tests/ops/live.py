@@ -1,7 +1,7 @@
 """`python -m tests.ops.live`: a real Prometheus scrapes a real service under traffic.
 
-Then every expression of every panel and rule must return data. What needs a week of memory gets it
-by backfill: a block of last week's recorded quality.
+Every expression of every panel and rule must return data. Expressions that need a week of data get
+it by backfill: a block of last week's recorded quality.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ from app.learning.learner import warm_up
 from ops.__main__ import ROOT
 from ops.rules import DAY_WEIGHT, QUALITY_DAY
 from tests.api.services import serving
-from tests.ops.expressions import Asked, everything
+from tests.ops.expressions import Expression, all_expressions
 from tests.ops.traffic import CLICKED, JUDGED, SHARE, Traffic
 from tests.servers import PATIENCE, until
 
 WEEK = 7 * 86_400
-#: What Grafana puts in the place of its variables; the traffic lasts for about a minute, so less
-#: than a day's clicks are enough.
-GRAFANA = {"$__rate_interval": "30s", "$__range": "1m", "$window": "1m",
-           "$model": ".*", "$instance": ".*", f"> {DAY_WEIGHT}": "> 0"}  # fmt: skip
-#: What must have happened, or the traffic was too tame.
-HAPPENED = (
+#: Values of Grafana's variables. The traffic lasts about a minute, so the least weight of a day's
+#: clicks becomes 0.
+VARIABLES = {"$__rate_interval": "30s", "$__range": "1m", "$window": "1m",
+             "$model": ".*", "$instance": ".*", f"> {DAY_WEIGHT}": "> 0"}  # fmt: skip
+#: Series that the traffic must have increased.
+INCREASED = (
     'solar_jobs_total{outcome="done"}', 'solar_jobs_total{outcome="failed"}',
     'solar_replacements_total{kind="warm-start"}', 'solar_replacements_total{kind="rollback"}',
     'solar_feedback_events_total{outcome="duplicates"}',
@@ -49,7 +49,7 @@ SETTINGS = {
 
 
 def free_port() -> int:
-    """A port that nobody listens on, for now."""
+    """A port that is free at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]
     return port
@@ -57,7 +57,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def prometheus(directory: Path, targets: list[str]) -> Iterator[httpx.Client]:
-    """A Prometheus that scrapes these targets by our rules; a client for it."""
+    """A client for a Prometheus that scrapes these targets and evaluates the rules."""
     jobs = [{"job_name": "solar", "static_configs": [{"targets": targets}]}]
     (directory / "prometheus.yml").write_text(yaml.safe_dump({**SETTINGS, "scrape_configs": jobs}))
     backfill(directory)
@@ -88,7 +88,7 @@ def ready(http: httpx.Client, process: "subprocess.Popen[bytes]", log: Path) -> 
 
 
 def backfill(directory: Path) -> None:
-    """Some minutes of last week, as if Prometheus had run then."""
+    """Write 20 minutes of last week's recorded quality into Prometheus' data."""
     start = time.time() - WEEK - 300
     measures = ((JUDGED, "ndcg@10"), (CLICKED, "debiased wins"))
     lines = [f"# TYPE {QUALITY_DAY} gauge"]
@@ -105,25 +105,25 @@ def backfill(directory: Path) -> None:
     )  # fmt: skip
 
 
-def asked(http: httpx.Client, expr: str) -> list[Any]:
-    """What an expression returns now, without what is not a number."""
-    for name, value in GRAFANA.items():
+def query(http: httpx.Client, expr: str) -> list[Any]:
+    """The series that an expression returns now, without NaN."""
+    for name, value in VARIABLES.items():
         expr = expr.replace(name, value)
     answer = http.post("/api/v1/query", data={"query": expr}).json()
     assert answer["status"] == "success", (expr, answer)
     return [one for one in answer["data"]["result"] if not math.isnan(float(one["value"][1]))]
 
 
-def empty(http: httpx.Client, expressions: list[Asked]) -> list[Asked]:
-    """Those that return nothing."""
-    return [one for one in expressions if not asked(http, one.expr)]
+def without_data(http: httpx.Client, expressions: list[Expression]) -> list[Expression]:
+    """The expressions that return nothing."""
+    return [one for one in expressions if not query(http, one.expr)]
 
 
 def main() -> int:
-    """Run it all; 1 if an expression has no data."""
-    warm_up()  # a first compilation takes longer than we wait
-    expressions = list(everything())
-    expressions += [Asked("the traffic", f"{one} > 0") for one in HAPPENED]
+    """Run traffic until every expression has data; 1 if one has none after two minutes."""
+    warm_up()  # the first compilation exceeds the timeout of `until`
+    expressions = list(all_expressions())
+    expressions += [Expression("the traffic", f"{one} > 0") for one in INCREASED]
     with (
         tempfile.TemporaryDirectory(prefix="solar-live-") as directory,
         serving("--workers", "2", "--source-share", str(SHARE), "--jobs", "2",
@@ -132,12 +132,12 @@ def main() -> int:
         service.client() as client,
     ):  # fmt: skip
         traffic = Traffic(client, service)
-        traffic.begin()
+        traffic.start()
         deadline, left = time.monotonic() + 120, expressions
         while left and time.monotonic() < deadline:
             traffic.round()
-            left = empty(http, left)
-        print(json.dumps(traffic.done, indent=1))
+            left = without_data(http, left)
+        print(json.dumps(traffic.answers, indent=1))
         counted = len(expressions) - len(left)
         print(f"{counted} of {len(expressions)} expressions returned data")
         for one in left:

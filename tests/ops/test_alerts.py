@@ -1,4 +1,4 @@
-"""Whoever is woken finds out what to do; and each alert is tried where it fires and where not."""
+"""Every alert has a runbook section and test cases, and the runbook names panels that exist."""
 
 import re
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from ops.__main__ import ROOT
-from ops.rules import ALERTS, RECORDED
+from ops.__main__ import BOARDS, ROOT
+from ops.rules import ALERTS, RECORDING_RULES
 
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 RULES = yaml.safe_load((ROOT / "docker" / "prometheus" / "rules.yml").read_text())
 NAMES = [alert.name for alert in ALERTS]
-PARTS = ("**What it means.**", "**Look at.**", "**Do.**")
+PARTS = ("**Meaning.**", "**Impact.**", "**Check.**", "**Fix.**")
 
 
 def sections() -> dict[str, str]:
@@ -22,40 +22,60 @@ def sections() -> dict[str, str]:
 
 
 def cases() -> Iterator[tuple[str, list[Any]]]:
-    """Each case for promtool, and the alerts it expects."""
+    """The name of each promtool case, and the alerts that it expects."""
     for path in sorted((ROOT / "tests" / "ops").glob("rules_*test.yml")):
         for case in yaml.safe_load(path.read_text())["tests"]:
             yield case["name"], case["alert_rule_test"]
 
 
-def test_every_alert_has_its_section_and_every_section_its_alert() -> None:
+def rule_of(alert: str) -> Any:
+    (rule,) = [one for group in RULES["groups"] for one in group["rules"]
+               if one.get("alert") == alert]  # fmt: skip
+    return rule
+
+
+def test_the_runbook_has_one_section_for_each_alert() -> None:
     assert list(sections()) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_section_says_what_it_means_what_to_look_at_and_what_to_do(name: str) -> None:
-    places = [sections()[name].find(part) for part in PARTS]
-    assert -1 < places[0] < places[1] < places[2]
+def test_a_section_has_meaning_impact_check_and_fix_in_this_order(name: str) -> None:
+    positions = [sections()[name].find(part) for part in PARTS]
+    assert positions[0] > -1
+    assert positions == sorted(set(positions))
 
 
-def test_sections_send_the_reader_only_to_sections_that_exist() -> None:
+def test_the_runbook_refers_only_to_alerts_that_exist() -> None:
     assert set(re.findall(r"\bSolar[A-Z]\w+", RUNBOOK)) == set(NAMES)
 
 
+def test_the_runbook_names_only_panels_and_dashboards_that_exist() -> None:
+    quoted = re.findall(r"(?<!\*)\*([^*\n]+)\*(?!\*)", RUNBOOK.replace("*italics*", ""))
+    assert len(quoted) > 20
+    boards = {board.title.removeprefix("SOLAR: ") for board in BOARDS}
+    panels = {panel.title for board in BOARDS for panel in board.panels()}
+    assert set(quoted) <= boards | panels
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_an_alert_leads_to_its_section_and_says_how_bad_it_is(name: str) -> None:
-    (rule,) = [one for group in RULES["groups"] for one in group["rules"]
-               if one.get("alert") == name]  # fmt: skip
+def test_an_alert_links_to_its_section_and_has_a_severity(name: str) -> None:
+    rule = rule_of(name)
     path, anchor = rule["annotations"]["runbook"].split("#")
     assert (ROOT / path).read_text() == RUNBOOK
     assert anchor in [heading.lower() for heading in sections()]
-    assert rule["annotations"]["summary"]
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert rule["for"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_alert_is_tried_where_it_fires_and_where_it_is_quiet(name: str) -> None:
+def test_a_description_has_three_sentences_for_fault_impact_and_first_step(name: str) -> None:
+    annotations = rule_of(name)["annotations"]
+    assert annotations["summary"]
+    assert len(re.findall(r"\.(?= |$)", annotations["description"])) == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_alert_has_a_case_that_fires_and_a_case_that_is_quiet(name: str) -> None:
     found = dict(cases())
     fires, quiet = found[f"{name} fires"], found[f"{name} is quiet"]
     assert {one["alertname"] for one in (*fires, *quiet)} == {name}
@@ -63,10 +83,10 @@ def test_every_alert_is_tried_where_it_fires_and_where_it_is_quiet(name: str) ->
     assert not any(one["exp_alerts"] for one in quiet)
 
 
-def test_no_case_is_of_an_alert_that_is_gone() -> None:
+def test_every_case_is_of_an_alert_that_exists() -> None:
     assert len(list(cases())) == len(dict(cases())) == 2 * len(NAMES)
 
 
-def test_recorded_series_are_named_by_what_they_are() -> None:
-    for one in RECORDED:
+def test_recorded_series_are_named_by_level_metric_and_operation() -> None:
+    for one in RECORDING_RULES:
         assert re.fullmatch(r"model(_\w+)?:solar_\w+:\w+", one.name)

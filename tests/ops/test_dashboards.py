@@ -1,4 +1,4 @@
-"""The dashboards are what the code says, and whoever looks at them is told what they see."""
+"""The dashboards match their source, and every panel is explained and uses existing metrics."""
 
 import json
 import re
@@ -10,23 +10,24 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.learning.learner import warm_up
+from app.observability.metrics import DEPRECATED_NAMES
 from ops.__main__ import BOARDS, ROOT, files
 from tests.api.services import serving
-from tests.ops.expressions import everything, metrics, of_the_service
+from tests.ops.expressions import all_expressions, metrics, service_metrics
 from tests.servers import until
 
 FOLDER = ROOT / "docker" / "grafana" / "dashboards"
-#: Of the value formats of @grafana/data 11.6 those that are used; an unknown one shows no unit.
+#: The units in use, of those in @grafana/data 11.6; Grafana shows no unit for an unknown name.
 UNITS = {"bool_yes_no", "bytes", "cps", "none", "percentunit", "reqps", "s", "short"}
 BUILT_IN = {"__rate_interval", "__range"}
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: Path(path).name)
-def test_what_is_committed_is_what_the_code_writes(path: Path) -> None:
-    assert path.read_text() == files()[path], "make dashboards"
+def test_committed_files_are_what_make_dashboards_writes(path: Path) -> None:
+    assert path.read_text() == files()[path], "run make dashboards"
 
 
-def test_nothing_else_is_provisioned() -> None:
+def test_only_the_generated_dashboards_are_provisioned() -> None:
     assert sorted(path.stem for path in FOLDER.iterdir()) == ["pipeline", "quality", "service"]
 
 
@@ -60,7 +61,7 @@ def test_variables_are_declared_and_used(board: Any) -> None:
 
 
 @pytest.mark.parametrize("board", boards(), ids=lambda board: board["uid"])
-def test_panels_stand_side_by_side_with_names_of_their_own(board: Any) -> None:
+def test_panels_do_not_overlap_and_have_unique_ids(board: Any) -> None:
     ids = [panel["id"] for panel in board["panels"]]
     assert len(set(ids)) == len(ids)
     taken: set[tuple[int, int]] = set()
@@ -81,21 +82,21 @@ def test_descriptions_name_alerts_that_exist() -> None:
                 assert f"alert: {name}\n" in rules, panel.title
 
 
-# ---- what the service has ----
+# ---- metrics of a running service ----
 
 
 @pytest.fixture(scope="module")
 def page() -> dict[str, str]:
-    """The samples of the page of a real service that has learnt twice → their families' types."""
-    warm_up()  # a first compilation takes longer than a test waits
+    """Sample → metric type, from /metrics of a service that has applied two records."""
+    warm_up()  # the first compilation exceeds the timeout of `until`
     documents = [{"id": "a", "features": [1.0, 0.0]}, {"id": "b", "features": [0.0, 1.0]}]
     event = {"event_id": "e", "type": "labels", "documents": documents, "labels": {"b": 1}}
     with serving() as service, service.client() as http:
         assert http.put("/models/default", json={"features": 2}).status_code == 201
         assert http.post("/feedback", json=event).status_code == 202
         until(lambda: 'solar_freshness_seconds_count{model="default"}' in http.get("/metrics").text)
-        drawn = http.post("/rank", json={"documents": documents, "explore": True}).json()
-        click = {"event_id": "c", "type": "clicks", "request_id": drawn["request_id"]}
+        ranked = http.post("/rank", json={"documents": documents, "explore": True}).json()
+        click = {"event_id": "c", "type": "clicks", "request_id": ranked["request_id"]}
         assert http.post("/feedback", json={**click, "clicked": ["a"]}).status_code == 202
         until(lambda: 'solar_debiased_wins{model="default"' in http.get("/metrics").text)
         text = http.get("/metrics").text
@@ -106,17 +107,24 @@ def page() -> dict[str, str]:
     }
 
 
-def test_every_metric_in_an_expression_is_on_the_page(page: dict[str, str]) -> None:
-    named = set[str]().union(*(of_the_service(one.expr) for one in everything()))
+def test_every_metric_in_an_expression_exists(page: dict[str, str]) -> None:
+    named = set[str]().union(*(service_metrics(one.expr) for one in all_expressions()))
     assert named <= set(page)
     assert len(named) > 25
 
 
-def test_what_every_replica_reports_alike_is_never_summed(page: dict[str, str]) -> None:
+def test_dashboards_and_rules_use_no_deprecated_metric(page: dict[str, str]) -> None:
+    deprecated = {name for old in DEPRECATED_NAMES.values() for name in (old, f"{old}_total")}
+    assert len(deprecated & set(page)) == len(DEPRECATED_NAMES)
+    for one in all_expressions():
+        assert not metrics(one.expr) & deprecated, one.where
+
+
+def test_gauges_that_all_replicas_share_are_never_summed(page: dict[str, str]) -> None:
     gauges = {name for name, kind in page.items() if kind == "gauge"}
-    shared = gauges - {"solar_store_up"}  # that one is seen by each for itself
+    shared = gauges - {"solar_store_up"}  # each process has its own value
     seen = set()
-    for where, expr in everything():
+    for where, expr in all_expressions():
         for name in metrics(expr) & shared:
             for before in re.split(rf"\b{name}\b", expr)[:-1]:
                 assert re.search(r"max( by \([\w, ]+\) )?\((deriv\()?$", before), (where, name)

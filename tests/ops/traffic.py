@@ -1,4 +1,4 @@
-"""Traffic of every kind that a dashboard shows: good, bad, doubled, too much, without a store."""
+"""Traffic for every panel: valid, invalid, duplicate and excessive, with and without a store."""
 
 import itertools
 import os
@@ -12,58 +12,59 @@ import numpy as np
 
 from app.storage.embedded.server import find
 from tests.api.services import Running
-from tests.servers import client as behind
+from tests.servers import client as store_client
 from tests.servers import until
 
 CLICKED, JUDGED = "clicked", "judged"
 FEATURES, DOCUMENTS = 4, 10
-#: A source's share (each worker counts for itself), and the events of one that wants more.
-SHARE, ROBOTS = 0.4, 1000
+#: The limit of one source's share (each worker counts separately), and the events of a source that
+#: exceeds it.
+SHARE, EXCESS = 0.4, 1000
 
 
 class Traffic:
-    """What users, loggers and operators do; `done` counts answers by call and status."""
+    """Requests of users, click loggers and operators; `answers` counts them by call and status."""
 
     def __init__(self, http: httpx.Client, service: Running) -> None:
         self._http, self._service = http, service
         self._random = np.random.default_rng(6)
         self._numbers = itertools.count()
-        self._taste = np.array([1.0, -0.5, 0.25, 0.0])
-        self.done: Counter[str] = Counter()
+        self._preference = np.array([1.0, -0.5, 0.25, 0.0])
+        self.answers: Counter[str] = Counter()
 
-    def begin(self) -> None:
-        """Models, much feedback at once, a warm start, a failed one, a rollback, a lost store."""
+    def start(self) -> None:
+        """Create models, send feedback, train, fail to train, roll back, and stop the store."""
         for model in (CLICKED, JUDGED):
             self._call("PUT", f"/models/{model}", {"features": FEATURES})
         for _ in range(12):
-            self._post([self._judged() for _ in range(100)])
+            self._post([self._labelled() for _ in range(100)])
         for _ in range(250):
             self._impression()
-        self._train(CLICKED, [self._judged_query() for _ in range(20)])
+        self._train(CLICKED, [self._labelled_query() for _ in range(20)])
         self._train(JUDGED, [{"documents": [{"label": 1, "features": [1e9] * FEATURES}]}])
         self._call("POST", f"/models/{JUDGED}/rollback", {"version": 0})
         self._without_store()
 
     def round(self) -> None:
-        """A second of ordinary days, with a little of everything that may go wrong."""
+        """Send one second of ordinary traffic, then one request of each faulty kind."""
         ends = time.monotonic() + 1
         while time.monotonic() < ends:
             self._impression()
-            self._post([self._judged()])
-        event = self._judged()
+            self._post([self._labelled()])
+        event = self._labelled()
         self._post([event])
-        self._post([event])  # again: a duplicate
+        self._post([event])  # a duplicate
         unknown = {"type": "clicks", "request_id": f"{CLICKED}.unknown", "clicked": ["d0"]}
         self._post([{"event_id": self._name(), "model": CLICKED, **unknown}])
-        self._call("POST", "/rank", {"model": "nobody", "documents": []})
-        self._post([{**event, "event_id": self._name(), "source": "robot"}] * ROBOTS)
+        self._call("POST", "/rank", {"model": "unknown", "documents": []})
+        self._post([{**event, "event_id": self._name(), "source": "robot"}] * EXCESS)
 
     def _name(self) -> str:
         return f"e{next(self._numbers)}"
 
     def _call(self, method: str, path: str, body: Any) -> Any:
         answer = self._http.request(method, path, json=body)
-        self.done[f"{method} {path} {answer.status_code}"] += 1
+        self.answers[f"{method} {path} {answer.status_code}"] += 1
         return answer.json()
 
     def _post(self, events: list[Any]) -> None:
@@ -74,32 +75,33 @@ class Traffic:
         rows = self._random.random((DOCUMENTS, FEATURES)).round(4).tolist()
         return [{"id": f"d{at}", "features": row} for at, row in enumerate(rows)]
 
-    def _liked(self, documents: list[dict[str, Any]]) -> dict[str, int]:
-        scores = {one["id"]: float(self._taste @ one["features"]) for one in documents}
+    def _labels(self, documents: list[dict[str, Any]]) -> dict[str, int]:
+        scores = {one["id"]: float(self._preference @ one["features"]) for one in documents}
         best = sorted(scores, key=scores.__getitem__, reverse=True)
         return {best[0]: 2, best[1]: 1}
 
-    def _judged(self) -> dict[str, Any]:
+    def _labelled(self) -> dict[str, Any]:
         documents, number = self._documents(), next(self._numbers)
-        found = {"type": "labels", "documents": documents, "labels": self._liked(documents)}
+        found = {"type": "labels", "documents": documents, "labels": self._labels(documents)}
         return {"event_id": f"e{number}", "model": JUDGED, "source": f"s{number % 8}", **found}
 
-    def _judged_query(self) -> dict[str, Any]:
+    def _labelled_query(self) -> dict[str, Any]:
         documents = self._documents()
-        liked = self._liked(documents)
+        labels = self._labels(documents)
         return {
             "documents": [
-                {"label": liked.get(one["id"], 0), "features": one["features"]} for one in documents
+                {"label": labels.get(one["id"], 0), "features": one["features"]}
+                for one in documents
             ]
         }
 
     def _impression(self) -> None:
-        """A list is drawn by chance, and somebody clicks the best document, wherever it stands."""
+        """Request a randomised ranking and click the best document, whatever its position."""
         documents = self._documents()
         body = {"model": CLICKED, "documents": documents, "explore": True}
         answer = self._call("POST", "/rank", body)
         if answer.get("logged"):
-            best = next(iter(self._liked(documents)))
+            best = next(iter(self._labels(documents)))
             click = {"type": "clicks", "request_id": answer["request_id"], "clicked": [best]}
             number = next(self._numbers)
             self._post([{"event_id": f"e{number}", "source": f"s{number % 8}", **click}])
@@ -108,17 +110,17 @@ class Traffic:
         self._call("POST", f"/models/{model}/warm-start", {"queries": queries, "C": 0.1})
 
     def _without_store(self) -> None:
-        """The store stops for some seconds: answers from memory, and refused feedback."""
+        """Stop the store for some seconds: answers come from memory, feedback is refused."""
         url = find(self._service.data)
         assert url is not None
-        with behind(url) as connection:
+        with store_client(url) as connection:
             process = int(connection.info("server")["process_id"])
         os.kill(process, signal.SIGSTOP)
         try:
             until(lambda: self._ranks()["degraded"])
             for _ in range(20):
                 self._ranks()
-                self._post([self._judged()])
+                self._post([self._labelled()])
         finally:
             os.kill(process, signal.SIGCONT)
         until(lambda: not self._ranks()["degraded"])

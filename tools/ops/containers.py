@@ -1,9 +1,9 @@
-"""Containers without an engine: an image that buildah mounted, run as an engine would.
+"""Run a mounted image as a container without a container engine.
 
-The image's own configuration is used (entrypoint, environment, user, health check). The process is
-number 1 of namespaces of its own; the root is read-only, there are no capabilities and no way to
-more rights, /tmp is a small tmpfs and /data a folder. The network is this machine's unless a
-network namespace is named. (runc and crun want more of the machine's cgroups than every one gives.)
+It uses the image's configuration: entrypoint, environment, user, health check. The process is PID 1
+in separate namespaces. The root is read-only, there are no capabilities and no new privileges, /tmp
+is a small tmpfs and /data a folder. The network is the machine's unless a network namespace is
+given. runc and crun do not work here: they need cgroup access that not every machine gives.
 """
 
 import os
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-#: What is mounted, where, and whether it may be written: "rw" or "ro".
+#: Source, target and mode ("rw" or "ro") of a mount.
 Mount = tuple[Path, str, str]
-PATIENCE = 60.0  # seconds
+TIMEOUT_SECONDS = 60.0
 
-#: In namespaces of its own: $1 is the image's root, $2 where to mount it; then what else to mount,
-#: where, and how (rw, ro), up to --; the rest is the command.
+#: Runs in new namespaces. $1 is the image's root, $2 its mount point. Then come source, target and
+#: mode (rw, ro) of each further mount, up to --; the rest is the command.
 ENTER = """
 root=$1 new=$2; shift 2
 mount --make-rprivate /
@@ -49,29 +49,29 @@ exec chroot "$new" "$@"
 
 @dataclass(frozen=True)
 class Image:
-    """A built image: where its files are mounted, and what it says of itself."""
+    """A built image: the mount point of its files, and its configuration."""
 
     root: Path
     config: Mapping[str, Any]
 
     @property
     def user(self) -> tuple[int, int]:
-        """Its user and group, by numbers."""
+        """The image's user id and group id."""
         uid, gid = self.config["User"].split(":")
         return int(uid), int(gid)
 
     def confined(self, environ: Mapping[str, str]) -> list[str]:
-        """What makes a process of the image's user of one of root, with its environment."""
+        """The command prefix that drops root to the image's user and sets the environment."""
         uid, gid = self.user
-        given = [*self.config["Env"], *(f"{key}={value}" for key, value in environ.items())]
-        rights = ["--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
-        place = ["env", "-i", "-C", self.config["WorkingDir"], *given]
-        return [*place, "setpriv", f"--reuid={uid}", f"--regid={gid}", *rights, "--"]
+        variables = [*self.config["Env"], *(f"{key}={value}" for key, value in environ.items())]
+        limits = ["--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
+        environment = ["env", "-i", "-C", self.config["WorkingDir"], *variables]
+        return [*environment, "setpriv", f"--reuid={uid}", f"--regid={gid}", *limits, "--"]
 
 
 @dataclass
 class Container:
-    """A container that runs."""
+    """A running container."""
 
     name: str
     place: Path
@@ -81,43 +81,43 @@ class Container:
 
     @property
     def first(self) -> int:
-        """The container's process 1, by its number here."""
+        """The PID of the container's process 1 on this machine."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return int(until(lambda: children.read_text().split())[0])
 
     def entered(self) -> bool:
-        """Whether its process 1 is the image's user by now, or has ended already."""
+        """Whether process 1 runs as the image's user already, or has ended."""
         if self.process.poll() is not None:
             return True
         return Path(f"/proc/{self.first}").stat().st_uid == self.image.user[0]
 
     def logged(self) -> str:
-        """All that it wrote."""
+        """The container's log."""
         return (self.place / "log").read_text()
 
     def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
-        """Another command within, as `docker exec` does."""
+        """Run a command in the container, like `docker exec`."""
         enter = ["nsenter", f"--target={self.first}", "--mount", "--pid", "--ipc", "--uts", "--net",
                  "--root", "--wd", "--"]  # fmt: skip
         words = [*enter, *self.image.confined(self.environ), *command]
         return subprocess.run(words, capture_output=True, text=True, check=False)
 
     def healthy(self) -> bool:
-        """What the image's health check says."""
+        """The result of the image's health check."""
         kind, *command = self.image.config["Healthcheck"]["Test"]
         assert kind == "CMD", kind
         return self.run(*command).returncode == 0
 
     def kill(self) -> None:
-        """At once, with all that runs in it."""
+        """Kill all processes of the container."""
         os.kill(self.first, signal.SIGKILL)
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT_SECONDS)
 
     def stop(self) -> tuple[int, float]:
-        """As `docker stop` does; how it ended, and after how many seconds."""
+        """Stop it like `docker stop`; the exit code and the seconds that it took."""
         began = time.monotonic()
         os.kill(self.first, signal.SIGTERM)
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(TIMEOUT_SECONDS)
         return code, time.monotonic() - began
 
 
@@ -133,21 +133,31 @@ def running(
     entrypoint: Sequence[str] | None = None,
     netns: str = "",
 ) -> Iterator[Container]:
-    """Run an image until the end of the block."""
+    """Run an image as a container until the end of the block."""
     (place / "root").mkdir(parents=True)
     words = [*(entrypoint or image.config["Entrypoint"]), *(command or image.config["Cmd"])]
     binds = [word for mount in mounts for word in map(str, mount)]
-    for source, target, _ in mounts:  # as an engine would
+    for source, target, _ in mounts:  # an engine creates mount points too
         point = image.root / target.lstrip("/")
         point.parent.mkdir(parents=True, exist_ok=True)
         point.mkdir(exist_ok=True) if source.is_dir() else point.touch()
     network = ["nsenter", f"--net=/run/netns/{netns}", "--"] if netns else []
     isolated = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--"]
     entering = ["sh", "-euc", ENTER, "enter", str(image.root), str(place / "root")]
-    started = [*network, *isolated, *entering, *binds, "--", *image.confined(environ or {}), *words]
+    full_command = [
+        *network,
+        *isolated,
+        *entering,
+        *binds,
+        "--",
+        *image.confined(environ or {}),
+        *words,
+    ]
     with (place / "log").open("wb") as log:
-        os.chown(place / "log", *image.user)  # as an engine does: a program may open it by name
-        process = subprocess.Popen(started, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        os.chown(
+            place / "log", *image.user
+        )  # so that a program can open it by name, as with an engine
+        process = subprocess.Popen(full_command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     container = Container(name, place, image, environ or {}, process)
     try:
         until(container.entered)
@@ -158,18 +168,18 @@ def running(
 
 
 def folder(path: Path, owner: tuple[int, int]) -> Path:
-    """A folder for the data of a container."""
+    """Create a folder for the data of a container."""
     path.mkdir(parents=True)
     os.chown(path, *owner)
     path.chmod(0o700)
     return path
 
 
-def until(asked: Callable[[], T | None], *, seconds: float = PATIENCE) -> T:
-    """Ask until the answer is true; what it was."""
-    ends = time.monotonic() + seconds
-    while not (found := asked()):
-        if time.monotonic() > ends:
-            raise TimeoutError(f"in {seconds:g} s it did not happen")
+def until(condition: Callable[[], T | None], *, seconds: float = TIMEOUT_SECONDS) -> T:
+    """Wait until a condition is true; its value."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the condition was not met within {seconds:g} s")
         time.sleep(0.1)
     return found

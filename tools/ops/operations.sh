@@ -1,5 +1,5 @@
 #!/bin/sh
-# What docs/operations.md says was tried: an ACL, backups, restores, keys, on real servers; a minute.
+# Run the procedures of docs/operations.md on real servers: ACL, backup, restore, keys. Takes a minute.
 set -eu
 cd "$(dirname "$0")/../.."
 make --silent .venv/.ops

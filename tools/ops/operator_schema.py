@@ -1,7 +1,7 @@
-"""ServiceMonitor and PrometheusRule against the Prometheus Operator's schema, 0.80.
+"""Validate ServiceMonitor and PrometheusRule against the schema of the Prometheus Operator 0.80.
 
-The models are pydantic's, made from the operator's definitions; they drop fields that they do not
-know, so that what comes out must be what went in.
+The schema is pydantic models generated from the operator's definitions. They drop unknown fields,
+so the check compares the output with the input.
 """
 
 import sys
@@ -15,17 +15,17 @@ KINDS = {"ServiceMonitor": v1.ServiceMonitor, "PrometheusRule": v1.PrometheusRul
 
 
 def check(manifest: dict[str, Any]) -> str:
-    """What is wrong with it, or nothing."""
+    """The error in a manifest, or an empty string."""
     try:
         found = KINDS[manifest["kind"]].model_validate(manifest)
     except ValueError as error:
         return str(error)
     known = found.model_dump(by_alias=True, exclude_unset=True, mode="json")
-    return "" if known == manifest else f"expected only known fields, got {manifest}, of it {known}"
+    return "" if known == manifest else f"unknown field; expected {known}, got {manifest}"
 
 
 def main(files: list[str]) -> int:
-    """0 if all is well and there was something to look at."""
+    """0 if both kinds are present and valid."""
     manifests = [
         one
         for file in files
@@ -38,7 +38,7 @@ def main(files: list[str]) -> int:
         wrong = [f"expected {sorted(KINDS)}, got {sorted(kinds)}"]
     sys.stderr.writelines(f"{text}\n" for text in wrong)
     if not wrong:
-        sys.stdout.write(f"Prometheus Operator: {len(manifests)} objects as its schema has them\n")
+        sys.stdout.write(f"Prometheus Operator: {len(manifests)} objects match the schema\n")
     return bool(wrong)
 
 

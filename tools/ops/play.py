@@ -1,9 +1,9 @@
-"""`docker-compose.yml` without an engine: `play.py ROOT CONFIG FOLDER`, in a network of its own.
+"""Run `docker-compose.yml` without a container engine: `play.py ROOT CONFIG FOLDER`.
 
-Every service is a container (tools/ops/containers.py) with an address in each of its networks and
-a name server at 127.0.0.11 that knows who shares one, as with Docker. Our own image is the built
-one; in the place of the others stand this machine's nginx, Redis, Prometheus and Alertmanager, with
-the same files, commands, users and limits to what they may write. Grafana is left out.
+Every service is a container (tools/ops/containers.py) with an address in each of its networks. As
+with Docker, a name server at 127.0.0.11 knows all services that share a network. SOLAR uses the
+built image. The others use this machine's nginx, Redis, Prometheus and Alertmanager with the same
+files, commands, users and write restrictions. Grafana is left out.
 """
 
 import json
@@ -22,11 +22,11 @@ from urllib.parse import quote
 import yaml
 
 from tools.ops.containers import Container, Image, Mount, folder, running, until
-from tools.ops.trial import DOCUMENTS, Callers, Client, say
+from tools.ops.trial import DOCUMENTS, Client, LoadClient, report
 
 REPOSITORY = Path(__file__).parents[2]
-NOBODY = (65534, 65534)
-#: What stands in the place of an image: the program that its entrypoint is.
+UNPRIVILEGED = (65534, 65534)
+#: Image → this machine's program that replaces it.
 PROGRAMS = {
     "nginxinc/nginx-unprivileged": "nginx",
     "redis": "redis-server",
@@ -37,7 +37,7 @@ PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def interpolated(value: Any, environ: Mapping[str, str]) -> Any:
-    """A compose file with its variables in place."""
+    """A compose file with its variables replaced by their values."""
     if isinstance(value, dict):
         return {key: interpolated(one, environ) for key, one in value.items()}
     if isinstance(value, list):
@@ -57,13 +57,13 @@ def interpolated(value: Any, environ: Mapping[str, str]) -> Any:
 
 @dataclass
 class Network:
-    """Bridges, one for each network, and who has which address in them."""
+    """One bridge for each network, and the addresses of the containers."""
 
     names: list[str]
     members: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
 
     def build(self) -> None:
-        """The bridges; this process stands at each of them."""
+        """Create the bridges; this process has an address on each of them."""
         Path("/run/netns").mkdir(exist_ok=True)
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run/netns"], check=True)
         _ip("link set lo up")
@@ -73,7 +73,7 @@ class Network:
             _ip(f"link set br{at} up")
 
     def join(self, service: str, netns: str, networks: list[str]) -> dict[str, str]:
-        """A new namespace with an address in each of these networks."""
+        """Create a namespace with an address in each of these networks."""
         _ip(f"netns add {netns}")
         _ip(f"-n {netns} link set lo up")
         number, addresses = len(self.members) + 10, {}
@@ -88,7 +88,7 @@ class Network:
         return addresses
 
     def hosts(self, networks: Mapping[str, str]) -> str:
-        """Who can be reached from these networks, as a file of hosts."""
+        """The hosts file of all services in these networks."""
         return "".join(
             f"{addresses[name]} {service}\n"
             for service, _, addresses in self.members
@@ -102,20 +102,20 @@ def _ip(words: str) -> None:
 
 
 @dataclass
-class Play:
-    """All that is on the stage."""
+class Deployment:
+    """The containers of a compose file."""
 
     place: Path
-    ours: Image
-    theirs: Image
+    solar: Image
+    machine: Image
     services: Mapping[str, Any]
     network: Network
     stack: ExitStack
     running: dict[str, Container] = field(default_factory=dict)
     addresses: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def announce(self) -> None:
-        """Everyone's address, before anyone starts: a name server has to know all."""
+    def assign_addresses(self) -> None:
+        """Assign all addresses before a container starts; the name servers need them."""
         for name, service in self.services.items():
             for at in range(service.get("deploy", {}).get("replicas", 1)):
                 one = f"{name}-{at + 1}"
@@ -127,12 +127,12 @@ class Play:
             self.stack.enter_context(_names(one, hosts))
 
     def start(self, one: str) -> Container:
-        """One container of a service."""
+        """Start one container of a service."""
         name = one.rsplit("-", 1)[0]
         service = self.services[name]
-        image = self.ours if "build" in service else self.theirs
+        image = self.solar if "build" in service else self.machine
         entrypoint = service.get("entrypoint")
-        if image is self.theirs and entrypoint is None:
+        if image is self.machine and entrypoint is None:
             entrypoint = [PROGRAMS[service["image"].split(":")[0]]]
         container = self.stack.enter_context(
             running(
@@ -150,7 +150,7 @@ class Play:
             source, target, *mode = mount.split(":")
             path = REPOSITORY / source if source.startswith(".") else self.volume(source, image)
             found.append((path, target, mode[0] if mode else "rw"))
-        if image is self.ours and "/data" not in [target for _, target, _ in found]:
+        if image is self.solar and "/data" not in [target for _, target, _ in found]:
             found.append((self.volume(f"anonymous-{len(self.running)}", image), "/data", "rw"))
         return found
 
@@ -160,13 +160,13 @@ class Play:
         return path if path.exists() else folder(path, image.user)
 
     def healthy(self, one: str) -> bool:
-        """What its health check says: the service's, or the image's."""
+        """The result of the service's health check, or else of the image's."""
         container = self.running[one]
         if container.process.poll() is not None:
             raise SystemExit(f"{one} ended:\n{container.logged()}")
         check = self.services[one.rsplit("-", 1)[0]].get("healthcheck")
         if check is None:
-            return container.image is not self.ours or container.healthy()
+            return container.image is not self.solar or container.healthy()
         if "test" not in check:
             return True
         kind, *words = check["test"]
@@ -174,23 +174,23 @@ class Play:
         return container.run(*words).returncode == 0
 
     def up(self, *names: str) -> None:
-        """Start what is named, and wait until it is healthy."""
+        """Start these services and wait until they are healthy."""
         members = [one for one in self.addresses if one.rsplit("-", 1)[0] in names]
-        began = time.monotonic()
+        started = time.monotonic()
         for one in members:
             self.start(one)
         for one in members:
             until(lambda one=one: self.healthy(one))  # type: ignore[misc]
-        say(f"up and healthy after {time.monotonic() - began:.1f} s: {', '.join(members)}")
+        report(f"up and healthy after {time.monotonic() - started:.1f} s: {', '.join(members)}")
 
     def client(self, one: str, port: int, key: str = "") -> Client:
-        """For a container, from beside."""
+        """An HTTP client for a container."""
         return Client(key, port, next(iter(self.addresses[one].values())))
 
 
 @contextmanager
 def _names(netns: str, hosts: Path) -> Iterator[None]:
-    """A name server within a namespace, where Docker has its own."""
+    """Run a name server in a namespace, at the address of Docker's."""
     words = ["dnsmasq", "--keep-in-foreground", "--no-resolv", "--no-hosts", "--bind-interfaces",
              "--listen-address=127.0.0.11", "--user=root", "--pid-file", "--conf-file=/dev/null",
              "--log-facility=/dev/null", f"--addn-hosts={hosts}"]  # fmt: skip
@@ -202,26 +202,26 @@ def _names(netns: str, hosts: Path) -> Iterator[None]:
         process.wait()
 
 
-# ---- what is seen ----
+# ---- checks ----
 
 
-def check_api(play: Play, keys: Mapping[str, str]) -> None:
-    """Through the proxy: keys, models, a ranking that learns; metrics stay inside."""
-    admin = play.client("proxy-1", 8080, keys["ADMIN_KEY"])
-    web = play.client("proxy-1", 8080, keys["API_KEY"])
+def check_api(deployment: Deployment, keys: Mapping[str, str]) -> None:
+    """Through the proxy: API keys, models and learning work, and /metrics is hidden."""
+    admin = deployment.client("proxy-1", 8080, keys["ADMIN_KEY"])
+    web = deployment.client("proxy-1", 8080, keys["API_KEY"])
     assert admin.ask("PUT", "/models/books", {"features": 2, "prior": 0})[0] == 201
     body = {"model": "books", "documents": DOCUMENTS}
     status, ranked = web.ask("POST", "/rank", body)
     assert status == 200, ranked
     event = {"event_id": "e", "type": "clicks", "request_id": ranked["request_id"],
              "clicked": ["b"]}  # fmt: skip
-    status, said = web.ask("POST", "/feedback", event, prefer="wait=20")
-    assert status == 200, said
+    status, received = web.ask("POST", "/feedback", event, prefer="wait=20")
+    assert status == 200, received
     ranked = until(lambda: _first(web, body, "b"))
-    assert play.client("proxy-1", 8080).ask("POST", "/rank", body)[0] == 401
+    assert deployment.client("proxy-1", 8080).ask("POST", "/rank", body)[0] == 401
     assert web.ask("GET", "/models/books")[0] == 403
     assert web.ask("GET", "/metrics")[0] == 404
-    say("through the proxy: ranks, learns from a click, 401 without a key, 403 beyond its scope")
+    report("through the proxy: it ranks, learns from a click; 401 without key, 403 without scope")
 
 
 def _first(client: Client, body: Any, wanted: str) -> Any:
@@ -229,16 +229,16 @@ def _first(client: Client, body: Any, wanted: str) -> Any:
     return ranked if ranked["documents"][0]["id"] == wanted else None
 
 
-def check_warm_start(play: Play, keys: Mapping[str, str]) -> None:
-    """Judged text through the proxy."""
-    admin = play.client("proxy-1", 8080, keys["ADMIN_KEY"])
+def check_warm_start(deployment: Deployment, keys: Mapping[str, str]) -> None:
+    """Upload judged text through the proxy."""
+    admin = deployment.client("proxy-1", 8080, keys["ADMIN_KEY"])
     judged = "".join(f"{g} qid:{q} 1:{g / 3} 2:{q % 5 / 5}\n" for q in range(20) for g in range(3))
     path = "/models/books/warm-start?C=0.1"
     status, job = admin.ask("POST", path, judged, content_type="text/plain")
     assert status == 202, job
     done = until(lambda: _ended(admin, f"/jobs/{job['id']}"))
     assert done["state"] == "done", done
-    say("a warm start through the proxy: done")
+    report("a warm start through the proxy: done")
 
 
 def _ended(client: Client, path: str) -> Any:
@@ -246,43 +246,43 @@ def _ended(client: Client, path: str) -> Any:
     return job if job["state"] != "running" else None
 
 
-def check_replicas(play: Play, keys: Mapping[str, str]) -> int:
-    """Both serve; one killed under load cuts off at most the answers on its lips; the last seq."""
-    client = play.client("proxy-1", 8080, keys["API_KEY"])
-    callers = [Callers(client, patient=True) for _ in range(2)]
-    for caller in callers:
+def check_replicas(deployment: Deployment, keys: Mapping[str, str]) -> int:
+    """Both replicas serve; killing one under load fails only its open requests; the last seq."""
+    client = deployment.client("proxy-1", 8080, keys["API_KEY"])
+    clients = [LoadClient(client, retry=True) for _ in range(2)]
+    for caller in clients:
         caller.start()
-    until(lambda: all(_answered(play, one) > 20 for one in ("api-1", "api-2")))
-    play.running["api-2"].kill()
-    seen = [sum(one.statuses.values()) for one in callers]
+    until(lambda: all(_answered(deployment, one) > 20 for one in ("api-1", "api-2")))
+    deployment.running["api-2"].kill()
+    seen = [sum(one.statuses.values()) for one in clients]
     until(lambda: all(sum(one.statuses.values()) > past + 40
-                      for one, past in zip(callers, seen, strict=True)))  # fmt: skip
-    for caller in callers:
+                      for one, past in zip(clients, seen, strict=True)))  # fmt: skip
+    for caller in clients:
         caller.end()
-    statuses, cut = [one.statuses for one in callers], sum(one.cut for one in callers)
+    statuses, cut = [one.statuses for one in clients], sum(one.cut for one in clients)
     assert all(set(one) <= {200, 202} for one in statuses), statuses
-    assert cut <= len(callers), (cut, play.running["proxy-1"].logged())
-    say(f"two replicas serve; api-2 killed under load: {cut} answers cut off, all others good: "
-        f"{statuses}")  # fmt: skip
-    play.start("api-2")
-    until(lambda: play.healthy("api-2"))
-    return max(one.seq for one in callers)
+    assert cut <= len(clients), (cut, deployment.running["proxy-1"].logged())
+    report(f"two replicas serve; api-2 killed under load: {cut} requests failed; other answers: "
+           f"{statuses}")  # fmt: skip
+    deployment.start("api-2")
+    until(lambda: deployment.healthy("api-2"))
+    return max(one.seq for one in clients)
 
 
-def _answered(play: Play, one: str) -> float:
-    _, page = play.client(one, 8000).ask("GET", "/metrics")
+def _answered(deployment: Deployment, one: str) -> float:
+    _, page = deployment.client(one, 8000).ask("GET", "/metrics")
     return sum(map(float, re.findall(r'^solar_request_seconds_count\{.*?route="/rank".*?\} (\S+)$',
                                      page, re.MULTILINE)))  # fmt: skip
 
 
-def check_secrets(play: Play, keys: Mapping[str, str]) -> None:
-    """No password is on a command line; the service's user may not do what it need not."""
-    for one in play.running.values():
+def check_secrets(deployment: Deployment, keys: Mapping[str, str]) -> None:
+    """No password is on a command line; the service's user has no further permissions."""
+    for one in deployment.running.values():
         lines = one.run("sh", "-c", "cat /proc/[0-9]*/cmdline").stdout
         assert lines, one.name
         for name in ("REDIS_PASSWORD", "REDIS_OPERATOR_PASSWORD", "API_KEY", "ADMIN_KEY"):
             assert keys[name] not in lines, (one.name, name)
-    redis = play.running["redis-1"]
+    redis = deployment.running["redis-1"]
     ask = ["redis-cli", "--no-auth-warning"]
     for words in (
         ["FLUSHALL"],
@@ -290,122 +290,124 @@ def check_secrets(play: Play, keys: Mapping[str, str]) -> None:
         ["CONFIG", "SET", "save", ""],
         ["SET", "other", "1"],
     ):
-        said = redis.run(*ask, "--user", "solar", *words)
-        assert "NOPERM" in said.stdout + said.stderr, (words, said)
+        denied = redis.run(*ask, "--user", "solar", *words)
+        assert "NOPERM" in denied.stdout + denied.stderr, (words, denied)
     unknown = redis.run("env", "-u", "REDISCLI_AUTH", *ask, "PING")
     assert "NOAUTH" in unknown.stdout + unknown.stderr, unknown
-    say("no secret on a command line; the user solar may not FLUSHALL, KEYS, CONFIG SET, SET other")
+    report(
+        "no secret on a command line; user solar cannot run FLUSHALL, KEYS, CONFIG SET, SET other"
+    )
 
 
-def check_watch(play: Play) -> None:
-    """Prometheus has found everyone, and sees the demo's curves move."""
-    prometheus = play.client("prometheus-1", 9090)
+def check_watch(deployment: Deployment) -> None:
+    """Prometheus scrapes every container, and the demo's metrics change."""
+    prometheus = deployment.client("prometheus-1", 9090)
 
-    def asked(expression: str) -> list[Any]:
+    def query(expression: str) -> list[Any]:
         path = f"/api/v1/query?query={quote(expression)}"
         found: list[Any] = prometheus.ask("GET", path)[1]["data"]["result"]
         return found
 
     wanted = {"solar-api": "2", "solar-learner": "1", "alertmanager": "1", "prometheus": "1"}
-    until(lambda: {r["metric"]["job"]: r["value"][1] for r in asked("sum by (job) (up)")} == wanted)
-    say(f"Prometheus scrapes {wanted}")
-    moving = 'max(delta(solar_queries{model="demo"}[30s]))'
-    until(lambda: (found := asked(moving)) and float(found[0]["value"][1]) > 20.0)
-    queries = asked('max(solar_queries{model="demo"})')[0]["value"][1]
-    online, baseline = (asked(f'max({name}{{model="demo",k="10"}})')[0]["value"][1]
+    until(lambda: {r["metric"]["job"]: r["value"][1] for r in query("sum by (job) (up)")} == wanted)
+    report(f"Prometheus scrapes {wanted}")
+    change = 'max(delta(solar_queries{model="demo"}[30s]))'
+    until(lambda: (found := query(change)) and float(found[0]["value"][1]) > 20.0)
+    queries = query('max(solar_queries{model="demo"})')[0]["value"][1]
+    online, baseline = (query(f'max({name}{{model="demo",k="10"}})')[0]["value"][1]
                         for name in ("solar_online_ndcg", "solar_baseline_ndcg"))  # fmt: skip
-    say(f"the demo moves: {queries} queries, NDCG@10 {float(online):.3f} served, "
-        f"{float(baseline):.3f} submitted")  # fmt: skip
+    report(f"the demo learns: {queries} queries, NDCG@10 {float(online):.3f} served, "
+           f"{float(baseline):.3f} submitted")  # fmt: skip
     _, status = prometheus.ask("GET", "/api/v1/alertmanagers")
     assert len(status["data"]["activeAlertmanagers"]) == 1, status
     _, rules = prometheus.ask("GET", "/api/v1/rules")
     found = [rule for group in rules["data"]["groups"] for rule in group["rules"]]
     bad = [rule["name"] for rule in found if rule["health"] == "err"]
     assert not bad, bad
-    say(f"Prometheus knows one Alertmanager and {len(found)} rules")
+    report(f"Prometheus has one Alertmanager and {len(found)} rules")
 
 
-def check_backup(play: Play, acknowledged: int) -> None:
-    """Copies of Redis' data, made live and stopped; each becomes a store, and is verified."""
-    data, redis = play.place / "volumes" / "redis", play.running["redis-1"]
+def check_backup(deployment: Deployment, acknowledged: int) -> None:
+    """Copy Redis' data live and stopped; restore and verify each copy."""
+    data, redis = deployment.place / "volumes" / "redis", deployment.running["redis-1"]
     operator = "REDISCLI_AUTH=$OPERATOR_PASSWORD exec redis-cli --user operator --no-auth-warning "
-    said = redis.run("sh", "-c", operator + "CONFIG SET auto-aof-rewrite-percentage 0")
-    assert said.stdout.strip() == "OK", said
+    answer = redis.run("sh", "-c", operator + "CONFIG SET auto-aof-rewrite-percentage 0")
+    assert answer.stdout.strip() == "OK", answer
     until(lambda: "aof_rewrite_in_progress:0" in redis.run(
         "sh", "-c", operator + "INFO persistence").stdout)  # fmt: skip
-    live = _copied(play, data, "live")
+    live = _copied(deployment, data, "live")
     redis.run("sh", "-c", operator + "CONFIG SET auto-aof-rewrite-percentage 100")
     rewritten = redis.run("sh", "-c", operator + "BGREWRITEAOF")
     assert "started" in rewritten.stdout, rewritten
     for one in ("demo-1", "api-1", "api-2", "learner-1"):
-        code, seconds = play.running[one].stop()
-        assert code == 0, (one, code, play.running[one].logged())
-        say(f"SIGTERM to {one}: ended with 0 after {seconds:.1f} s")
+        code, seconds = deployment.running[one].stop()
+        assert code == 0, (one, code, deployment.running[one].logged())
+        report(f"SIGTERM to {one}: ended with 0 after {seconds:.1f} s")
     code, seconds = redis.stop()
     assert code == 0, redis.logged()
-    say(f"SIGTERM to redis-1: ended with 0 after {seconds:.1f} s")
-    for name, copy in (("live", live), ("stopped", _copied(play, data, "stopped"))):
+    report(f"SIGTERM to redis-1: ended with 0 after {seconds:.1f} s")
+    for name, copy in (("live", live), ("stopped", _copied(deployment, data, "stopped"))):
         shutil.rmtree(data)
         shutil.copytree(copy, data)
         for path in (data, *data.rglob("*")):
-            shutil.chown(path, *NOBODY)
-        play.up("redis")
-        play.up("learner")
-        version = until(lambda: _version(play, acknowledged))
-        say(f"restored from a copy made {name}: version {version} of books, acknowledged up to "
-            f"{acknowledged}; {_verified(play)}")  # fmt: skip
+            shutil.chown(path, *UNPRIVILEGED)
+        deployment.up("redis")
+        deployment.up("learner")
+        version = until(lambda: _version(deployment, acknowledged))
+        report(f"restored from a copy made {name}: version {version} of books, acknowledged up to "
+               f"{acknowledged}; {_verified(deployment)}")  # fmt: skip
         for one in ("learner-1", "redis-1"):
-            code, _ = play.running[one].stop()
-            assert code == 0, (one, play.running[one].logged())
+            code, _ = deployment.running[one].stop()
+            assert code == 0, (one, deployment.running[one].logged())
 
 
-def _copied(play: Play, data: Path, name: str) -> Path:
-    return Path(shutil.copytree(data, play.place / f"copy-{name}"))
+def _copied(deployment: Deployment, data: Path, name: str) -> Path:
+    return Path(shutil.copytree(data, deployment.place / f"copy-{name}"))
 
 
-def _version(play: Play, least: int) -> int | None:
-    """The version of the model that was called, once it is there."""
-    _, page = play.client("learner-1", 8000).ask("GET", "/metrics")
+def _version(deployment: Deployment, least: int) -> int | None:
+    """The version of the model books; None below version `least`."""
+    _, page = deployment.client("learner-1", 8000).ask("GET", "/metrics")
     found = re.search(r'^solar_version\{model="books"\} (\S+)$', page, re.MULTILINE)
     return int(float(found[1])) if found and float(found[1]) >= least else None
 
 
-def _verified(play: Play) -> str:
-    """`solar verify`, in the learner's container."""
-    found = play.running["learner-1"].run("solar", "verify")
+def _verified(deployment: Deployment) -> str:
+    """The output of `solar verify` in the learner's container."""
+    found = deployment.running["learner-1"].run("solar", "verify")
     assert found.returncode == 0, found
     return found.stdout.strip().replace("\n", "; ")
 
 
 def main(root: str, config: str, place_: str) -> None:
-    """The whole play."""
+    """Start all services and run all checks."""
     place = Path(place_)
     place.mkdir(parents=True)
     place.chmod(0o755)
     keys = secrets(place)
     compose = interpolated(yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text()), keys)
     services = {name: one for name, one in compose["services"].items() if name != "grafana"}
-    ours = Image(Path(root), json.loads(Path(config).read_text())["Docker"]["config"])
+    solar = Image(Path(root), json.loads(Path(config).read_text())["Docker"]["config"])
     with ExitStack() as stack:
-        theirs = stack.enter_context(_machine(place))
+        machine = stack.enter_context(_machine(place))
         network = Network(list(compose["networks"]))
         network.build()
-        play = Play(place, ours, theirs, services, network, stack)
-        play.announce()
-        play.up("redis")
-        play.up("api", "learner")
-        play.up("proxy", "prometheus", "alertmanager")
-        check_api(play, keys)
-        check_warm_start(play, keys)
-        play.up("demo")
-        check_secrets(play, keys)
-        acknowledged = check_replicas(play, keys)
-        check_watch(play)
-        check_backup(play, acknowledged)
+        deployment = Deployment(place, solar, machine, services, network, stack)
+        deployment.assign_addresses()
+        deployment.up("redis")
+        deployment.up("api", "learner")
+        deployment.up("proxy", "prometheus", "alertmanager")
+        check_api(deployment, keys)
+        check_warm_start(deployment, keys)
+        deployment.up("demo")
+        check_secrets(deployment, keys)
+        acknowledged = check_replicas(deployment, keys)
+        check_watch(deployment)
+        check_backup(deployment, acknowledged)
 
 
 def secrets(place: Path) -> dict[str, str]:
-    """As `make up` makes them."""
+    """The secrets that `make up` generates."""
     (place / "docker").mkdir()
     script = shutil.copy(REPOSITORY / "docker" / "up.sh", place / "docker")
     subprocess.run(["sh", script, "secrets"], check=True)
@@ -415,7 +417,7 @@ def secrets(place: Path) -> dict[str, str]:
 
 @contextmanager
 def _machine(place: Path) -> Iterator[Image]:
-    """The machine's own programs as an image: a layer over its root, thrown away afterwards."""
+    """The machine's programs as an image: a temporary overlay over its root."""
     for name in ("upper", "work", "machine"):
         (place / name).mkdir()
     layers = f"lowerdir=/,upperdir={place}/upper,workdir={place}/work"
@@ -423,7 +425,7 @@ def _machine(place: Path) -> Iterator[Image]:
         ["mount", "-t", "overlay", "-o", layers, "overlay", place / "machine"], check=True
     )
     try:
-        user = f"{NOBODY[0]}:{NOBODY[1]}"
+        user = f"{UNPRIVILEGED[0]}:{UNPRIVILEGED[1]}"
         yield Image(place / "machine", {"User": user, "Env": [f"PATH={PATHS}"], "WorkingDir": "/",
                                         "Cmd": [], "Entrypoint": []})  # fmt: skip
     finally:

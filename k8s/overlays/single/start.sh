@@ -1,9 +1,9 @@
-# Who may do what, with the passwords that only the Secret knows; then the server.
+# Write the ACL file with the passwords from the Secret, then start the server.
 set -eu
 umask 077
 {
-    # Nobody may log in as it, but all is its: Redis 7.0 reads the AOF as this user, and leaves out,
-    # without a word, what it may not do.
+    # No client can log in as default, but it keeps all permissions: Redis 7.0 loads the AOF as this
+    # user and silently drops commands that it may not run.
     echo 'user default off ~* &* +@all'
     echo "user solar on >$SOLAR_PASSWORD $(cat /etc/solar-redis/solar.acl)"
     echo "user operator on >$OPERATOR_PASSWORD ~* &* +@all"

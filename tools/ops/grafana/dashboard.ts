@@ -1,6 +1,5 @@
-// A dashboard as SOLAR may have one: Grafana's own types, and for each kind of panel those of its plugin,
-// which the dashboard's type leaves open. Prometheus' query has no type in @grafana/schema: its fields
-// are named here.
+// The type of SOLAR's dashboards: Grafana's types, with the options of each panel kind from its plugin.
+// @grafana/schema has no type for a Prometheus query, so its fields are listed here.
 import type { DataQuery } from '@grafana/schema';
 import type {
   Dashboard,
@@ -26,7 +25,7 @@ interface Fields<Custom> extends Omit<FieldConfigSource, 'defaults'> {
   defaults: Omit<FieldConfig, 'custom' | 'unit'> & { custom?: Custom; unit: string };
 }
 
-interface Drawn<Kind, Options, Custom>
+interface PanelOf<Kind, Options, Custom>
   extends Omit<Panel, 'type' | 'options' | 'fieldConfig' | 'targets' | 'description'> {
   type: Kind;
   description: string;
@@ -38,8 +37,8 @@ interface Drawn<Kind, Options, Custom>
 export interface SolarDashboard extends Omit<Dashboard, 'panels'> {
   panels: Array<
     | RowPanel
-    | Drawn<'timeseries', series.Options, series.FieldConfig>
-    | Drawn<'stat', stat.Options, Record<string, never>>
-    | Drawn<'state-timeline', timeline.Options, timeline.FieldConfig>
+    | PanelOf<'timeseries', series.Options, series.FieldConfig>
+    | PanelOf<'stat', stat.Options, Record<string, never>>
+    | PanelOf<'state-timeline', timeline.Options, timeline.FieldConfig>
   >;
 }
