@@ -16,7 +16,7 @@ from tests.kubernetes_redis import NEWER, PASSWORD, SINGLE, single
 from tests.servers import client, until
 
 ROOT = Path(__file__).parents[2]
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+SECURITY = (ROOT / "docs" / "security.md").read_text()
 ACL = (SINGLE / "solar.acl").read_text().strip()
 #: In the list for others than the service: a probe, and other databases and protocols.
 FOR_OTHERS = {"ping", "select", "auth"}
@@ -126,7 +126,7 @@ def test_the_service_s_user_may_nothing_else() -> None:
 
 def test_the_acl_of_the_document_is_the_one_that_was_tried() -> None:
     written = re.findall(
-        r"[+~&-][a-z|@:*]+", re.findall(r"```acl\n(.*?)```", OPERATIONS, re.DOTALL)[0]
+        r"[+~&-][a-z|@:*]+", re.findall(r"```acl\n(.*?)```", SECURITY, re.DOTALL)[0]
     )
     assert written == ACL.split()
 
