@@ -25,7 +25,7 @@ BIN = Path(sys.executable).parent
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
-CONTAINERS = (ROOT / "docs" / "containers.md").read_text()
+CONTAINERS = (ROOT / "docs" / "deploy.md").read_text()
 #: Variables of clients, not of the service: `solar train --url` and the demo read the API key.
 CLIENT_VARIABLES = {"SOLAR_KEY"}
 TARGET = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""}

@@ -249,7 +249,7 @@ def is_loading(data: Path) -> bool:
 def test_the_flags_of_the_docs_give_json_logs_and_no_server_header(tmp_path: Path) -> None:
     documented = re.search(
         r"uvicorn app.main:app (--no-server-header.*?)\n```",
-        (ROOT / "docs/service.md").read_text(),
+        (ROOT / "docs/deploy.md").read_text(),
         re.DOTALL,
     )
     assert documented is not None

@@ -16,7 +16,7 @@ from tests.kubernetes_redis import NEWER, PASSWORD, SINGLE, single
 from tests.servers import client, until
 
 ROOT = Path(__file__).parents[2]
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+SECURITY = (ROOT / "docs" / "security.md").read_text()
 ACL = (SINGLE / "solar.acl").read_text().strip()
 #: Allowed commands that the tested service does not send: probes, other databases, RESP2.
 UNUSED_COMMANDS = {"ping", "select", "auth"}
@@ -126,7 +126,7 @@ def test_the_acl_denies_all_other_commands_and_keys() -> None:
 
 def test_the_documented_acl_is_the_tested_one() -> None:
     written = re.findall(
-        r"[+~&-][a-z|@:*]+", re.findall(r"```acl\n(.*?)```", OPERATIONS, re.DOTALL)[0]
+        r"[+~&-][a-z|@:*]+", re.findall(r"```acl\n(.*?)```", SECURITY, re.DOTALL)[0]
     )
     assert written == ACL.split()
 
