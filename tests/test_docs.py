@@ -16,8 +16,7 @@ import pytest
 
 from app import config
 from app.__main__ import build_parser
-from app.cli.config import setting_text
-from app.config import Settings
+from app.config import Settings, setting_text
 from tests.api.operations import GUARDED, OPEN
 from tests.api.services import serving, uvicorn_ready
 from tests.servers import until
