@@ -205,8 +205,8 @@ def test_a_replay_of_a_good_model_matches_and_says_from_where(url: str) -> None:
     ran = solar(url, "replay", "books")
     assert ran.returncode == 0, ran.stderr
     assert "from version 20" in ran.stdout
-    assert "the same bits as the committed state at 33" in ran.stdout
-    assert "books: log dense" in solar(url, "verify").stdout
+    assert "the replay equals the committed state at record 33" in ran.stdout
+    assert "books: log without gaps" in solar(url, "verify").stdout
 
 
 @pytest.mark.parametrize(
@@ -239,10 +239,10 @@ def test_verify_names_every_bad_model_and_what_is_wrong_with_it(url: str) -> Non
     assert ran.returncode == 2
     lines = dict(line.split(":", 1) for line in ran.stdout.splitlines())
     assert set(lines) == {"atlas", "books", "maps"}
-    assert "log dense" in lines["atlas"]
+    assert "log without gaps" in lines["atlas"]
     assert "a blob of ours" in lines["books"]
     assert "gap" in lines["maps"]
-    assert "2 of the models" in ran.stderr
+    assert "2 of 3 models" in ran.stderr
 
 
 def test_verify_finds_other_bits(url: str) -> None:
@@ -401,7 +401,7 @@ def test_applying_a_replay_puts_the_model_in_place_by_a_record(url: str) -> None
     ran = solar(url, "replay", "books", "--without-source", "bad", "--apply")
     assert ran.returncode == 0, ran.stderr
     seq = len(POSTS) + 1
-    assert f"record {seq} puts the result in place" in ran.stdout
+    assert f"record {seq} replaces the model by the result" in ran.stdout
 
     async def learn(store: Store) -> ModelState:
         async with learning(store):
@@ -410,7 +410,7 @@ def test_applying_a_replay_puts_the_model_in_place_by_a_record(url: str) -> None
     state = with_store(url, learn)
     assert bits(state.model) == bits(never.model)
     assert with_store(url, lambda store: store.states.versions("books")) == [0, len(POSTS)]
-    assert "the same bits" in solar(url, "replay", "books").stdout
+    assert "the replay equals" in solar(url, "replay", "books").stdout
 
 
 def test_applying_a_replay_loses_nothing_that_waits_in_the_log(url: str) -> None:

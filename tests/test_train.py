@@ -109,7 +109,7 @@ def test_a_store_gets_a_new_model_that_begins_with_what_was_found(
 ) -> None:
     code, said, error = solar(*files, "--model", "books", "--data-dir", tmp_path, "--C", "0.1")
     assert (code, error) == (0, "")
-    assert "model books: record 1 puts it in place" in said
+    assert "model books: record 1 replaces the model" in said
     with serving(data=tmp_path) as running, running.client() as client:
         until(lambda: client.get("/models/books").json()["version"] == 1)
         stored = state(running, "books")
@@ -138,7 +138,7 @@ def test_a_service_trains_and_its_model_is_written_too(
             "--output", tmp_path / "model.json",
         )  # fmt: skip
         assert (code, error) == (0, "")
-        assert "model shop: record 1 puts it in place" in said
+        assert "model shop: record 1 replaces the model" in said
         found = client.get("/models/shop").json()
     model = expected(files, Training(loss="l1", C=0.1), ModelConfig(("a", "b", "c"), "solar-i"))
     assert found["weights"].pop("_order") == 0.0
@@ -175,7 +175,7 @@ def test_a_key_comes_from_the_environment(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--C", "1"], "expected --model NAME, --output FILE, or both"),
+        (["--C", "1"], "expected --model NAME, --output FILE or both, got neither"),
         (["--model", "m", "--C", "0"], "C: expected a value from"),
         (["--model", "m", "--penalty", "1"], "penalty: expected none, as ranksvm has C"),
         (["--model", "a.b"], "model: expected 1 to 64 letters"),

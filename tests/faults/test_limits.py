@@ -204,7 +204,7 @@ def test_a_replay_is_put_in_place_beside_those_who_post(server: Server) -> None:
 
             posting, said = asyncio.create_task(appender()), list[str]()
             await replay_log(store, MODEL, "nobody", apply=True, show=said.append)
-            assert "puts the result in place" in said[-1]
+            assert "replaces the model by the result" in said[-1]
             stop.set()
             await asyncio.gather(posting, learning)
             assert await verify(store, MODEL) == []
@@ -241,7 +241,7 @@ def test_a_learner_whose_embedded_server_is_gone_says_so_and_ends(tmp_path: Path
         asyncio.run(_learns(server.url))
     _, said = learner.communicate(timeout=60)
     assert learner.returncode == 2
-    assert "solar: the embedded server is gone" in said
+    assert "solar: the embedded server has stopped" in said
 
 
 async def _learns(url: str) -> None:

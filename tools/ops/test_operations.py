@@ -147,7 +147,7 @@ def test_the_files_of_a_server_that_runs_are_a_backup(tmp_path: Path) -> None:
         operator.config_set("auto-aof-rewrite-percentage", 100)
         assert learn_a_little(http, "books", 1) == seq + 1  # not in the backup
     with single(backup) as restored:
-        assert "books: log dense" in solar(restored.url, "verify")
+        assert "books: log without gaps" in solar(restored.url, "verify")
         with (
             serving(environ={"SOLAR_REDIS_URL": restored.url}) as service,
             service.client() as http,

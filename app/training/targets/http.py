@@ -29,7 +29,7 @@ def over_http(request: TrainingRequest, model: str, url: str) -> str:
     about = {key: value for key, value in job["result"].items() if key != "seq"}
     features = tuple(found["features"])
     request.write(features, [found["weights"][name] for name in features], about)
-    return f"{summary(about)}\nmodel {model}: record {job['result']['seq']} puts it in place"
+    return f"{summary(about)}\nmodel {model}: record {job['result']['seq']} replaces the model"
 
 
 def _trained_there(

@@ -31,4 +31,4 @@ async def into_store(request: TrainingRequest, model: str, store: Store, setting
         limit=settings.backlog, time=now(), wait=True,
     )  # fmt: skip
     request.write(config.given, found.weights.tolist(), about)
-    return f"{summary(about)}\nmodel {model}: record {appended.seq} puts it in place"
+    return f"{summary(about)}\nmodel {model}: record {appended.seq} replaces the model"
