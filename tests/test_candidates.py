@@ -127,7 +127,7 @@ def test_exploring_puts_the_better_document_first_more_often_but_not_always() ->
 def test_a_feature_beyond_the_bound_is_refused_and_its_place_is_told(bad: float) -> None:
     features = np.ones((3, 2))
     features[1, 1] = bad
-    with pytest.raises(ValueError, match=r"documents\[1\].features\[1\]: expected at most ±1"):
+    with pytest.raises(ValueError, match=r"documents\[1\].features\[1\]: expected a value within ±1"):
         candidates.as_documents(features, "none", 1.0)
 
 

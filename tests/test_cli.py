@@ -185,7 +185,7 @@ def test_a_log_is_shown_a_record_a_line(url: str) -> None:
     assert '"gamma": 5.0' in lines[1]
     assert "reset" in lines[2]
     assert '"replace": "warm start"' in lines[3]
-    assert "unreadable: expected a blob of ours" in lines[4]
+    assert "unreadable: expected a SOLAR blob" in lines[4]
     some = solar(url, "log", "books", "--after", "1", "--count", "2").stdout.splitlines()
     assert some == lines[1:3]
 
@@ -240,7 +240,7 @@ def test_verify_names_every_bad_model_and_what_is_wrong_with_it(url: str) -> Non
     lines = dict(line.split(":", 1) for line in ran.stdout.splitlines())
     assert set(lines) == {"atlas", "books", "maps"}
     assert "log without gaps" in lines["atlas"]
-    assert "a blob of ours" in lines["books"]
+    assert "a SOLAR blob" in lines["books"]
     assert "gap" in lines["maps"]
     assert "2 of 3 models" in ran.stderr
 

@@ -213,7 +213,7 @@ def test_an_unknown_kind_is_named_with_what_was_expected() -> None:
 
 
 def test_each_reason_is_its_own() -> None:
-    with pytest.raises(BadBlob, match="a blob of ours"):
+    with pytest.raises(BadBlob, match="a SOLAR blob"):
         codec.load_blob(b"PK\x03\x04", "w")
     with pytest.raises(BadBlob, match="damaged"):
         codec.load_blob(SMALL[:-1] + bytes([SMALL[-1] ^ 1]), "so-far")

@@ -429,7 +429,7 @@ def test_every_command_with_a_store_accepts_an_env_file(
     [
         (("--keys", "a:b:c"), "SOLAR_KEYS: expected name:scope+scope:hash"),
         (("--redis-url", "http://x"), "store URL: expected one of redis://"),
-        (("--default-features", "a,a"), "features: expected names that differ"),
+        (("--default-features", "a,a"), "features: expected unique names"),
     ],
 )
 def test_solar_config_prints_settings_before_it_refuses_invalid_ones(

@@ -321,7 +321,7 @@ def test_a_model_as_wide_as_can_be_has_no_room_for_a_prior() -> None:
     names = tuple(map(str, range(2000)))
     assert new_model_config(names).prior == 0.0
     assert new_model_config(names, covariance="diagonal").prior == 0.2
-    with pytest.raises(ValueError, match="expected 1 to 1999 beside a prior, got 2000"):
+    with pytest.raises(ValueError, match="expected 1 to 1999 with a prior, got 2000"):
         new_model_config(names, prior=0.25)
 
 
@@ -347,10 +347,10 @@ def test_a_prior_that_clicks_deny_is_forgotten() -> None:
     ("settings", "message"),
     [
         (ModelConfig(("a", "_order")), "features: expected names other than _order"),
-        (ModelConfig(("a",), prior=0.5), "features: expected 1 to 1999 beside a prior, got 0"),
+        (ModelConfig(("a",), prior=0.5), "features: expected 1 to 1999 with a prior, got 0"),
         (ModelConfig(("a", "b"), prior=0.5), "features: expected names other than _order"),
-        (ModelConfig(("a", "_order"), prior=-0.5), "prior: expected a weight from 0"),
-        (ModelConfig(("a", "_order"), prior=float("nan")), "prior: expected a weight from 0"),
+        (ModelConfig(("a", "_order"), prior=-0.5), "prior: expected a number from 0"),
+        (ModelConfig(("a", "_order"), prior=float("nan")), "prior: expected a number from 0"),
         (ModelConfig(("a",), clicks="luck"), "clicks: expected one of"),
     ],
 )

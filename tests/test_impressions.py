@@ -47,7 +47,7 @@ def test_ids_stand_where_they_were_shown() -> None:
 
 
 def test_an_id_that_was_not_shown_is_refused_by_its_place_and_not_echoed() -> None:
-    with pytest.raises(ValueError, match="document 1: expected one of those shown") as caught:
+    with pytest.raises(ValueError, match="document 1: expected the id of a document that was shown") as caught:
         SHOWN.positions(["a", "secret"])
     assert "secret" not in str(caught.value)
 
@@ -82,7 +82,7 @@ def test_clicks_add_up_and_the_record_carries_those_before() -> None:
 
 @pytest.mark.parametrize("places", [[4], [-1]])
 def test_a_click_beyond_the_list_makes_no_record(places: list[int]) -> None:
-    with pytest.raises(ValueError, match="expected places below 4"):
+    with pytest.raises(ValueError, match="expected numbers from 0 to 3"):
         on_request(clicks(*places), NOTHING)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.domain.names import listed, nearest, quoted, unknown_name
 
-LONGEST, MOST_COMPARED, MOST_LISTED = 64, 1000, 10  # the issue's bounds, on purpose not imported
+MOST_CHARACTERS, MOST_COMPARED, MOST_LISTED = 64, 1000, 10  # the issue's bounds, on purpose not imported
 AT_ONCE = 0.001  # seconds of this thread
 TRIES = 20  # the machine is busy: one of so many has to be that fast
 
@@ -29,9 +29,9 @@ def test_a_name_is_repeated_in_64_printable_characters(name: str) -> None:
     assert (said[0], said[-1]) == ('"', '"')
     within = said[1:-1]
     assert '"' not in within
-    assert len(within) == (len(name) if len(name) <= LONGEST else LONGEST + 1)
-    assert within.endswith("…") or len(name) <= LONGEST
-    for shown, given_ in zip(within, name[:LONGEST], strict=False):
+    assert len(within) == (len(name) if len(name) <= MOST_CHARACTERS else MOST_CHARACTERS + 1)
+    assert within.endswith("…") or len(name) <= MOST_CHARACTERS
+    for shown, given_ in zip(within, name[:MOST_CHARACTERS], strict=False):
         assert shown == (given_ if given_.isprintable() and given_ != '"' else "?")
 
 
@@ -41,7 +41,7 @@ def test_at_most_ten_names_are_listed(names: list[str]) -> None:
     shown = said.split(", ") if said else []
     assert len(shown) == min(len(names), MOST_LISTED) + (len(names) > MOST_LISTED)
     assert (said.endswith(", …")) == (len(names) > MOST_LISTED)
-    assert all(len(one) <= LONGEST + 3 for one in shown)
+    assert all(len(one) <= MOST_CHARACTERS + 3 for one in shown)
     assert said.isprintable()
 
 
@@ -50,7 +50,7 @@ def test_a_message_is_bounded_and_printable(name: str, known: list[str]) -> None
     said = unknown_name("feature", name, known)
     assert said.isprintable()
     assert said.startswith(f"unknown feature {quoted(name)}; ")
-    assert len(said) < 2 * (LONGEST + 3) + MOST_LISTED * (LONGEST + 5) + 40
+    assert len(said) < 2 * (MOST_CHARACTERS + 3) + MOST_LISTED * (MOST_CHARACTERS + 5) + 40
 
 
 @given(words, st.lists(words, max_size=30, unique=True))
