@@ -48,7 +48,7 @@ async def kept(store: Store, *requests: str) -> list[bytes | None]:
 def test_what_was_remembered_can_be_recalled_once_that_was_told(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         assert await impression_writer.remember("m", 1, "r", b"shown")
         assert await kept(store, "r", "other") == [b"shown", None]
         await impression_writer.close()
@@ -59,7 +59,7 @@ def test_what_was_remembered_can_be_recalled_once_that_was_told(url: str) -> Non
 def test_an_impression_is_forgotten_when_its_time_is_over(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 0.05, patience=10.0)
+        impression_writer = ImpressionWriter(store, 0.05, timeout=10.0)
         assert await impression_writer.remember("m", 1, "r", b"shown")
         await eventually(lambda: kept(store, "r"), lambda found: found == [None])
 
@@ -69,7 +69,7 @@ def test_an_impression_is_forgotten_when_its_time_is_over(url: str) -> None:
 def test_all_impressions_of_a_moment_share_one_round_trip(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         assert await impression_writer.remember("m", 1, "first", b"")  # the script is loaded now
         before = calls(url)
         waiting = [impression_writer.remember("m", 1, f"r{at}", b"%d" % at) for at in range(50)]
@@ -84,7 +84,7 @@ def test_all_impressions_of_a_moment_share_one_round_trip(url: str) -> None:
 def test_while_a_group_is_on_its_way_the_next_one_gathers(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         assert await impression_writer.remember("m", 1, "first", b"")
         before = calls(url)
         waiting = [impression_writer.remember("m", 1, "a", b"a")]
@@ -99,7 +99,7 @@ def test_while_a_group_is_on_its_way_the_next_one_gathers(url: str) -> None:
 def test_impressions_of_several_models_stay_apart(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m", "n")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         waiting = [impression_writer.remember(name, 1, "r", name.encode()) for name in "mn"]
         assert await asyncio.gather(*waiting) == [True, True]
         for name in "mn":
@@ -148,7 +148,7 @@ def test_what_was_told_to_be_forgotten_while_it_waited_is_not_written_any_more(
 def test_a_store_that_refuses_or_is_gone_is_no_error() -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         assert await impression_writer.remember("m", 1, "r", b"")
         with client(full) as connection:
             connection.config_set("maxmemory", 1)
@@ -167,19 +167,19 @@ def test_a_bug_while_writing_is_logged_and_answered_as_not_remembered(
 ) -> None:
     async def act(store: Store) -> None:
         store.log._calls = None  # type: ignore[assignment]
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         assert not await impression_writer.remember("m", 1, "r", b"shown")
 
     with_store(url, act)
     assert [record.getMessage() for record in caplog.records] == [
-        "model m: impressions were not written"
+        "model m: writing impressions failed"
     ]
 
 
 def test_closing_lets_what_is_on_its_way_arrive(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         waiting = impression_writer.remember("m", 1, "late", b"late")
         await impression_writer.close()
         assert await waiting

@@ -4,7 +4,7 @@ import pytest
 
 from app.ingest.appender import SourceQuota
 
-LEAST = SourceQuota.LEAST
+LEAST = SourceQuota.MINIMUM_EVENTS
 
 
 class Clock:

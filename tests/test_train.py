@@ -166,7 +166,7 @@ def test_a_key_comes_from_the_environment(
         arguments = ["--model", "m", "--url", running.url, "--C", "1"]
         code, _, error = solar(*files, *arguments)
         assert code == 2
-        assert "the service says 401" in error
+        assert "the service answered 401" in error
         monkeypatch.setenv("SOLAR_KEY", secret)
         code, _, error = solar(*files, *arguments)
         assert (code, error) == (0, "")
@@ -177,10 +177,10 @@ def test_a_key_comes_from_the_environment(
     [
         (["--C", "1"], "expected --model NAME, --output FILE or both, got neither"),
         (["--model", "m", "--C", "0"], "C: expected a value from"),
-        (["--model", "m", "--penalty", "1"], "penalty: expected none, as ranksvm has C"),
+        (["--model", "m", "--penalty", "1"], "penalty: not an option of ranksvm; use C instead"),
         (["--model", "a.b"], "model: expected 1 to 64 letters"),
         (["--model", "m", "--url", "books"], "--url: expected http://HOST:PORT"),
-        (["--model", "m", "--url", "http://127.0.0.1:9"], "the service cannot be reached"),
+        (["--model", "m", "--url", "http://127.0.0.1:9"], "the service is unreachable"),
         (["--output", "no/such/folder/m.json", "--C", "1"], "no/such/folder/m.json: No such"),
     ],
 )
@@ -217,5 +217,5 @@ def test_data_of_another_width_leaves_the_model_as_it_is(
         client.put("/models/wide", json={"features": 4})
         code, _, error = solar(*files, "--model", "wide", "--url", service.url)
         assert code == 2
-        assert "the service says 422: features: expected 4 as the model has" in error
+        assert "the service answered 422: features: expected 4, as the model has" in error
         assert client.get("/models/wide").json()["seq"] == 0

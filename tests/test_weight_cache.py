@@ -359,7 +359,7 @@ def test_a_store_that_hangs_is_noticed_and_the_weights_outlive_it(
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await learnt(store, 0, 2)
-        async with following(store, breath=0.2) as weight_cache:
+        async with following(store, check_timeout=0.2) as weight_cache:
             before = await served(weight_cache, 2)
             assert weight_cache.reachable
 

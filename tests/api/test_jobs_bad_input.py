@@ -455,7 +455,10 @@ def test_data_beyond_the_memory_of_a_training_is_refused() -> None:
         assert http.put("/models/books", json={**PLAIN, "features": 40}).status_code == 201
         answer = warm_start(http, "books", letor(drawn(40, queries=400, documents=20)), C=1)
         check_refusal(answer, 422)
-        assert answer.json()["detail"] == "expected data that 1000000 bytes of memory can hold"
+        assert answer.json()["detail"] == (
+            "expected data that fits into 1000000 bytes of memory (SOLAR_TRAINING_MEMORY); "
+            "send less data or raise the limit"
+        )
         assert (uploads(running), records(store_of(running), "books")) == ([], [])
         assert http.get("/readyz").status_code == 200
 

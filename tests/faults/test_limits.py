@@ -156,7 +156,7 @@ def test_a_click_on_a_list_that_was_shown_anew_is_not_learnt_on_the_new_one(
             )  # fmt: skip
             shorter = Impression(old.ids[:3], old.documents[:3], np.arange(3))
             await store.log.remember(MODEL, epoch, {request: shorter.dump()}, ttl=60)
-            with pytest.raises(Unavailable, match="shown anew"):
+            with pytest.raises(Unavailable, match="impression of a request changed"):
                 await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
             assert await store.log.tail(MODEL) == 0
 
