@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
+from app.__main__ import COMMANDS, build_parser, main
 from app.domain import codec
 from app.domain.impressions import Impression
 from app.domain.model import ModelState, initial_state
@@ -77,6 +78,39 @@ def claim(state: ModelState) -> dict[str, Any]:
 def tamper(url: str, name: str, blob: bytes) -> None:
     with client(url) as connection:
         connection.hset(Keys("books").state, name, blob)
+
+
+# ---- arguments ----
+
+
+def test_every_command_and_option_has_a_help_text() -> None:
+    (commands,) = (one.choices for one in build_parser()._actions if isinstance(one.choices, dict))
+    assert set(commands) == set(COMMANDS)
+    for name, parser in commands.items():
+        assert parser.description, name
+        assert all(action.help for action in parser._actions), name
+        assert "%" not in parser.format_help(), name
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["config", "--prot", "1"], "solar config: unknown arguments: --prot 1"),
+        (["log"], "solar log: the following arguments are required: MODEL"),
+        (["log", "m", "--after", "x"], "expected a whole number of at least 0, got 'x'"),
+        (["train", "x", "--C", "much"], "solar train: argument --C: expected a number, got 'much'"),
+        (["serv"], "solar: argument COMMAND: invalid choice: 'serv'"),
+    ],
+)
+def test_a_wrong_argument_is_one_error_line_and_a_pointer_to_the_help(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    error, pointer = capsys.readouterr().err.splitlines()
+    assert message in error
+    assert pointer == f"see {error.split(':')[0]} --help"
 
 
 # ---- learn ----

@@ -84,13 +84,13 @@ async def post(
     *,
     limit: int,
     time: int,
-    remembered: float = 0.0,
+    impression_seconds: float = 0.0,
     wait: bool = False,
     recalled: Mapping[str, StoredImpression] | None = None,
 ) -> list[AppendResult]:
     """Append events of one model in their order, all or none.
 
-    `remembered` is the lifetime of impressions in seconds; `recalled` are the impressions of the
+    `impression_seconds` is the lifetime of impressions; `recalled` are the impressions of the
     requests, if they are already loaded. An event on a request builds on the earlier feedback on
     it. If that feedback changed meanwhile, the append is refused and the records are rebuilt.
     """
@@ -101,7 +101,13 @@ async def post(
         built = _build(events, recalled, known)
         try:
             return await store.log.append(
-                model, epoch, built, limit=limit, time=time, dedupe=2 * remembered, wait=wait
+                model,
+                epoch,
+                built,
+                limit=limit,
+                time=time,
+                dedupe=2 * impression_seconds,
+                wait=wait,
             )
         except Changed as error:
             recalled = await recall(store, model, epoch, events)
@@ -191,11 +197,11 @@ class Appender:
         self,
         store: Store,
         limit: int,
-        remembered: float,
+        impression_seconds: float,
         tell: Callable[[LogRolledBack], None] = lambda _: None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        self._store, self._limit, self._remembered = store, limit, remembered
+        self._store, self._limit, self._impression_seconds = store, limit, impression_seconds
         self._tell, self._now = tell, clock or now
         self._acknowledged: dict[tuple[str, int], int] = {}  # highest acknowledged seq
         self.post = MicroBatcher(self._post)
@@ -219,7 +225,7 @@ class Appender:
         try:
             answers = await self._store.log.append(
                 *model, together, limit=self._limit, time=self._now(),
-                dedupe=2 * self._remembered, wait=any(one.wait for one in posts),
+                dedupe=2 * self._impression_seconds, wait=any(one.wait for one in posts),
             )  # fmt: skip
         except Changed:
             return [await self._alone(model, one) for one in posts]
@@ -235,7 +241,7 @@ class Appender:
         try:
             answers = await post(
                 self._store, *model, one.events, limit=self._limit, time=self._now(),
-                remembered=self._remembered, wait=one.wait, recalled=one.recalled,
+                impression_seconds=self._impression_seconds, wait=one.wait, recalled=one.recalled,
             )  # fmt: skip
         except (SolarError, ValueError) as error:
             return error

@@ -364,7 +364,7 @@ WHOLES: dict[str, tuple[bytes, str]] = {
     "too few features": (b"0 qid:a 1:1\n1 qid:a 2:1\n", "features: expected 3"),
     "too many features": (b"0 qid:a 1:1\n1 qid:a 4:1\n", "features: expected 3"),
     "far too many features": (b"0 qid:a 1:1\n1 qid:a 9999999:1\n", "features: expected 3"),
-    "a feature beyond the bound": (line("3:10001"), "features: expected at most"),
+    "a feature beyond the bound": (line("3:10001"), "features: expected values within"),
     "one query to choose by": (line(), "validation: expected queries"),
     "one level": (b"1 qid:a 3:1\n1 qid:a 3:2\n", "labels: expected two"),
     "one document a query": (b"1 qid:a 3:1\n0 qid:b 3:2\n", "labels: expected two"),
