@@ -77,8 +77,7 @@ class Settings(BaseSettings):
     redis_url: str = Field(
         default="",
         repr=False,
-        description="URL of the Redis or Valkey store; empty: `solar serve` starts an embedded "
-        "server",
+        description="URL of the Redis or Valkey store; empty: an embedded server is started",
     )
     durability: Literal["", "local", "fsync", "replicated"] = Field(
         default="",
@@ -108,7 +107,7 @@ class Settings(BaseSettings):
         ge=5.0,
         le=2 * DAY,
         description="lifetime of a logged impression, in seconds; later feedback on it is "
-        "refused (410)",
+        "refused (410, or 404 for a `request_id` chosen by the client)",
     )
     remember_seconds: float = Field(
         default=0.05,
