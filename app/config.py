@@ -1,4 +1,4 @@
-"""Every setting, with unit and default: a `SOLAR_…` variable, and a flag of `solar serve`.
+"""Settings with units and defaults: each is a `SOLAR_…` variable and a flag of `solar serve`.
 
 A flag wins over the environment, the environment over an env file, the file over the default.
 """
@@ -23,133 +23,202 @@ from app.errors import SolarError
 
 GIB = 1 << 30
 DAY = 86_400.0
-_MOST = 1 << 62  # of a whole number without a bound of its own
+_MAXIMUM = 1 << 62  # of whole numbers that have no other upper bound
 DATA = Path("data")
 
 _SIZE = re.compile(r"([0-9]+)\s*([kmgt])(i?)b", re.IGNORECASE)
 
 
-def _multiplied(value: object) -> object:
-    """The bytes of `1GiB` or `512MB`; what has no unit is left to the type."""
+def _parse_size(value: object) -> object:
+    """Convert `1GiB` or `512MB` to bytes; other values are returned unchanged."""
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
         return value
     return int(found[1]) * (1024 if found[3] else 1000) ** (1 + "kmgt".index(found[2].lower()))
 
 
-Size = Annotated[int, BeforeValidator(_multiplied), Field(ge=1, le=_MOST)]
+Size = Annotated[int, BeforeValidator(_parse_size), Field(ge=1, le=_MAXIMUM)]
 
 
 class Settings(BaseSettings):
-    """What a process is told from outside; made directly, it reads no environment."""
+    """All settings of a process; the constructor does not read the environment."""
 
     model_config = SettingsConfigDict(
         env_prefix="SOLAR_", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
     )
 
-    host: str = Field(default="127.0.0.1", description="the address to serve on")
+    host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(
-        default=8000, ge=0, le=65_535, description="the port to serve on; 0: any that is free"
+        default=8000, ge=0, le=65_535, description="TCP port to listen on; 0 picks a free port"
     )
-    workers: int = Field(default=1, ge=1, le=256, description="processes that serve")
+    workers: int = Field(
+        default=1, ge=1, le=256, description="number of worker processes that answer requests"
+    )
     learner: bool = Field(
-        default=True, description="whether the service also learns, in a process of its own"
+        default=True,
+        description="learner in a separate process; if off, run `solar learn` elsewhere",
     )
     keys: str = Field(
         default="",
         repr=False,
-        description="API keys as `solar key` prints them, separated by commas",
+        description="API keys, separated by commas: the entries that `solar key` prints; empty: "
+        "no authentication, on a loopback address only",
     )
     insecure: bool = Field(
-        default=False, description="whether to serve beyond loopback without keys"
+        default=False,
+        description="service on a non-loopback address without API keys; if off, `solar serve` "
+        "refuses to start there",
     )
     cors: str = Field(
-        default="", description="origins that browsers may call from, separated by commas"
+        default="",
+        description="origins of web pages that may call the service (CORS), separated by commas; "
+        "empty: none",
     )
     redis_url: str = Field(
-        default="", repr=False, description="the store; empty: an embedded server is started"
+        default="",
+        repr=False,
+        description="URL of the Redis or Valkey store; empty: an embedded server is started",
     )
     durability: Literal["", "local", "fsync", "replicated"] = Field(
         default="",
-        description="what an acknowledgement survives: `local`, `fsync`, `replicated`; "
-        "see operations",
+        description="durability level of acknowledged writes: `local`, `fsync` or `replicated`; "
+        "a server that gives less is refused at start; empty: a server below `fsync` only causes "
+        "a warning; see docs/operations.md#durability-levels",
     )
-    data_dir: Path = Field(default=DATA, description="where the embedded server keeps its data")
-    memory: Size = Field(default=GIB, description="the embedded server's memory limit")
+    data_dir: Path = Field(default=DATA, description="directory of the embedded server's data")
+    memory: Size = Field(
+        default=GIB,
+        description="memory limit of the embedded server, in bytes; a full store refuses "
+        "feedback (503)",
+    )
     lease: float = Field(
-        default=5.0, ge=0.001, description="how long a dead learner keeps its models, in seconds"
+        default=5.0,
+        ge=0.001,
+        description="lease of a learner on its models, in seconds; after a crash another learner "
+        "takes over when it expires",
     )
     default_features: str = Field(
         default="",
-        description="the features of the model `default`, created at its first use: "
-        "names or a count",
+        description="features of the model `default`, which its first request creates: names "
+        "separated by commas, or a count; empty: the model is not created",
     )
     impression_seconds: float = Field(
         default=1800.0,
         ge=5.0,
         le=2 * DAY,
-        description="how long an answer can get feedback, in seconds",
+        description="lifetime of a logged impression, in seconds; later feedback on it is "
+        "refused (410, or 404 for a `request_id` chosen by the client)",
     )
     remember_seconds: float = Field(
         default=0.05,
         ge=0.001,
         le=60.0,
-        description="how long `/rank` waits until its answer is stored, in seconds",
+        description="timeout of `/rank` for storing the impression, in seconds; after it the "
+        "answer has `logged: false`",
     )
     wait_seconds: float = Field(
-        default=1.0, ge=0.0, le=60.0, description="how long `min_seq` may wait, in seconds"
+        default=1.0,
+        ge=0.0,
+        le=60.0,
+        description="timeout of `/rank` for reaching `min_seq`, in seconds; after it the answer "
+        "is 503",
     )
-    body_bytes: Size = Field(default=10_000_000, description="the largest body")
+    body_bytes: Size = Field(
+        default=10_000_000, description="size limit of a request body, in bytes; above it 413"
+    )
     body_seconds: float = Field(
-        default=10.0, ge=0.01, description="how long a body may take to arrive, in seconds"
+        default=10.0,
+        ge=0.01,
+        description="time limit for receiving a request body, in seconds; after it 408",
     )
     documents: int = Field(
-        default=1000, ge=1, le=100_000, description="the most documents in one request"
+        default=1000,
+        ge=1,
+        le=100_000,
+        description="maximum number of documents in one request; above it 422",
     )
     pairs: int = Field(
-        default=100_000, ge=1, le=_MOST, description="the most pairs that one event may give"
+        default=100_000,
+        ge=1,
+        le=_MAXIMUM,
+        description="maximum number of document pairs from one event; above it 422",
     )
-    events: int = Field(default=1000, ge=1, le=2000, description="the most events in one post")
-    id_length: int = Field(default=128, ge=1, le=1024, description="the most characters of an id")
+    events: int = Field(
+        default=1000,
+        ge=1,
+        le=2000,
+        description="maximum number of events in one feedback request; above it 422",
+    )
+    id_length: int = Field(
+        default=128,
+        ge=1,
+        le=1024,
+        description="maximum length of an id, in characters; above it 422",
+    )
     feature_bound: float = Field(
         default=1e4,
         ge=0.0,
         le=1e38,
-        description="the largest feature, up or down, of a model without normalization",
+        description="maximum absolute value of a feature, for models without normalization; "
+        "above it 422",
     )
     backlog: int = Field(
-        default=100_000, ge=1, le=_MOST, description="the most records that may wait to be learnt"
+        default=100_000,
+        ge=1,
+        le=_MAXIMUM,
+        description="backlog limit: maximum number of records of a model that wait for the "
+        "learner; above it feedback is refused (503)",
     )
     source_share: float = Field(
-        default=1.0, ge=0.0, le=1.0, description="the share of a minute's feedback from one source"
+        default=1.0,
+        ge=0.0,
+        le=1.0,
+        description="maximum share of one source in the feedback of the last one to two minutes, "
+        "counted per worker from 100 events on; above it 429; 1: no limit",
     )
-    jobs: int = Field(default=1, ge=1, le=64, description="trainings at once in one worker")
+    jobs: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="maximum number of training jobs at once in one worker; above it 503",
+    )
     training_memory: Size = Field(
-        default=4 * GIB, description="the memory that one training may use"
+        default=4 * GIB,
+        description="memory limit of one training job, in bytes; above it the job fails",
     )
-    upload_bytes: Size = Field(default=GIB, description="the largest judged text, unpacked")
+    upload_bytes: Size = Field(
+        default=GIB,
+        description="size limit of uploaded judged data, in bytes after decompression; above it "
+        "413",
+    )
     upload_seconds: float = Field(
-        default=600.0, ge=0.01, description="how long an upload may take to arrive, in seconds"
+        default=600.0,
+        ge=0.01,
+        description="time limit for receiving an upload, in seconds; after it 408",
     )
     upload_dir: str = Field(
-        default="", description="where uploads are kept; empty: in the data directory"
+        default="",
+        description="directory of uploads; empty: `uploads` in the data directory",
     )
     check_seconds: float = Field(
         default=10.0,
         ge=0.0,
         le=600.0,
-        description="how long an upload's answer waits until the data is read, in seconds",
+        description="time that the answer to an upload waits for the data check, in seconds; "
+        "later errors are in the job",
     )
     access_log: bool = Field(
-        default=False, description="whether every request is logged, not only refused ones"
+        default=False,
+        description="log line for every request; if off, only for answers 401, 403, 429 and 503",
     )
     otel: bool = Field(
-        default=False, description="whether requests are traced by OpenTelemetry; see operations"
+        default=False,
+        description="OpenTelemetry traces of requests; see docs/operations.md#traces",
     )
 
     @property
     def uploads(self) -> Path:
-        """Where uploads are kept."""
+        """Directory of uploads."""
         return Path(self.upload_dir) if self.upload_dir else self.data_dir / "uploads"
 
     @classmethod
@@ -161,18 +230,19 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take the arguments alone: `read_settings` reads the environment."""
+        """Use constructor arguments only; `read_settings` reads the environment."""
         return (init_settings,)
 
 
 #: Variable → field.
 VARIABLES = {f"SOLAR_{name.upper()}": name for name in Settings.model_fields}
-#: Fields whose values are never shown.
+#: Fields with secrets, which are never printed.
 SECRETS = {name for name, field in Settings.model_fields.items() if not field.repr}
 
 ENV_FILE = "SOLAR_ENV_FILE"
-CALLERS_KEY = "SOLAR_KEY"
-_DEVELOPMENT = "SOLAR_DEV_"  # what only tests and tools read
+CLIENT_KEY = "SOLAR_KEY"
+_DEVELOPMENT = "SOLAR_DEV_"  # read by tests and tools only
+# Variables that Kubernetes sets for Services.
 _SERVICE_LINK = re.compile(
     r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?", re.ASCII
 )
@@ -183,10 +253,10 @@ _FILE_LINE = re.compile(r"\s*(?:export\s+)?(SOLAR_\w*)")
 def read_settings(
     environ: Mapping[str, str] | None = None, env_file: str | None = None, **overrides: Any
 ) -> Settings:
-    """The settings in force; SolarError names a variable that is wrong, and what was expected."""
+    """Read the effective settings; SolarError names a wrong variable and what was expected."""
     sources = read_sources(environ, env_file, **overrides)
-    for complaint in sources.complaints:
-        raise SolarError(complaint)
+    for problem in sources.problems:
+        raise SolarError(problem)
     values: dict[str, Any] = {}
     for given in sources.given.values():
         values |= given
@@ -194,37 +264,58 @@ def read_settings(
 
 
 class Sources(NamedTuple):
-    """What each source gives, by its name: a later one wins; and what is wrong with names."""
+    """Settings by source (a later source wins), and problems with variable names."""
 
     given: dict[str, dict[str, Any]]
-    complaints: list[str]
+    problems: list[str]
 
 
 def read_sources(
     environ: Mapping[str, str] | None = None, env_file: str | None = None, **overrides: Any
 ) -> Sources:
-    """Read every source of settings; SolarError names a value that is wrong."""
+    """Read every source of settings; SolarError names a wrong value."""
     given = os.environ if environ is None else environ
     found = Sources({}, [])
     if file := env_file or given.get(ENV_FILE):
-        texts = _texts(_file_lines(file), found.complaints, f"{file}: ")
+        texts = _texts(_file_lines(file), found.problems, f"{file}: ")
         found.given[f"file {file}"] = _parsed(texts, f"{file}: ")
-    found.given["environment"] = _parsed(_texts(given, found.complaints))
+    found.given["environment"] = _parsed(_texts(given, found.problems))
     found.given["flag"] = _parsed(overrides)
     return found
 
 
 def parse_setting(name: str, text: str) -> Any:
-    """The value of one setting; ValueError says what was expected."""
+    """Parse the value of one setting; ValueError says what was expected."""
     given: dict[str, Any] = {name: text}
     try:
         return getattr(Settings(**given), name)
     except ValidationError:
-        raise ValueError(_refusal(name, text)) from None
+        raise ValueError(_type_error(name, text)) from None
+
+
+def setting_text(name: str, value: Any) -> str:
+    """Format a value the way it is written in the environment.
+
+    >>> setting_text("memory", 1 << 30), setting_text("body_bytes", 10_000_000)
+    ('1GiB', '10MB')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if is_size(name):
+        return _size_text(value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def _size_text(size: int) -> str:
+    for power in (4, 3, 2, 1):
+        for base, infix in ((1024, "i"), (1000, "")):
+            if size % base**power == 0:
+                return f"{size // base**power}{'KMGT'[power - 1]}{infix}B"
+    return str(size)
 
 
 def is_size(name: str) -> bool:
-    """Whether a setting is a number of bytes, for which `1GiB` can be written."""
+    """Check whether a setting is a size in bytes, which accepts units such as `1GiB`."""
     return any(isinstance(one, BeforeValidator) for one in Settings.model_fields[name].metadata)
 
 
@@ -233,23 +324,23 @@ def _parsed(texts: Mapping[str, Any], where: str = "") -> dict[str, Any]:
         settings = Settings(**texts)
     except ValidationError as error:
         name = str(error.errors(include_input=False)[0]["loc"][0])
-        refusal = _refusal(name, texts[name])
-        raise SolarError(f"{where}SOLAR_{name.upper()}: {refusal}") from None
+        message = _type_error(name, texts[name])
+        raise SolarError(f"{where}SOLAR_{name.upper()}: {message}") from None
     return {name: getattr(settings, name) for name in texts}
 
 
-def _refusal(name: str, given: object) -> str:
+def _type_error(name: str, given: object) -> str:
     got = "" if name in SECRETS else f", got {str(given)[:64]!r}"
     return f"expected {_expected(name)}{got}"
 
 
 def _expected(name: str) -> str:
-    """What a setting can be, in words."""
+    """Describe the values that a setting accepts."""
     field = Settings.model_fields[name]
     if field.annotation is bool:
         return "yes or no"
     if choices := get_args(field.annotation):
-        return f"one of {', '.join(filter(None, choices))}, or nothing"
+        return f"one of {', '.join(filter(None, choices))}, or empty"
     if is_size(name):
         return "a size in bytes such as 1GiB, 512MB or 1048576"
     if field.annotation in (str, Path):
@@ -260,52 +351,60 @@ def _expected(name: str) -> str:
         for side in ("ge", "le")
         if hasattr(one, side)
     }
-    most = bounds.get("le", _MOST)
+    minimum, maximum = bounds["ge"], bounds.get("le", _MAXIMUM)
     kind = "a whole number" if field.annotation is int else "a number"
-    return f"{kind} from {bounds['ge']:.15g}" + (f" to {most:.15g}" if most != _MOST else "")
+    if maximum == _MAXIMUM:
+        return f"{kind} of at least {minimum:.15g}"
+    return f"{kind} from {minimum:.15g} to {maximum:.15g}"
 
 
-def _texts(given: Mapping[str, str], complaints: list[str], where: str = "") -> dict[str, Any]:
-    """Texts by field. pydantic-settings does not see unknown names, so we add complaints."""
-    ours = {name: text for name, text in given.items() if name.startswith("SOLAR_")}
-    wrong = {name: said for name, text in ours.items() if (said := _complaint(name, text))}
-    complaints += [f"{where}{name}: {said}" for name, said in wrong.items()]
+def _texts(given: Mapping[str, str], problems: list[str], where: str = "") -> dict[str, Any]:
+    """Select texts by field; unknown names, which pydantic-settings ignores, become problems."""
+    solar = {name: text for name, text in given.items() if name.startswith("SOLAR_")}
+    wrong = {name: found for name, text in solar.items() if (found := _name_problem(name, text))}
+    problems += [f"{where}{name}: {problem}" for name, problem in wrong.items()]
     source = EnvSettingsSource(Settings)
-    known = VARIABLES.keys() & ours.keys() - wrong.keys()
-    source.env_vars = {name.lower(): ours[name] for name in known}
+    known = VARIABLES.keys() & solar.keys() - wrong.keys()
+    source.env_vars = {name.lower(): solar[name] for name in known}
     return source()
 
 
-def _complaint(name: str, text: str) -> str | None:
-    """What is wrong with a variable of this name, if anything is."""
+def _name_problem(name: str, text: str) -> str | None:
+    """Describe the problem with a variable's name; None if there is none."""
     is_address = _SERVICE_ADDRESS.match(text)
     if name == "SOLAR_PORT" and is_address:
-        return "set by Kubernetes for a Service named solar; set enableServiceLinks: false"
-    known = [*VARIABLES, ENV_FILE, CALLERS_KEY]
+        return (
+            "expected a port, got an address that Kubernetes sets for a Service named solar; "
+            "set enableServiceLinks: false in the pod"
+        )
+    known = [*VARIABLES, ENV_FILE, CLIENT_KEY]
     if name in known or name.startswith(_DEVELOPMENT):
         return None
     if _SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and is_address):
         return None
-    short = [one.removeprefix("SOLAR_") for one in known]  # else all names are near: they begin so
+    short = [
+        one.removeprefix("SOLAR_") for one in known
+    ]  # the common prefix would make all names similar
     near = get_close_matches(name.removeprefix("SOLAR_").upper(), short, n=1)
-    hint = f"did you mean SOLAR_{near[0]}?" if near else "solar config lists them"
-    return f"no such setting; {hint}"
+    hint = f"did you mean SOLAR_{near[0]}?" if near else "`solar config` lists all settings"
+    return f"unknown setting; {hint}"
 
 
 def _file_lines(file: str) -> dict[str, str]:
-    """The `SOLAR_…` lines of an env file; SolarError if it cannot be read."""
+    """Read the `SOLAR_…` lines of an env file; SolarError if that fails."""
     try:
         with Path(file).open(encoding="utf-8-sig") as opened:
             lines = list(parse_stream(opened))
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "expected UTF-8"
-        raise SolarError(f"{file}: {why}; --env-file or {ENV_FILE} names this file") from None
+        reason = getattr(error, "strerror", None) or "expected UTF-8"
+        raise SolarError(f"{file}: {reason}; check --env-file or {ENV_FILE}") from None
     found = {}
     for line in lines:
-        ours = _FILE_LINE.match(line.original.string)
-        if ours is None:
+        matched = _FILE_LINE.match(line.original.string)
+        if matched is None:
             continue
         if line.key is None or line.value is None:
-            raise SolarError(f"{file}: {ours[1]}: expected {ours[1]}=VALUE, with quotes closed")
+            name = matched[1]
+            raise SolarError(f"{file}: {name}: expected {name}=VALUE, with closed quotes")
         found[line.key] = line.value
     return found

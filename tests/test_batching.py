@@ -1,4 +1,4 @@
-"""Calls that share a round trip: each gets its own answer, and nobody waits for another's error."""
+"""Calls that share a round trip: each gets its own answer, or its own error."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ from tests.servers import eventually, server, url, with_store
 __all__ = ["server", "url"]  # fixtures
 
 
-def test_what_comes_while_a_call_is_under_way_goes_together_with_the_next() -> None:
+def test_items_that_arrive_during_a_call_share_the_next_call() -> None:
     calls: list[list[int]] = []
 
     async def scene() -> list[int]:
@@ -44,7 +44,7 @@ def test_what_comes_while_a_call_is_under_way_goes_together_with_the_next() -> N
     assert calls == [[1], [2, 3, 4]]
 
 
-def test_an_error_is_of_those_it_is_about_and_the_next_group_goes_on() -> None:
+def test_an_error_affects_only_its_items_and_the_next_group_runs() -> None:
     async def picky(_: str, items: list[int]) -> list[int | Exception]:
         if 13 in items:
             raise Backlog("not now")
@@ -64,7 +64,7 @@ def test_an_error_is_of_those_it_is_about_and_the_next_group_goes_on() -> None:
     assert found[4] == 7
 
 
-def test_somebody_who_goes_away_takes_no_answer_from_the_others() -> None:
+def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     async def scene() -> int:
         under_way, go_on = asyncio.Event(), asyncio.Event()
 
@@ -83,7 +83,7 @@ def test_somebody_who_goes_away_takes_no_answer_from_the_others() -> None:
     assert asyncio.run(scene()) == 2
 
 
-def test_who_gives_up_before_the_call_is_not_in_it_and_closing_waits_for_the_rest() -> None:
+def test_an_item_cancelled_before_the_call_is_left_out_and_closing_waits_for_the_rest() -> None:
     calls: list[list[int]] = []
 
     async def scene() -> int:
@@ -110,7 +110,7 @@ def test_who_gives_up_before_the_call_is_not_in_it_and_closing_waits_for_the_res
     assert calls == [[1, 3]]
 
 
-def test_posts_of_one_moment_are_each_in_the_log_once_also_on_one_request(url: str) -> None:
+def test_concurrent_posts_are_each_in_the_log_once_also_on_one_request(url: str) -> None:
     async def act(store: Store) -> None:
         epoch, invented, stop = await new_model(store), Invented(8), asyncio.Event()
         requests = await invented.show(store, epoch, 3)
@@ -168,7 +168,7 @@ def test_a_post_that_cannot_be_built_is_refused_alone(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_full_backlog_refuses_all_of_a_group(url: str) -> None:
+def test_at_the_backlog_limit_all_posts_of_a_group_are_refused(url: str) -> None:
     async def act(store: Store) -> None:
         epoch, invented = await new_model(store), Invented(10)
         appender = Appender(store, 2, 60.0)

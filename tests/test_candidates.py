@@ -1,4 +1,4 @@
-"""A query's documents: bounds, normalisation, scores and order, against one number at a time."""
+"""Documents of a query: bounds, normalisation, scores and order, against naive versions."""
 
 import math
 from functools import partial
@@ -40,7 +40,7 @@ def naive_min_max(documents: Rows) -> Rows:
 
 
 @given(rows())
-def test_min_max_is_what_it_is_one_number_at_a_time(documents: Rows) -> None:
+def test_min_max_equals_the_naive_version(documents: Rows) -> None:
     found = candidates.as_documents(documents.astype(np.float64), "query-minmax", LARGEST)
     assert found.dtype == np.float32
     assert np.array_equal(found, naive_min_max(documents))
@@ -48,7 +48,7 @@ def test_min_max_is_what_it_is_one_number_at_a_time(documents: Rows) -> None:
 
 
 @given(rows())
-def test_each_feature_reaches_from_0_to_1_unless_it_is_constant(documents: Rows) -> None:
+def test_each_feature_spans_0_to_1_unless_it_is_constant(documents: Rows) -> None:
     found = candidates.min_max(documents)
     for before, after in zip(documents.T, found.T, strict=True):
         constant = before.min() == before.max()
@@ -56,13 +56,13 @@ def test_each_feature_reaches_from_0_to_1_unless_it_is_constant(documents: Rows)
 
 
 @given(rows())
-def test_without_normalisation_documents_are_what_was_sent(documents: Rows) -> None:
+def test_without_normalisation_documents_are_unchanged(documents: Rows) -> None:
     found = candidates.as_documents(documents.astype(np.float64), "none", LARGEST)
     assert found.tobytes() == documents.tobytes()
 
 
 @given(rows(min_value=-4.0, max_value=4.0), st.data())
-def test_equal_documents_get_equal_scores_wherever_they_stand(
+def test_equal_documents_get_equal_scores_at_any_position(
     documents: Rows, data: st.DataObject
 ) -> None:
     weights = np.random.default_rng(0).standard_normal(documents.shape[1:])
@@ -74,7 +74,7 @@ def test_equal_documents_get_equal_scores_wherever_they_stand(
 
 
 @pytest.mark.parametrize("n", [1, 7, 46, 701])
-def test_equal_documents_get_equal_scores_in_long_lists_too(n: int) -> None:
+def test_equal_documents_get_equal_scores_in_long_rankings(n: int) -> None:
     rng = np.random.default_rng(n)
     one, weights = rng.standard_normal(n).astype(np.float32), rng.standard_normal(n)
     found = candidates.scores(np.tile(one, (1000, 1)), weights)
@@ -84,7 +84,7 @@ def test_equal_documents_get_equal_scores_in_long_lists_too(n: int) -> None:
 
 
 @given(rows(min_value=-4.0, max_value=4.0), st.integers(1, 14))
-def test_the_best_come_first_and_ties_stay_as_submitted(documents: Rows, top_k: int) -> None:
+def test_the_best_come_first_and_ties_keep_the_submitted_order(documents: Rows, top_k: int) -> None:
     weights = np.ones(documents.shape[1])
     found = candidates.rank_candidates(np.round(documents), weights, top_k)
     assert found.shown.tolist() == ranking(found.scores.tolist())[:top_k]
@@ -94,7 +94,7 @@ def test_the_best_come_first_and_ties_stay_as_submitted(documents: Rows, top_k: 
     )
 
 
-def drawing(name: str) -> Exploration:
+def sampling(name: str) -> Exploration:
     return Exploration("drawn", partial(uniforms, name))
 
 
@@ -102,19 +102,19 @@ def swapping(name: str) -> Exploration:
     return Exploration("swapped", partial(uniforms, name))
 
 
-def test_exploring_a_list_of_equal_scores_keeps_the_order_as_submitted() -> None:
-    found = candidates.rank_candidates(np.ones((5, 2), np.float32), np.ones(2), 4, drawing("any"))
+def test_exploration_of_equal_scores_keeps_the_submitted_order() -> None:
+    found = candidates.rank_candidates(np.ones((5, 2), np.float32), np.ones(2), 4, sampling("any"))
     assert found.shown.tolist() == [0, 1, 2, 3]
     assert not found.explored
     assert found.odds is not None
     assert found.odds.tolist() == [1.0, 1.0, 1.0, 1.0, 1.0]
 
 
-def test_exploring_puts_the_better_document_first_more_often_but_not_always() -> None:
+def test_exploration_puts_the_better_document_first_more_often_but_not_always() -> None:
     scores = np.array([0.0, 0.9, 1.0])
     documents = scores[:, None].astype(np.float32)
     drawn = [
-        candidates.rank_candidates(documents, np.ones(1), None, drawing(str(at)))
+        candidates.rank_candidates(documents, np.ones(1), None, sampling(str(at)))
         for at in range(1000)
     ]
     assert all(one.explored for one in drawn)
@@ -124,20 +124,22 @@ def test_exploring_puts_the_better_document_first_more_often_but_not_always() ->
 
 
 @pytest.mark.parametrize("bad", [1.0000001, -1.0000001, math.inf, -math.inf, math.nan, 1e300])
-def test_a_feature_beyond_the_bound_is_refused_and_its_place_is_told(bad: float) -> None:
+def test_a_feature_beyond_the_bound_is_refused_with_its_position(bad: float) -> None:
     features = np.ones((3, 2))
     features[1, 1] = bad
-    with pytest.raises(ValueError, match=r"documents\[1\].features\[1\]: expected at most ±1"):
+    with pytest.raises(
+        ValueError, match=r"^documents\[1\].features\[1\]: expected a value within ±1"
+    ):
         candidates.as_documents(features, "none", 1.0)
 
 
 @given(rows(min_value=-1.0, max_value=1.0))
-def test_features_up_to_the_bound_are_fine(documents: Rows) -> None:
+def test_features_up_to_the_bound_are_accepted(documents: Rows) -> None:
     assert candidates.features_within(documents.astype(np.float64), 1.0)
     assert candidates.features_within(np.array([[1.0, -1.0]]), 1.0)
 
 
-def test_named_features_stand_in_the_models_order_and_absent_ones_are_0() -> None:
+def test_named_features_follow_the_models_order_and_absent_ones_are_0() -> None:
     index = {"bm25": 0, "price": 1, "age": 2}
     found = candidates.by_name([{"age": 3.0, "bm25": 1.0}, {}, {"price": 2.0}], index)
     assert found.tolist() == [[1.0, 0.0, 3.0], [0.0, 0.0, 0.0], [0.0, 2.0, 0.0]]
@@ -163,7 +165,7 @@ def test_deviations_are_the_root_of_the_quadratic_form(n: int, seed: int) -> Non
     assert candidates.deviations(documents, diagonal) == pytest.approx(expected, abs=1e-9)
 
 
-def test_contributions_leave_out_what_adds_nothing() -> None:
+def test_contributions_leave_out_zeros() -> None:
     document = np.array([2.0, 0.0, 3.0], np.float32)
     found = candidates.contributions(document, np.array([0.5, 1.0, 0.0]), ["a", "b", "c"])
     assert found == {"a": 1.0}

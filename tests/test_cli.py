@@ -1,4 +1,4 @@
-"""`solar learn`, `log`, `replay` and `verify`, as people run them, on a real store."""
+"""`solar learn`, `log`, `replay` and `verify` on a real store."""
 
 import contextlib
 import os
@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
+from app.__main__ import COMMANDS, build_parser, main
 from app.domain import codec
 from app.domain.impressions import Impression
 from app.domain.model import ModelState, initial_state
@@ -50,7 +51,7 @@ def solar(url: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def one_line(ran: "subprocess.CompletedProcess[str]") -> str:
-    """What a command that failed had to say: one line, no stack trace."""
+    """The error of a failed command: one line, no stack trace."""
     assert ran.returncode == 2, ran
     assert ran.stderr.count("\n") == 1, ran.stderr
     assert ran.stderr.startswith("solar: ")
@@ -58,7 +59,7 @@ def one_line(ran: "subprocess.CompletedProcess[str]") -> str:
 
 
 def learnt(url: str, records: list[bytes], model: str = "books", **pace: Any) -> ModelState:
-    """A model with a log, learnt."""
+    """Create a model, append records and learn them."""
 
     async def act(store: Store) -> ModelState:
         await store.models.create(model, first())
@@ -77,6 +78,39 @@ def claim(state: ModelState) -> dict[str, Any]:
 def tamper(url: str, name: str, blob: bytes) -> None:
     with client(url) as connection:
         connection.hset(Keys("books").state, name, blob)
+
+
+# ---- arguments ----
+
+
+def test_every_command_and_option_has_a_help_text() -> None:
+    (commands,) = (one.choices for one in build_parser()._actions if isinstance(one.choices, dict))
+    assert set(commands) == set(COMMANDS)
+    for name, parser in commands.items():
+        assert parser.description, name
+        assert all(action.help for action in parser._actions), name
+        assert "%" not in parser.format_help(), name
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["config", "--prot", "1"], "solar config: unknown arguments: --prot 1"),
+        (["log"], "solar log: the following arguments are required: MODEL"),
+        (["log", "m", "--after", "x"], "expected a whole number of at least 0, got 'x'"),
+        (["train", "x", "--C", "much"], "solar train: argument --C: expected a number, got 'much'"),
+        (["serv"], "solar: argument COMMAND: invalid choice: 'serv'"),
+    ],
+)
+def test_a_wrong_argument_is_one_error_line_and_a_pointer_to_the_help(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    error, pointer = capsys.readouterr().err.splitlines()
+    assert message in error
+    assert pointer == f"see {error.split(':')[0]} --help"
 
 
 # ---- learn ----
@@ -98,7 +132,7 @@ def a_learner(url: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_learner_told_to_stop_commits_releases_and_ends_well(url: str, how: int) -> None:
+def test_a_stopped_learner_commits_releases_its_lease_and_exits_with_0(url: str, how: int) -> None:
     async def act(store: Store) -> ModelState:
         await store.models.create("books", first())
         with a_learner(url) as process:
@@ -107,9 +141,9 @@ def test_a_learner_told_to_stop_commits_releases_and_ends_well(url: str, how: in
             await append(store, blobs(20, 40))
             await committed(store, 20)
             process.send_signal(how)
-            _, said = process.communicate(timeout=20)
-        assert process.returncode == 0, said
-        assert "Traceback" not in said
+            _, printed = process.communicate(timeout=20)
+        assert process.returncode == 0, printed
+        assert "Traceback" not in printed
         return (await store.states.load("books")).state
 
     state = with_store(url, act)
@@ -118,7 +152,7 @@ def test_a_learner_told_to_stop_commits_releases_and_ends_well(url: str, how: in
         assert connection.exists(Keys("books").lease) == 0
 
 
-def test_a_learner_of_a_badly_set_server_says_so_and_learns(url: str) -> None:
+def test_a_learner_warns_of_wrong_server_settings_and_learns(url: str) -> None:
     async def act(store: Store) -> str:
         await store.models.create("books", first())
         with client(url) as connection:
@@ -139,7 +173,9 @@ def test_a_learner_of_a_badly_set_server_says_so_and_learns(url: str) -> None:
 # ---- log ----
 
 
-def test_a_learner_without_a_store_lives_but_is_not_ready_until_it_comes(tmp_path: Path) -> None:
+def test_a_learner_without_a_store_is_healthy_and_becomes_ready_with_the_store(
+    tmp_path: Path,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"unix://{tmp_path / 'data' / SOCKET}"
@@ -163,7 +199,7 @@ def status(port: int, path: str) -> int:
         return 0
 
 
-def test_a_log_is_shown_a_record_a_line(url: str) -> None:
+def test_solar_log_prints_one_record_per_line(url: str) -> None:
     documents = np.zeros((3, 4), np.float32)
     clicks = Feedback(
         "e-1", "clicks", documents, np.arange(3), clicks=np.array([2]), query="r", source="web"
@@ -185,12 +221,12 @@ def test_a_log_is_shown_a_record_a_line(url: str) -> None:
     assert '"gamma": 5.0' in lines[1]
     assert "reset" in lines[2]
     assert '"replace": "warm start"' in lines[3]
-    assert "unreadable: expected a blob of ours" in lines[4]
+    assert "unreadable: expected a SOLAR blob" in lines[4]
     some = solar(url, "log", "books", "--after", "1", "--count", "2").stdout.splitlines()
     assert some == lines[1:3]
 
 
-def test_the_log_of_a_trimmed_model_begins_where_it_begins(url: str) -> None:
+def test_solar_log_starts_at_the_first_kept_record_of_a_trimmed_log(url: str) -> None:
     learnt(url, blobs(0, 40), version=5, versions=2)
     ran = solar(url, "log", "books", "--count", "3")
     assert ran.returncode == 0, ran.stderr
@@ -200,25 +236,25 @@ def test_the_log_of_a_trimmed_model_begins_where_it_begins(url: str) -> None:
 # ---- replay and verify ----
 
 
-def test_a_replay_of_a_good_model_matches_and_says_from_where(url: str) -> None:
+def test_the_replay_of_a_valid_model_equals_it_and_prints_the_first_version(url: str) -> None:
     learnt(url, blobs(0, 33), version=5, versions=3)
     ran = solar(url, "replay", "books")
     assert ran.returncode == 0, ran.stderr
     assert "from version 20" in ran.stdout
-    assert "the same bits as the committed state at 33" in ran.stdout
-    assert "books: log dense" in solar(url, "verify").stdout
+    assert "the replay equals the committed state at record 33" in ran.stdout
+    assert "books: log without gaps" in solar(url, "verify").stdout
 
 
 @pytest.mark.parametrize(
     ("field", "named"), [("w", "weights"), ("spread", "covariance"), ("sums", "measures")]
 )
-def test_a_replay_names_what_differs(url: str, field: str, named: str) -> None:
+def test_a_replay_names_the_part_that_differs(url: str, field: str, named: str) -> None:
     state = learnt(url, blobs(0, 10))
     other = {"w": state.model.weights, "spread": state.model.spread, "sums": state.sums}[field]
     fields = claim(state) if field == "w" else {}
     tamper(url, field, codec.dump_blob(field, fields, {"values": np.nextafter(other, 9.0)}))
-    said = one_line(solar(url, "replay", "books"))
-    assert said == f"solar: books: the replay differs in {named}\n"
+    printed = one_line(solar(url, "replay", "books"))
+    assert printed == f"solar: books: the replay differs in {named}\n"
 
 
 def test_a_replay_names_settings_that_differ(url: str) -> None:
@@ -228,7 +264,7 @@ def test_a_replay_names_settings_that_differ(url: str) -> None:
     assert "differs in settings" in one_line(solar(url, "replay", "books"))
 
 
-def test_verify_names_every_bad_model_and_what_is_wrong_with_it(url: str) -> None:
+def test_verify_names_every_bad_model_and_its_problem(url: str) -> None:
     learnt(url, blobs(0, 5))
     learnt(url, blobs(0, 5), "atlas")
     learnt(url, blobs(0, 5), "maps")
@@ -239,13 +275,13 @@ def test_verify_names_every_bad_model_and_what_is_wrong_with_it(url: str) -> Non
     assert ran.returncode == 2
     lines = dict(line.split(":", 1) for line in ran.stdout.splitlines())
     assert set(lines) == {"atlas", "books", "maps"}
-    assert "log dense" in lines["atlas"]
-    assert "a blob of ours" in lines["books"]
+    assert "log without gaps" in lines["atlas"]
+    assert "a SOLAR blob" in lines["books"]
     assert "gap" in lines["maps"]
-    assert "2 of the models" in ran.stderr
+    assert "2 of 3 models" in ran.stderr
 
 
-def test_verify_finds_other_bits(url: str) -> None:
+def test_verify_finds_changed_bits(url: str) -> None:
     state = learnt(url, blobs(0, 5))
     tamper(url, "w", codec.dump_blob("w", claim(state), {"values": state.model.weights + 1.0}))
 
@@ -254,7 +290,7 @@ def test_verify_finds_other_bits(url: str) -> None:
     ]
 
 
-def test_verify_finds_weights_that_are_no_numbers(url: str) -> None:
+def test_verify_finds_weights_that_are_not_finite(url: str) -> None:
     state = learnt(url, blobs(0, 5))
     tamper(url, "w", codec.dump_blob("w", claim(state), {"values": np.full(4, np.nan)}))
     complaints = with_store(url, lambda store: verify(store, "books"))
@@ -269,7 +305,7 @@ def test_verify_finds_a_state_that_is_ahead_of_its_log(url: str) -> None:
     assert any("the state is at 5, the log ends at 3" in complaint for complaint in complaints)
 
 
-def test_verify_finds_a_gap_beyond_what_is_committed(url: str) -> None:
+def test_verify_finds_a_gap_after_the_committed_record(url: str) -> None:
     learnt(url, blobs(0, 5))
 
     async def act(store: Store) -> list[str]:
@@ -284,7 +320,7 @@ def test_verify_finds_a_gap_beyond_what_is_committed(url: str) -> None:
     assert "gap" in "".join(with_store(url, act))
 
 
-def test_verify_of_a_live_model_complains_of_nothing(url: str) -> None:
+def test_verify_of_a_live_model_finds_no_problem(url: str) -> None:
     """While records are appended, learnt, and trimmed away."""
 
     async def act(store: Store) -> None:
@@ -299,19 +335,19 @@ def test_verify_of_a_live_model_complains_of_nothing(url: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["log", "replay", "verify"])
-def test_an_unknown_model_is_one_clear_line(url: str, command: str) -> None:
+def test_an_unknown_model_is_a_one_line_error(url: str, command: str) -> None:
     assert "model atlas: there is none of this name" in one_line(solar(url, command, "atlas"))
 
 
 @pytest.mark.parametrize("command", ["learn", "verify"])
-def test_an_old_server_is_one_clear_line(command: str) -> None:
+def test_an_old_server_is_a_one_line_error(command: str) -> None:
     with old_server("6.2.14") as url:
         assert "expected Redis 7.0 or newer, or a Valkey, got 6.2.14" in one_line(
             solar(url, command)
         )
 
 
-def test_a_store_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
+def test_an_unreachable_store_is_a_one_line_error(tmp_path: Path) -> None:
     gone = f"unix://{tmp_path}/nothing.sock"
     assert "the store cannot be reached" in one_line(solar(gone, "verify"))
     assert "store URL: expected one of" in one_line(solar("http://here", "log", "books"))
@@ -320,7 +356,7 @@ def test_a_store_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
 # ---- without a source ----
 
 SETTINGS = ModelConfig(("x", "y", "z"), gamma=10.0)
-LISTS = {
+IMPRESSIONS = {
     name: Impression(
         ("a", "b", "c", "d"),
         np.random.default_rng(at).standard_normal((4, 3)).astype(np.float32),
@@ -330,16 +366,16 @@ LISTS = {
 }
 
 
-def on(request: str, event: str, source: str, **said: Any) -> PendingEvent:
-    shown = LISTS[request]
-    kind = "clicks" if "clicks" in said else "labels"
+def on(request: str, event: str, source: str, **feedback: Any) -> PendingEvent:
+    shown = IMPRESSIONS[request]
+    kind = "clicks" if "clicks" in feedback else "labels"
     bare = Feedback(event, kind, shown.documents, shown.submitted, query=request, source=source)  # type: ignore[arg-type]
-    arrays: dict[str, Any] = {name: np.array(places) for name, places in said.items()}
+    arrays: dict[str, Any] = {name: np.array(values) for name, values in feedback.items()}
     return PendingEvent(replace(bare, **arrays), on_request=True)
 
 
 def own(event: str, source: str, labels: list[float]) -> PendingEvent:
-    documents = LISTS["both"].documents
+    documents = IMPRESSIONS["both"].documents
     return PendingEvent(
         Feedback(event, "labels", documents, labels=np.array(labels), source=source)
     )
@@ -358,28 +394,28 @@ POSTS = [
     on("both", "10", "good", clicks=[2]),
     on("good only", "11", "good", labels=[0.0, 1.0, 0.0, 0.0]),
 ]
-GOOD = [posted for posted in POSTS if posted.feedback.source == "good"]
+POSTS_OF_GOOD = [posted for posted in POSTS if posted.feedback.source == "good"]
 
 
 async def posted_to(store: Store, model: str, posts: list[PendingEvent]) -> None:
     epoch = await store.models.create(model, initial_state(SETTINGS))
-    shown = {name: one.dump() for name, one in LISTS.items()}
+    shown = {name: one.dump() for name, one in IMPRESSIONS.items()}
     await store.log.remember(model, epoch, shown, 60.0)
     for one in posts:
         await post(store, model, epoch, [one], limit=100, time=1)
 
 
-def test_a_replay_without_a_source_is_as_if_it_had_never_posted(url: str) -> None:
+def test_a_replay_without_a_source_equals_a_log_without_it(url: str) -> None:
     async def prepare(store: Store) -> ModelState:
         await posted_to(store, "books", POSTS)
-        await posted_to(store, "never", GOOD)
+        await posted_to(store, "never", POSTS_OF_GOOD)
         async with learning(store):
             await committed(store, len(POSTS))
-            return await committed(store, len(GOOD), "never")
+            return await committed(store, len(POSTS_OF_GOOD), "never")
 
     never = with_store(url, prepare)
     found = with_store(url, lambda store: replay.replay(store, "books", "bad"))
-    assert found.skipped == len(POSTS) - len(GOOD)
+    assert found.skipped == len(POSTS) - len(POSTS_OF_GOOD)
     assert bits(found.replayed.model) == bits(never.model)
     assert found.replayed.sums.tobytes() == never.sums.tobytes()
     before = with_store(url, lambda store: store.log.tail("books"))
@@ -389,19 +425,19 @@ def test_a_replay_without_a_source_is_as_if_it_had_never_posted(url: str) -> Non
     assert with_store(url, lambda store: store.log.tail("books")) == before
 
 
-def test_applying_a_replay_puts_the_model_in_place_by_a_record(url: str) -> None:
+def test_applying_a_replay_appends_a_record_that_replaces_the_model(url: str) -> None:
     async def prepare(store: Store) -> ModelState:
         await posted_to(store, "books", POSTS)
-        await posted_to(store, "never", GOOD)
+        await posted_to(store, "never", POSTS_OF_GOOD)
         async with learning(store):
             await committed(store, len(POSTS))
-            return await committed(store, len(GOOD), "never")
+            return await committed(store, len(POSTS_OF_GOOD), "never")
 
     never = with_store(url, prepare)
     ran = solar(url, "replay", "books", "--without-source", "bad", "--apply")
     assert ran.returncode == 0, ran.stderr
     seq = len(POSTS) + 1
-    assert f"record {seq} puts the result in place" in ran.stdout
+    assert f"record {seq} replaces the model by the result" in ran.stdout
 
     async def learn(store: Store) -> ModelState:
         async with learning(store):
@@ -410,18 +446,18 @@ def test_applying_a_replay_puts_the_model_in_place_by_a_record(url: str) -> None
     state = with_store(url, learn)
     assert bits(state.model) == bits(never.model)
     assert with_store(url, lambda store: store.states.versions("books")) == [0, len(POSTS)]
-    assert "the same bits" in solar(url, "replay", "books").stdout
+    assert "the replay equals" in solar(url, "replay", "books").stdout
 
 
-def test_applying_a_replay_loses_nothing_that_waits_in_the_log(url: str) -> None:
-    """What good sources posted after the last commit is in the model that takes its place."""
+def test_applying_a_replay_keeps_records_that_wait_in_the_log(url: str) -> None:
+    """Posts of good sources after the last commit are in the new model."""
 
     async def prepare(store: Store) -> ModelState:
         await posted_to(store, "books", POSTS[:5])
-        await posted_to(store, "never", GOOD)
+        await posted_to(store, "never", POSTS_OF_GOOD)
         async with learning(store):
             await committed(store, 5)
-            never = await committed(store, len(GOOD), "never")
+            never = await committed(store, len(POSTS_OF_GOOD), "never")
         epoch, *_ = await store.states.position("books")
         await post(store, "books", epoch, POSTS[5:], limit=100, time=1)
         return never
@@ -437,13 +473,13 @@ def test_applying_a_replay_loses_nothing_that_waits_in_the_log(url: str) -> None
     assert bits(with_store(url, learn).model) == bits(never.model)
 
 
-def test_applying_needs_a_source_to_leave_out(url: str) -> None:
+def test_apply_requires_a_source_to_leave_out(url: str) -> None:
     assert "--apply: expected --without-source" in one_line(
         solar(url, "replay", "books", "--apply")
     )
 
 
-def test_an_event_named_like_a_replay_s_does_not_keep_it_from_being_applied(url: str) -> None:
+def test_an_event_id_like_that_of_a_replay_does_not_block_it(url: str) -> None:
     async def prepare(store: Store) -> int:
         await posted_to(store, "books", POSTS)
         async with learning(store):

@@ -1,4 +1,4 @@
-"""Clicks that come in several events: each event teaches the pairs that none before it taught."""
+"""Clicks in several events: each event gives only the pairs that no earlier event gave."""
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ SHOWN = 5
 Pair = tuple[int, int]
 
 
-def taught(events: list[list[int]], reading: str) -> list[list[Pair]]:
-    """The new pairs of each event of clicks on one list."""
+def new_pairs_of(events: list[list[int]], reading: str) -> list[list[Pair]]:
+    """New pairs of each click event on one ranking."""
     found, so_far = [], PriorFeedback.load(b"")
     for clicks in events:
         event = Feedback("e", "clicks", np.zeros((SHOWN, 1), np.float32), clicks=np.array(clicks))
@@ -25,8 +25,8 @@ def taught(events: list[list[int]], reading: str) -> list[list[Pair]]:
     return found
 
 
-def naively_taught(events: list[list[int]], reading: str) -> list[list[Pair]]:
-    """The same with a memory of all pairs that were taught."""
+def naive_new_pairs(events: list[list[int]], reading: str) -> list[list[Pair]]:
+    """The same, with a set of all earlier pairs."""
     found, clicked, known = [], list[int](), set[Pair]()
     for clicks in events:
         clicked += clicks
@@ -38,12 +38,12 @@ def naively_taught(events: list[list[int]], reading: str) -> list[list[Pair]]:
 @given(st.lists(st.lists(st.integers(0, SHOWN - 1), min_size=1, max_size=3), max_size=6))
 @example([[3], [1], [3], [1]])
 @pytest.mark.parametrize("reading", STRATEGIES)
-def test_every_event_teaches_what_no_event_before_it_taught(
+def test_every_event_gives_only_the_pairs_that_no_earlier_event_gave(
     reading: str, events: list[list[int]]
 ) -> None:
-    assert taught(events, reading) == naively_taught(events, reading)
+    assert new_pairs_of(events, reading) == naive_new_pairs(events, reading)
 
 
-def test_a_click_that_is_the_last_one_again_teaches_nothing_again() -> None:
-    by_event = taught([[3], [1], [3], [1]], "last-click-skip-above")
+def test_a_repeated_last_click_gives_no_new_pairs() -> None:
+    by_event = new_pairs_of([[3], [1], [3], [1]], "last-click-skip-above")
     assert by_event == [[(3, 0), (3, 1), (3, 2)], [(1, 0)], [], []]

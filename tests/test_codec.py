@@ -1,4 +1,4 @@
-"""Blobs: what goes in comes out, and what is damaged never does.
+"""Blobs: values survive encoding, and damaged blobs are refused.
 
 The golden files hold one blob of each kind as version 1 writes it. `python -m tests.test_codec`
 writes those that are missing and never touches one that exists: old data must stay readable.
@@ -25,10 +25,10 @@ from app.storage.states import dump_state, load_state
 
 GOLDEN = Path(__file__).parent / "golden"
 
-# ---- what hypothesis draws ----
+# ---- hypothesis strategies ----
 
 words = st.text(max_size=12)
-numbers = st.floats()  # all of them: a codec has no opinion
+numbers = st.floats()  # including NaN and infinity
 positions = arrays.arrays(np.int64, st.integers(0, 5))
 floats = arrays.arrays(np.float64, st.integers(0, 5), elements=numbers)
 matrices = arrays.arrays(
@@ -91,11 +91,11 @@ json_values = st.recursive(
 
 
 def bits(value: Any) -> Any:
-    """A value with its arrays as types, shapes and bytes, so that == means the same bits."""
+    """A value with arrays as types, shapes and bytes, so that == compares bits."""
     if isinstance(value, np.ndarray):
         return str(value.dtype), value.shape, value.tobytes()
     if isinstance(value, float):
-        return repr(value)  # JSON keeps no payload of a NaN
+        return repr(value)  # JSON does not preserve the payload of a NaN
     if is_dataclass(value):
         parts = [(part.name, bits(getattr(value, part.name))) for part in fields(value)]
         return type(value).__name__, parts
@@ -103,22 +103,22 @@ def bits(value: Any) -> Any:
 
 
 def sealed(header: bytes, body: bytes = b"", version: int = 1) -> bytes:
-    """Bytes with the right magic, length and checksum, whatever stands in them."""
+    """Bytes with the right magic, length and checksum around any content."""
     head = b"SLR" + bytes([version]) + len(header).to_bytes(4, "little")
     content = head + header + body
     return content + codec._checksum(content)
 
 
-# ---- there and back ----
+# ---- round trips ----
 
 
 @given(records)
-def test_a_record_comes_back_with_the_same_bits(record: Record) -> None:
+def test_a_record_survives_encoding_bit_for_bit(record: Record) -> None:
     assert bits(codec.load_record(codec.dump_record(record))) == bits(record)
 
 
 @given(states, st.integers(1, 2**53))
-def test_a_state_comes_back_with_the_same_bits(state: ModelState, epoch: int) -> None:
+def test_a_state_survives_encoding_bit_for_bit(state: ModelState, epoch: int) -> None:
     w, spread, sums, meta = dump_state(state)
     stored = {b"epoch": str(epoch).encode(), b"seq": str(state.seq).encode(), b"chain": state.chain}
     stored |= {b"w": w, b"spread": spread, b"sums": sums, b"meta": meta}
@@ -126,13 +126,13 @@ def test_a_state_comes_back_with_the_same_bits(state: ModelState, epoch: int) ->
 
 
 @given(st.lists(words, max_size=4).map(tuple), matrices, positions)
-def test_an_impression_comes_back_with_the_same_bits(ids: Any, documents: Any, from_: Any) -> None:
+def test_an_impression_survives_encoding_bit_for_bit(ids: Any, documents: Any, from_: Any) -> None:
     shown = Impression(ids, documents, from_)
     assert bits(Impression.load(shown.dump())) == bits(shown)
 
 
 @given(positions, positions, maybe(floats))
-def test_what_came_of_a_request_comes_back_with_the_same_bits(
+def test_prior_feedback_survives_encoding_bit_for_bit(
     clicks: Any, rounds: Any, counted: Any
 ) -> None:
     so_far = PriorFeedback(clicks, rounds, counted)
@@ -145,13 +145,13 @@ def test_the_same_record_gives_the_same_bytes(record: Record) -> None:
     assert codec.dump_record(codec.load_record(blob)) == blob
 
 
-def test_arrays_that_come_out_cannot_be_written() -> None:
+def test_decoded_arrays_are_read_only() -> None:
     record = codec.load_record(golden_blobs()["feedback"])
     assert isinstance(record, Feedback)
     assert not record.documents.flags.writeable
 
 
-def test_strided_arrays_are_written_as_what_they_show() -> None:
+def test_strided_arrays_are_encoded_by_their_values() -> None:
     table = np.arange(12.0).reshape(3, 4)
     found = codec.load_blob(codec.dump_blob("w", {}, {"values": table.T[::2]}), "w").arrays[
         "values"
@@ -173,7 +173,7 @@ def test_every_flipped_byte_is_refused() -> None:
                 codec.load_blob(bytes(damaged), "so-far")
 
 
-def test_every_truncation_and_every_byte_too_many_is_refused() -> None:
+def test_every_truncation_and_every_extra_byte_is_refused() -> None:
     for size in range(len(SMALL)):
         with pytest.raises(BadBlob):
             codec.load_blob(SMALL[:size], "so-far")
@@ -185,7 +185,7 @@ def test_every_truncation_and_every_byte_too_many_is_refused() -> None:
 
 
 @given(records, st.data())
-def test_a_record_with_one_other_byte_is_refused(record: Record, data: st.DataObject) -> None:
+def test_a_record_with_one_changed_byte_is_refused(record: Record, data: st.DataObject) -> None:
     blob = bytearray(codec.dump_record(record))
     blob[data.draw(st.integers(0, len(blob) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(BadBlob):
@@ -193,9 +193,9 @@ def test_a_record_with_one_other_byte_is_refused(record: Record, data: st.DataOb
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_random_bytes_are_no_record(noise: bytes, ours: bool) -> None:
+def test_random_bytes_are_not_a_record(noise: bytes, with_magic: bool) -> None:
     with pytest.raises(BadBlob):
-        codec.load_record(b"SLR\x01" + noise if ours else noise)
+        codec.load_record(b"SLR\x01" + noise if with_magic else noise)
 
 
 def test_an_unknown_version_is_named() -> None:
@@ -212,8 +212,8 @@ def test_an_unknown_kind_is_named_with_what_was_expected() -> None:
         codec.load_blob(blob, "w")
 
 
-def test_each_reason_is_its_own() -> None:
-    with pytest.raises(BadBlob, match="a blob of ours"):
+def test_each_kind_of_damage_has_a_separate_message() -> None:
+    with pytest.raises(BadBlob, match="a SOLAR blob"):
         codec.load_blob(b"PK\x03\x04", "w")
     with pytest.raises(BadBlob, match="damaged"):
         codec.load_blob(SMALL[:-1] + bytes([SMALL[-1] ^ 1]), "so-far")
@@ -221,7 +221,7 @@ def test_each_reason_is_its_own() -> None:
         codec.load_blob(sealed(b'["w",{},[]]', b"12345678"), "w")
 
 
-# ---- a right checksum around nonsense: somebody else wrote it ----
+# ---- invalid content with a valid checksum ----
 
 
 @given(json_values, st.binary(max_size=16))
@@ -271,12 +271,13 @@ def read(blob: bytes) -> None:
 
 
 def golden_blobs() -> dict[str, bytes]:
-    """One blob of each kind, always of the same values."""
+    """One blob of each kind, with fixed values."""
     settings = ModelConfig(
         ("bm25", "preis €"), "solar-ii", "full", 0.25, 100.0, "click-skip-previous"
     )
     model = Model(settings, np.array([0.5, -2.0]), np.array([1.0, 0.25, 3.0]))
-    state = ModelState(7, bytes(range(32)), model, np.arange(17) / 4.0)  # more have come since
+    old_sums = np.arange(17) / 4.0  # newer states have more sums
+    state = ModelState(7, bytes(range(32)), model, old_sums)
     documents = np.array([[0.0, 1.0], [2.0, -3.5], [0.25, 1e30]], np.float32)
     record = Feedback(
         event="e-1",
@@ -325,7 +326,7 @@ def golden_blobs() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", sorted(golden_blobs()))
-def test_a_blob_of_version_1_is_written_as_it_always_was(kind: str) -> None:
+def test_a_blob_of_version_1_is_still_written_with_the_same_bytes(kind: str) -> None:
     assert golden_blobs()[kind] == (GOLDEN / f"v1-{kind}.bin").read_bytes()
 
 
@@ -337,7 +338,7 @@ def test_every_golden_blob_can_still_be_read(path: Path) -> None:
     assert codec.load_blob(path.read_bytes(), kind).kind == kind
 
 
-def test_golden_values_mean_what_they_meant() -> None:
+def test_golden_blobs_decode_to_their_known_values() -> None:
     record = codec.load_record((GOLDEN / "v1-feedback.bin").read_bytes())
     assert isinstance(record, Feedback)
     assert (record.event, record.kind, record.source) == ("e-1", "clicks", "web Zürich")
@@ -352,7 +353,7 @@ def test_golden_values_mean_what_they_meant() -> None:
     assert retuned == Retune(C=0.5, gamma=None, clicks="click-skip-above")
 
 
-def test_sums_that_were_kept_before_there_were_as_many_go_on_from_0() -> None:
+def test_sums_missing_in_an_old_state_start_at_0() -> None:
     kept = {name: (GOLDEN / f"v1-{name}.bin").read_bytes() for name in ("w", "spread", "meta")}
     fields = {name.encode(): blob for name, blob in kept.items()}
     sums = (GOLDEN / "v1-sums-aside.bin").read_bytes()
@@ -362,7 +363,7 @@ def test_sums_that_were_kept_before_there_were_as_many_go_on_from_0() -> None:
     assert state.measures()["debiased_weight"] == 0.0
 
 
-def test_a_genesis_survives_the_store_s_form() -> None:
+def test_an_initial_state_survives_the_stored_form() -> None:
     state = initial_state(ModelConfig(("a", "b")), seed=b"x")
     w, spread, sums, meta = dump_state(state)
     stored = {b"seq": b"0", b"chain": state.chain, b"w": w, b"spread": spread}

@@ -1,4 +1,4 @@
-"""How a request finds its model, and when the default model is made."""
+"""Lookup of a request's model, and creation of the default model."""
 
 from contextlib import suppress
 
@@ -23,7 +23,7 @@ def settings(url: str) -> Settings:
     return Settings(redis_url=url, default_features="2", learner=False)
 
 
-def test_a_request_that_decodes_to_nothing_makes_no_default_model(settings: Settings) -> None:
+def test_an_invalid_request_creates_no_default_model(settings: Settings) -> None:
     async def act(store: Store) -> None:
         app = create_app(settings)
         async with app.router.lifespan_context(app):
@@ -38,10 +38,10 @@ def test_a_request_that_decodes_to_nothing_makes_no_default_model(settings: Sett
     with_store(settings.redis_url, act)
 
 
-def test_a_default_model_that_another_made_of_other_features_is_asked_for_again(
+def test_a_default_model_created_meanwhile_with_other_features_is_unavailable(
     settings: Settings,
 ) -> None:
-    """What the request decoded to does not fit the model: trying again is safe."""
+    """The decoded request does not fit the model: trying again is safe."""
 
     async def act(store: Store) -> None:
         others = new_model_config(("bm25", "price", "age"))
@@ -50,7 +50,7 @@ def test_a_default_model_that_another_made_of_other_features_is_asked_for_again(
             service: Service = app.state.service
 
             async def width(served: ServedModel) -> int:
-                with suppress(ModelExists):  # between our look and our own attempt to make it
+                with suppress(ModelExists):  # between the lookup and the attempt to create it
                     await store.models.create(DEFAULT, initial_state(others))
                 return len(served.config.given)
 
@@ -62,7 +62,7 @@ def test_a_default_model_that_another_made_of_other_features_is_asked_for_again(
     with_store(settings.redis_url, act)
 
 
-def test_the_default_model_is_made_at_its_first_use(url: str) -> None:
+def test_the_first_request_creates_the_default_model(url: str) -> None:
     with application(url, default_features="bm25, price") as http:
         assert http.get("/models").json() == {"models": []}
         documents = [{"id": "a", "features": {"price": 1.0}}, {"id": "b", "features": [1, 0]}]
@@ -73,11 +73,11 @@ def test_the_default_model_is_made_at_its_first_use(url: str) -> None:
         assert answered.status_code == 200, answered.text
         assert answered.json()["model"] == "default"
         assert answered.json()["request_id"].startswith("default.")
-        told = http.get("/models/default").json()
-        assert (told["features"], told["algorithm"]) == (["bm25", "price"], "solar-ii")
+        details = http.get("/models/default").json()
+        assert (details["features"], details["algorithm"]) == (["bm25", "price"], "solar-ii")
 
 
-def test_the_default_model_may_be_made_by_feedback_too(url: str) -> None:
+def test_feedback_can_create_the_default_model(url: str) -> None:
     with application(url, default_features="2") as http:
         event = {
             "event_id": "e", "type": "labels", "labels": {"b": 1},

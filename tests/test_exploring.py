@@ -1,4 +1,4 @@
-"""Lists that are varied: neighbours exchanged, documents pinned, and what clicks on them teach."""
+"""Randomised rankings: swapped neighbours, pinned documents, and learning from clicks on them."""
 
 from dataclasses import replace
 from functools import partial
@@ -32,11 +32,11 @@ from app.ranking.pairs import Pairs
 from app.ranking.serving import uniforms
 from app.ranking.solar import SolarII
 
-NOBODY = np.zeros(0, np.int64)
+NO_PINS = np.zeros(0, np.int64)
 lists = st.integers(1, 12)
 
 
-def drawing(name: object) -> Exploration:
+def sampling(name: object) -> Exploration:
     return Exploration("drawn", partial(uniforms, str(name)))
 
 
@@ -44,10 +44,10 @@ def swapping(name: object) -> Exploration:
     return Exploration("swapped", partial(uniforms, str(name)))
 
 
-# ---- chance ----
+# ---- uniforms ----
 
 
-def test_chance_is_the_same_for_the_same_name_and_even() -> None:
+def test_uniforms_are_deterministic_per_name_and_evenly_distributed() -> None:
     assert (uniforms("a", 4) == uniforms("a", 9)[:4]).all()
     assert uniforms("a", 1) != uniforms("b", 1)
     many = uniforms("many", 100_000)
@@ -59,7 +59,7 @@ def test_chance_is_the_same_for_the_same_name_and_even() -> None:
 
 
 @given(lists, st.text(max_size=5), st.sets(st.integers(0, 11)))
-def test_only_neighbours_of_a_pair_change_places(places: int, name: str, held: set[int]) -> None:
+def test_only_paired_neighbours_are_swapped(places: int, name: str, held: set[int]) -> None:
     fixed = np.array(sorted(at for at in held if at < places), np.int64)
     moved, swaps = serving.swapped(np.arange(places), uniforms(name, 1 + places // 2), fixed)
     paired = dict(swaps.tolist())
@@ -74,17 +74,17 @@ def test_only_neighbours_of_a_pair_change_places(places: int, name: str, held: s
     fair.checked_swaps(swaps, places)
 
 
-def test_each_pair_of_neighbours_is_shown_either_way_as_often() -> None:
+def test_each_pair_of_neighbours_is_shown_in_both_orders_equally_often() -> None:
     seen = np.zeros((4, 2))
     for at in range(4000):
-        _, swaps = serving.swapped(np.arange(5), uniforms(str(at), 3), NOBODY)
+        _, swaps = serving.swapped(np.arange(5), uniforms(str(at), 3), NO_PINS)
         for upper, exchanged in swaps.tolist():
             seen[upper, exchanged] += 1
     assert seen == pytest.approx(np.full((4, 2), 1000.0), abs=120)
 
 
 @given(st.sets(st.integers(0, 8)), st.integers(0, 1))
-def test_of_neighbours_the_one_that_was_clicked_alone_is_preferred(
+def test_a_document_clicked_alone_is_preferred_to_its_neighbour(
     clicks: set[int], first: int
 ) -> None:
     swaps = np.array([[upper, 0] for upper in range(first, 8, 2)])
@@ -98,10 +98,10 @@ def test_of_neighbours_the_one_that_was_clicked_alone_is_preferred(
     assert found.weights.tolist() == [100.0] * len(naive)
 
 
-def test_over_all_exchanges_a_user_who_looks_at_places_alone_prefers_nobody() -> None:
+def test_clicks_by_position_alone_give_no_preference_over_all_swaps() -> None:
     won = np.zeros((4, 4))
     for first, *coins in product((0.0, 0.9), (0.0, 0.9), (0.0, 0.9)):
-        shown, swaps = serving.swapped(np.arange(4), np.array([first, *coins]), NOBODY)
+        shown, swaps = serving.swapped(np.arange(4), np.array([first, *coins]), NO_PINS)
         for place, click in enumerate([0.5, 0.3, 0.15, 0.05]):
             for c, u in fair.pairs([place], swaps, 4).listed():
                 won[shown[c], shown[u]] += click
@@ -122,25 +122,25 @@ def test_over_all_exchanges_a_user_who_looks_at_places_alone_prefers_nobody() ->
         np.array([[2, 0], [0, 0]]),
     ],
 )
-def test_swaps_that_cannot_be_are_refused(bad: Positions) -> None:
+def test_impossible_swaps_are_refused(bad: Positions) -> None:
     with pytest.raises(ValueError, match="swaps: expected"):
         fair.checked_swaps(bad, 4)
     record = replace(clicked(shown_list(swapping(1), top=4), [1]), swaps=bad)
-    fold = Reducer(initial_state(ModelConfig(("a", "b", "c"), clicks="fair-pairs")))
-    assert not fold.apply(codec.dump_record(record))
+    reducer = Reducer(initial_state(ModelConfig(("a", "b", "c"), clicks="fair-pairs")))
+    assert not reducer.apply(codec.dump_record(record))
 
 
 # ---- pinned ----
 
 
 @given(lists, st.sets(st.integers(0, 11)), st.integers(1, 12), st.text(max_size=3))
-def test_who_is_pinned_stays_and_the_others_go_round(
+def test_pinned_documents_keep_their_positions_and_the_others_move(
     count: int, held: set[int], top: int, name: str
 ) -> None:
     rows = np.random.default_rng(count).standard_normal((count, 2)).astype(np.float32)
     pinned = np.array(sorted(at for at in held if at < count), np.int64)
     others = [at for at in range(count) if at not in held]
-    for explore in (None, drawing(name), swapping(name)):
+    for explore in (None, sampling(name), swapping(name)):
         found = candidates.rank_candidates(rows, np.array([1.0, -0.5]), top, explore, pinned)
         shown = found.shown.tolist()
         assert len(set(shown)) == len(shown) == min(top, count)
@@ -151,29 +151,30 @@ def test_who_is_pinned_stays_and_the_others_go_round(
             assert free == best[: len(free)]
 
 
-def test_a_pinned_document_has_no_part_in_what_is_learnt() -> None:
+def test_nothing_is_learnt_about_a_pinned_document() -> None:
     rows = np.random.default_rng(5).standard_normal((6, 3)).astype(np.float32)
     weights = np.array([0.3, -0.2, 0.1])
-    found = candidates.rank_candidates(rows, weights, 5, drawing(2), np.array([1, 5]))
+    found = candidates.rank_candidates(rows, weights, 5, sampling(2), np.array([1, 5]))
     assert found.odds is not None
     assert found.odds[1] == serving.PINNED
     without = debiased.pairs([0, 2], np.delete(found.odds, 1))
-    pairs = debiased.pairs([0, 3], found.odds)  # place 2 without it is place 3 with it
+    # Position 2 without the pinned document is position 3 with it.
+    pairs = debiased.pairs([0, 3], found.odds)
     back = [(p - (p > 1), o - (o > 1)) for p, o in pairs.listed()]
     assert back == [pair for pair in without.listed() if pair[1] < 4]
     assert pairs.weights == pytest.approx(without.weights)
     assert debiased.pairs([1], found.odds).listed() == []
 
 
-def test_a_list_of_pinned_documents_alone_is_as_submitted() -> None:
+def test_a_ranking_of_pinned_documents_only_keeps_the_submitted_order() -> None:
     rows = np.eye(3, dtype=np.float32)
-    for explore in (None, drawing(1), swapping(1)):
+    for explore in (None, sampling(1), swapping(1)):
         found = candidates.rank_candidates(rows, np.ones(3), 2, explore, np.arange(3))
         assert found.shown.tolist() == [0, 1]
         assert not found.explored
 
 
-# ---- what is learnt ----
+# ---- learning ----
 
 WEIGHTS = np.array([0.3, -0.2, 0.1])
 
@@ -192,49 +193,49 @@ def clicked(shown: Impression, clicks: list[int]) -> Feedback:
     )  # fmt: skip
 
 
-def folded(clicks: str, *records: Feedback) -> ModelState:
-    fold = Reducer(initial_state(ModelConfig(("a", "b", "c"), clicks=clicks)))
+def applied(clicks: str, *records: Feedback) -> ModelState:
+    reducer = Reducer(initial_state(ModelConfig(("a", "b", "c"), clicks=clicks)))
     for record in records:
-        assert fold.apply(codec.dump_record(record))
-    return fold.state()
+        assert reducer.apply(codec.dump_record(record))
+    return reducer.state()
 
 
-def learnt(shown: Impression, *batches: Pairs) -> list[float]:
+def learnt_weights(shown: Impression, *batches: Pairs) -> list[float]:
     learner = SolarII(3)
     for pairs in batches:
         learner.learn_pairs(shown.documents, pairs)
     return [float(one) for one in learner.weights]
 
 
-def test_debiased_clicks_are_learnt_by_what_each_pair_says() -> None:
-    shown = shown_list(drawing(1))
+def test_debiased_clicks_are_learnt_with_the_weight_of_each_pair() -> None:
+    shown = shown_list(sampling(1))
     assert shown.odds is not None
     pairs = debiased.pairs([3, 1], shown.odds)
     assert len(set(pairs.weights.tolist())) > 2
-    state = folded("debiased", clicked(shown, [3, 1]))
-    assert state.model.weights.tolist() == learnt(shown, pairs)
+    state = applied("debiased", clicked(shown, [3, 1]))
+    assert state.model.weights.tolist() == learnt_weights(shown, pairs)
     assert state.measures()["stepped"] == len(pairs) > 0
 
 
-def test_more_clicks_on_a_drawn_list_add_only_what_is_new() -> None:
-    shown = shown_list(drawing(1))
+def test_more_clicks_on_a_sampled_ranking_add_only_new_pairs() -> None:
+    shown = shown_list(sampling(1))
     assert shown.odds is not None
     first, so_far = on_request(clicked(shown, [3]), PriorFeedback.load(b""))
     second, _ = on_request(clicked(shown, [1]), so_far)
     before, both = debiased.pairs([3], shown.odds), debiased.pairs([3, 1], shown.odds)
     new = both.some(np.array([pair not in before.listed() for pair in both.listed()]))
     assert 0 < len(new) < len(both)
-    state = folded("debiased", first, second)
-    assert state.model.weights.tolist() == learnt(shown, before, new)
+    state = applied("debiased", first, second)
+    assert state.model.weights.tolist() == learnt_weights(shown, before, new)
 
 
-def test_fair_pairs_are_learnt_and_judge() -> None:
+def test_fair_pairs_are_learnt_and_counted_in_the_debiased_wins() -> None:
     shown = shown_list(swapping(3))
     assert shown.swaps is not None
-    state = folded("fair-pairs", clicked(shown, [1]))
+    state = applied("fair-pairs", clicked(shown, [1]))
     pairs = fair.pairs([1], shown.swaps, 5)
     assert len(pairs) == 1
-    assert state.model.weights.tolist() == learnt(shown, pairs)
+    assert state.model.weights.tolist() == learnt_weights(shown, pairs)
     sums, (c, u) = state.measures(), pairs.listed()[0]
     plain = fair.plain_places(shown.swaps, 5)
     assert sums["debiased_weight"] == 10.0
@@ -243,56 +244,56 @@ def test_fair_pairs_are_learnt_and_judge() -> None:
 
 
 @pytest.mark.parametrize("reading", ["debiased", "fair-pairs"])
-def test_clicks_on_a_plain_list_teach_nothing_but_count(reading: str) -> None:
-    sums = folded(reading, clicked(shown_list(None), [3])).measures()
+def test_clicks_without_exploration_teach_nothing_but_are_measured(reading: str) -> None:
+    sums = applied(reading, clicked(shown_list(None), [3])).measures()
     assert (sums["stepped"], sums["passive"], sums["debiased_weight"]) == (0.0, 0.0, 0.0)
     assert (sums["queries"], sums["explored_queries"]) == (1.0, 0.0)
 
 
-def test_where_all_scores_are_equal_clicks_on_the_list_as_submitted_begin_to_teach() -> None:
+def test_with_equal_scores_clicks_on_the_submitted_order_are_learnt() -> None:
     rows = np.random.default_rng(7).standard_normal((8, 3)).astype(np.float32)
-    found = candidates.rank_candidates(rows, np.zeros(3), 5, drawing(1))
+    found = candidates.rank_candidates(rows, np.zeros(3), 5, sampling(1))
     shown = Impression(tuple("abcde"), rows[found.shown], found.shown, found.odds)
     assert (found.shown.tolist(), found.explored) == ([0, 1, 2, 3, 4], False)
-    state = folded("debiased", clicked(shown, [2]))
+    state = applied("debiased", clicked(shown, [2]))
     pairs = Pairs(np.array([2, 2, 2]), np.array([0, 1, 3]), np.full(3, debiased.KAPPA))
-    assert state.model.weights.tolist() == learnt(shown, pairs)
-    assert state.measures()["debiased_weight"] == 0.0  # both orders were the one shown
+    assert state.model.weights.tolist() == learnt_weights(shown, pairs)
+    assert state.measures()["debiased_weight"] == 0.0  # both orders equal the shown one
 
 
-@pytest.mark.parametrize("explore", [None, drawing(4), swapping(4)])
-def test_explored_lists_are_counted_apart_too(explore: Exploration | None) -> None:
-    sums = folded("click-skip-above", clicked(shown_list(explore), [1])).measures()
+@pytest.mark.parametrize("explore", [None, sampling(4), swapping(4)])
+def test_randomised_rankings_are_also_measured_separately(explore: Exploration | None) -> None:
+    sums = applied("click-skip-above", clicked(shown_list(explore), [1])).measures()
     for name in ("queries", "ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map"):
         assert sums[f"explored_{name}"] == (sums[name] if explore else 0.0), name
     assert sums["ndcg"] > 0.0
 
 
-def test_an_explored_list_with_more_clicks_is_still_counted_once() -> None:
-    shown = shown_list(drawing(4))
+def test_a_randomised_ranking_with_more_clicks_counts_once() -> None:
+    shown = shown_list(sampling(4))
     first, so_far = on_request(clicked(shown, [4]), PriorFeedback.load(b""))
     second, _ = on_request(clicked(shown, [0]), so_far)
-    sums = folded("debiased", first, second).measures()
-    whole = folded("debiased", clicked(shown, [4, 0])).measures()
+    sums = applied("debiased", first, second).measures()
+    whole = applied("debiased", clicked(shown, [4, 0])).measures()
     for name in ("queries", "ndcg@1", "ndcg@10", "map"):
         assert sums[f"explored_{name}"] == pytest.approx(whole[f"explored_{name}"])
 
 
-def test_a_reset_of_measures_forgets_the_explored_ones_too() -> None:
-    fold = Reducer(folded("debiased", clicked(shown_list(drawing(4)), [1])))
-    assert fold.apply(codec.dump_record(ResetMeasures()))
-    assert fold.state().measures()["explored_queries"] == 0.0
+def test_a_reset_also_resets_the_measures_of_randomised_rankings() -> None:
+    reducer = Reducer(applied("debiased", clicked(shown_list(sampling(4)), [1])))
+    assert reducer.apply(codec.dump_record(ResetMeasures()))
+    assert reducer.state().measures()["explored_queries"] == 0.0
 
 
 # ---- settings ----
 
 
-def test_the_readings_of_clicks_are_the_same_on_the_wire_in_the_core_and_in_settings() -> None:
+def test_api_core_and_settings_have_the_same_click_readings() -> None:
     assert set(get_args(Reading)) == set(READINGS)
     assert set(READINGS) == {*STRATEGIES, *EXPLORING}
 
 
-def test_a_new_model_reads_clicks_debiased_and_begins_with_the_order_as_submitted() -> None:
+def test_a_new_model_has_debiased_clicks_and_a_prior_on_the_submitted_order() -> None:
     settings = new_model_config(("a", "b"))
     assert (settings.clicks, settings.explores, settings.prior) == ("debiased", True, 0.2)
     assert (settings.given, settings.features) == (("a", "b"), ("a", "b", "_order"))
@@ -305,7 +306,7 @@ def test_a_new_model_reads_clicks_debiased_and_begins_with_the_order_as_submitte
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 @pytest.mark.parametrize("algorithm", ["solar-i", "solar-ii"])
-def test_every_kind_of_model_can_have_a_prior_or_none(
+def test_every_type_of_model_can_have_a_prior_or_none(
     algorithm: Algorithm, covariance: Covariance
 ) -> None:
     for prior in (None, 0.0, 0.7):
@@ -317,49 +318,49 @@ def test_every_kind_of_model_can_have_a_prior_or_none(
         assert len(state.model.weights) == (2 if prior == 0.0 else 3)
 
 
-def test_a_model_as_wide_as_can_be_has_no_room_for_a_prior() -> None:
+def test_a_model_with_the_maximum_number_of_features_has_no_prior() -> None:
     names = tuple(map(str, range(2000)))
     assert new_model_config(names).prior == 0.0
     assert new_model_config(names, covariance="diagonal").prior == 0.2
-    with pytest.raises(ValueError, match="expected 1 to 1999 beside a prior, got 2000"):
+    with pytest.raises(ValueError, match="expected 1 to 1999 with a prior, got 2000"):
         new_model_config(names, prior=0.25)
 
 
-def test_a_prior_that_clicks_deny_is_forgotten() -> None:
-    """Users click what a hidden utility likes; documents are submitted in the opposite order."""
+def test_a_prior_that_clicks_contradict_fades() -> None:
+    """Users click by a hidden utility; documents are submitted in the opposite order."""
     state = initial_state(new_model_config(("a",)))
-    fold = Reducer(state)
+    reducer = Reducer(state)
     for at in range(800):
         utility = np.sort(uniforms(f"u{at}", 10))
         rows = candidates.as_documents(utility[:, None], "none", 1.0, ordered=True)
-        found = candidates.rank_candidates(rows, fold.state().model.weights, 10, drawing(at))
+        found = candidates.rank_candidates(rows, reducer.state().model.weights, 10, sampling(at))
         best = int(np.argmax(utility[found.shown]))
         shown = Impression(tuple(map(str, found.shown)), rows[found.shown], found.shown, found.odds)
-        assert fold.apply(codec.dump_record(replace(clicked(shown, [best]), event=f"e{at}")))
-    a, order = fold.state().model.weights
+        assert reducer.apply(codec.dump_record(replace(clicked(shown, [best]), event=f"e{at}")))
+    a, order = reducer.state().model.weights
     assert a > 0.0
     assert a > order
     rows = candidates.as_documents(np.linspace(0, 1, 10)[:, None], "none", 1.0, ordered=True)
-    assert candidates.rank_candidates(rows, fold.state().model.weights, 1).shown.tolist() == [9]
+    assert candidates.rank_candidates(rows, reducer.state().model.weights, 1).shown.tolist() == [9]
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         (ModelConfig(("a", "_order")), "features: expected names other than _order"),
-        (ModelConfig(("a",), prior=0.5), "features: expected 1 to 1999 beside a prior, got 0"),
+        (ModelConfig(("a",), prior=0.5), "features: expected 1 to 1999 with a prior, got 0"),
         (ModelConfig(("a", "b"), prior=0.5), "features: expected names other than _order"),
-        (ModelConfig(("a", "_order"), prior=-0.5), "prior: expected a weight from 0"),
-        (ModelConfig(("a", "_order"), prior=float("nan")), "prior: expected a weight from 0"),
+        (ModelConfig(("a", "_order"), prior=-0.5), "prior: expected a number from 0"),
+        (ModelConfig(("a", "_order"), prior=float("nan")), "prior: expected a number from 0"),
         (ModelConfig(("a",), clicks="luck"), "clicks: expected one of"),
     ],
 )
-def test_settings_that_cannot_be_say_why(settings: ModelConfig, message: str) -> None:
+def test_invalid_settings_are_refused_with_the_reason(settings: ModelConfig, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_config(settings)
 
 
-def test_settings_keep_prior_and_exploration_in_the_store() -> None:
+def test_prior_and_exploration_survive_encoding() -> None:
     for settings in (
         new_model_config(("a", "b"), explore=False),
         new_model_config(("a", "b"), prior=0.0, explore=True),
@@ -369,11 +370,11 @@ def test_settings_keep_prior_and_exploration_in_the_store() -> None:
     assert codec.dump_config(ModelConfig(("a",))).keys().isdisjoint({"prior", "explore"})
 
 
-def test_exploration_can_be_tuned_and_follows_the_reading_if_it_is_not() -> None:
-    fold = Reducer(initial_state(ModelConfig(("a",))))
-    explores = [fold.config.explores]
+def test_exploration_can_be_set_and_else_follows_the_click_reading() -> None:
+    reducer = Reducer(initial_state(ModelConfig(("a",))))
+    explores = [reducer.config.explores]
     for change in (Retune(clicks="debiased"), Retune(explore=False), Retune(clicks="fair-pairs")):
-        assert fold.apply(codec.dump_record(change))
-        explores.append(fold.config.explores)
+        assert reducer.apply(codec.dump_record(change))
+        explores.append(reducer.config.explores)
     assert explores == [False, True, False, False]
-    assert fold.config.clicks == "fair-pairs"
+    assert reducer.config.clicks == "fair-pairs"

@@ -249,7 +249,7 @@ def test_an_upload_that_is_refused_halfway_says_why(
     with scripted(says(200), refuses_halfway) as server:
         assert solar(*words, "--url", server.url) == 2
     said = capsys.readouterr().err
-    assert said == "solar: the service says 413: expected at most 1000 bytes\n"
+    assert said == "solar: the service answered 413: expected at most 1000 bytes\n"
 
 
 def test_a_service_refuses_more_than_it_takes_and_says_so(
@@ -259,4 +259,4 @@ def test_a_service_refuses_more_than_it_takes_and_says_so(
     with serving(environ={"SOLAR_UPLOAD_BYTES": "1000000"}) as service:
         assert solar(*words, "--url", service.url) == 2
     said = capsys.readouterr().err
-    assert said == "solar: the service says 413: body: expected at most 1000000 bytes\n"
+    assert said == "solar: the service answered 413: body: expected at most 1000000 bytes\n"

@@ -1,4 +1,4 @@
-"""Impressions on their way to a real store: together, in time or not at all."""
+"""Writing impressions to a real store: grouped, and within the timeout."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ async def new_models(store: Store, *names: str) -> None:
 
 
 def calls(url: str) -> int:
-    """How many script calls the server has seen."""
+    """Number of script calls that the server has received."""
     with client(url) as connection:
         found = connection.info("commandstats")
     return int(found.get("cmdstat_evalsha", {"calls": 0})["calls"])
@@ -45,10 +45,10 @@ async def kept(store: Store, *requests: str) -> list[bytes | None]:
     return [one.shown if one else None for one in found]
 
 
-def test_what_was_remembered_can_be_recalled_once_that_was_told(url: str) -> None:
+def test_a_written_impression_can_be_recalled(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         assert await impression_writer.remember("m", 1, "r", b"shown")
         assert await kept(store, "r", "other") == [b"shown", None]
         await impression_writer.close()
@@ -56,20 +56,20 @@ def test_what_was_remembered_can_be_recalled_once_that_was_told(url: str) -> Non
     with_store(url, act)
 
 
-def test_an_impression_is_forgotten_when_its_time_is_over(url: str) -> None:
+def test_an_impression_expires(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 0.05, patience=10.0)
+        impression_writer = ImpressionWriter(store, 0.05, timeout=10.0)
         assert await impression_writer.remember("m", 1, "r", b"shown")
         await eventually(lambda: kept(store, "r"), lambda found: found == [None])
 
     with_store(url, act)
 
 
-def test_all_impressions_of_a_moment_share_one_round_trip(url: str) -> None:
+def test_concurrent_impressions_share_one_round_trip(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         assert await impression_writer.remember("m", 1, "first", b"")  # the script is loaded now
         before = calls(url)
         waiting = [impression_writer.remember("m", 1, f"r{at}", b"%d" % at) for at in range(50)]
@@ -81,14 +81,14 @@ def test_all_impressions_of_a_moment_share_one_round_trip(url: str) -> None:
     with_store(url, act)
 
 
-def test_while_a_group_is_on_its_way_the_next_one_gathers(url: str) -> None:
+def test_while_a_group_is_written_the_next_one_collects(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         assert await impression_writer.remember("m", 1, "first", b"")
         before = calls(url)
         waiting = [impression_writer.remember("m", 1, "a", b"a")]
-        await asyncio.sleep(0)  # the first group leaves
+        await asyncio.sleep(0)  # the first group is sent
         waiting += [impression_writer.remember("m", 1, name, b"x") for name in "bcdef"]
         assert all(await asyncio.gather(*waiting))
         assert calls(url) == before + 2
@@ -96,10 +96,10 @@ def test_while_a_group_is_on_its_way_the_next_one_gathers(url: str) -> None:
     with_store(url, act)
 
 
-def test_impressions_of_several_models_stay_apart(url: str) -> None:
+def test_impressions_of_several_models_are_separate(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m", "n")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         waiting = [impression_writer.remember(name, 1, "r", name.encode()) for name in "mn"]
         assert await asyncio.gather(*waiting) == [True, True]
         for name in "mn":
@@ -109,7 +109,7 @@ def test_impressions_of_several_models_stay_apart(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_store_that_hangs_costs_a_request_the_patience_and_no_more(
+def test_a_hanging_store_delays_a_request_by_the_timeout_only(
     server: EmbeddedServer, url: str
 ) -> None:
     async def act(store: Store) -> None:
@@ -127,7 +127,7 @@ def test_a_store_that_hangs_costs_a_request_the_patience_and_no_more(
     with_store(url, act)
 
 
-def test_what_was_told_to_be_forgotten_while_it_waited_is_not_written_any_more(
+def test_an_impression_that_timed_out_while_waiting_is_not_written(
     server: EmbeddedServer, url: str
 ) -> None:
     async def act(store: Store) -> None:
@@ -145,10 +145,10 @@ def test_what_was_told_to_be_forgotten_while_it_waited_is_not_written_any_more(
     with_store(url, act)
 
 
-def test_a_store_that_refuses_or_is_gone_is_no_error() -> None:
+def test_a_refusing_or_unreachable_store_raises_no_error() -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         assert await impression_writer.remember("m", 1, "r", b"")
         with client(full) as connection:
             connection.config_set("maxmemory", 1)
@@ -162,24 +162,24 @@ def test_a_store_that_refuses_or_is_gone_is_no_error() -> None:
         with_store(full, act)
 
 
-def test_a_bug_while_writing_is_logged_and_answered_as_not_remembered(
+def test_a_bug_while_writing_is_logged_and_reported_as_not_written(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def act(store: Store) -> None:
         store.log._calls = None  # type: ignore[assignment]
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         assert not await impression_writer.remember("m", 1, "r", b"shown")
 
     with_store(url, act)
     assert [record.getMessage() for record in caplog.records] == [
-        "model m: impressions were not written"
+        "model m: writing impressions failed"
     ]
 
 
-def test_closing_lets_what_is_on_its_way_arrive(url: str) -> None:
+def test_closing_waits_for_pending_writes(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
-        impression_writer = ImpressionWriter(store, 60.0, patience=10.0)
+        impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
         waiting = impression_writer.remember("m", 1, "late", b"late")
         await impression_writer.close()
         assert await waiting

@@ -1,4 +1,4 @@
-"""What was shown, what came of it, and how posts on one request become records."""
+"""Impressions, earlier feedback, and the records of posts on one request."""
 
 import asyncio
 from dataclasses import replace
@@ -23,7 +23,7 @@ from app.storage.store import Store
 from tests import test_reducer
 from tests.servers import server, url, with_store
 from tests.test_codec import bits
-from tests.test_reducer import Post, folded, lists, posts_on, start
+from tests.test_reducer import Post, applied, lists, posts_on, start
 
 __all__ = ["server", "url"]  # fixtures
 
@@ -41,33 +41,35 @@ def clicks(*places: int, event: str = "e", query: str = "r") -> Feedback:
 # ---- values ----
 
 
-def test_ids_stand_where_they_were_shown() -> None:
+def test_ids_map_to_their_positions() -> None:
     assert SHOWN.positions(["c", "a", "c"]).tolist() == [2, 0, 2]
     assert SHOWN.positions([]).dtype == np.int64
 
 
-def test_an_id_that_was_not_shown_is_refused_by_its_place_and_not_echoed() -> None:
-    with pytest.raises(ValueError, match="document 1: expected one of those shown") as caught:
+def test_an_id_that_was_not_shown_is_refused_by_its_index_and_not_echoed() -> None:
+    with pytest.raises(
+        ValueError, match="document 1: expected the id of a document that was shown"
+    ) as caught:
         SHOWN.positions(["a", "secret"])
     assert "secret" not in str(caught.value)
 
 
-def test_a_shown_list_survives_the_store() -> None:
+def test_an_impression_survives_encoding() -> None:
     assert bits(Impression.load(SHOWN.dump())) == bits(SHOWN)
 
 
 @pytest.mark.parametrize("blob", [b"junk", NOTHING.dump(), codec.dump_record(ResetMeasures())])
-def test_other_bytes_are_no_shown_list(blob: bytes) -> None:
+def test_other_bytes_are_not_an_impression(blob: bytes) -> None:
     with pytest.raises(BadBlob):
         Impression.load(blob)
 
 
-def test_no_bytes_are_a_request_without_feedback() -> None:
+def test_no_bytes_mean_a_request_without_feedback() -> None:
     assert NOTHING.clicks.tolist() == []
     assert NOTHING.counted is None
 
 
-def test_clicks_add_up_and_the_record_carries_those_before() -> None:
+def test_clicks_add_up_and_the_record_contains_the_earlier_ones() -> None:
     one, after_one = on_request(clicks(2), NOTHING)
     two, after_two = on_request(clicks(0, 2), PriorFeedback.load(after_one.dump()))
     assert one.clicked_before is None or not len(one.clicked_before)
@@ -81,8 +83,8 @@ def test_clicks_add_up_and_the_record_carries_those_before() -> None:
 
 
 @pytest.mark.parametrize("places", [[4], [-1]])
-def test_a_click_beyond_the_list_makes_no_record(places: list[int]) -> None:
-    with pytest.raises(ValueError, match="expected places below 4"):
+def test_a_click_beyond_the_ranking_gives_no_record(places: list[int]) -> None:
+    with pytest.raises(ValueError, match="expected numbers from 0 to 3"):
         on_request(clicks(*places), NOTHING)
 
 
@@ -120,7 +122,9 @@ def test_events_of_one_post_build_on_each_other(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_post_sent_again_is_answered_alike_and_what_is_new_in_it_is_built_right(url: str) -> None:
+def test_a_repeated_post_gets_the_same_answer_and_its_new_events_are_built_correctly(
+    url: str,
+) -> None:
     async def act(store: Store) -> None:
         epoch = await begin(store)
         await send(store, epoch, clicks(2, event="1"))
@@ -135,13 +139,13 @@ def test_a_post_sent_again_is_answered_alike_and_what_is_new_in_it_is_built_righ
     with_store(url, act)
 
 
-def test_many_clicks_on_one_request_at_once_count_once_each(url: str) -> None:
+def test_concurrent_clicks_on_one_request_count_once_each(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await begin(store)
         events = [clicks(at % 4, event=str(at)) for at in range(24)]
         answers = await asyncio.gather(*(send(store, epoch, event) for event in events))
         assert {answer[0].outcome for answer in answers} == {APPENDED}
-        fold = Reducer(initial_state(ModelConfig(("x", "y", "z"))))
+        reducer = Reducer(initial_state(ModelConfig(("x", "y", "z"))))
         seen: list[int] = []
         for entry in await store.log.read("books", 0, 100):
             record = codec.load_record(entry.record)
@@ -150,14 +154,14 @@ def test_many_clicks_on_one_request_at_once_count_once_each(url: str) -> None:
             assert before == seen
             assert record.clicks is not None
             seen += record.clicks.tolist()
-            assert fold.apply(entry.record)
+            assert reducer.apply(entry.record)
         assert len(seen) == 24
-        assert fold.state().measures()["queries"] == 1.0
+        assert reducer.state().measures()["queries"] == 1.0
 
     with_store(url, act)
 
 
-def test_an_event_on_a_forgotten_request_says_so_and_the_others_go_in(url: str) -> None:
+def test_an_event_on_an_expired_request_is_refused_and_the_others_are_appended(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await begin(store)
         own = replace(clicks(1, event="own"), submitted=None, query="")
@@ -175,7 +179,7 @@ def test_an_event_on_a_forgotten_request_says_so_and_the_others_go_in(url: str) 
 
 @st.composite
 def sourced(draw: st.DrawFn) -> list[tuple[Post, str]]:
-    """Posts of two sources on few requests, so that both touch the same."""
+    """Posts of two sources on few requests, so that they share requests."""
     requests = [draw(lists(2, f"r{at}")) for at in range(draw(st.integers(1, 2)))]
     return [
         (draw(posts_on(draw(st.sampled_from(requests)))), draw(st.sampled_from(["good", "bad"])))
@@ -207,7 +211,7 @@ LISTED = test_reducer.Impression("r", np.eye(4, 2, dtype=np.float32), np.arange(
         (Post(LISTED, "clicks", [1]), "good"),
     ]
 )
-def test_a_log_without_a_source_teaches_what_it_would_have_without_it(
+def test_a_replay_without_a_source_equals_a_log_without_it(
     posts: list[tuple[Post, str]],
 ) -> None:
     numbered = as_log(posts)
@@ -215,26 +219,26 @@ def test_a_log_without_a_source_teaches_what_it_would_have_without_it(
     kept = [blob for blob in map(without.keep, numbered) if blob is not None]
     never = as_log([(posted, source) for posted, source in posts if source == "good"])
     begin = start(2, gamma=10.0)
-    found, expected = folded(begin, kept), folded(begin, never)
+    found, expected = applied(begin, kept), applied(begin, never)
     assert found.seq == expected.seq
     assert bits(found.model) == bits(expected.model)
     assert found.sums.tobytes() == expected.sums.tobytes()
 
 
-def test_a_request_id_used_again_after_it_was_forgotten_is_a_new_request() -> None:
-    """Without the source, the second request of this name stays as it was."""
+def test_a_request_id_reused_after_expiry_is_a_new_request() -> None:
+    """Without the source, the second request with this id is unchanged."""
     bad, good = replace(clicks(2), source="bad"), replace(clicks(1), source="good")
     earlier = [good, bad]
     so_far, log_ = NOTHING, []
     for event in earlier:
         record, so_far = on_request(event, so_far)
         log_.append(codec.dump_record(record))
-    again = codec.dump_record(on_request(good, NOTHING)[0])  # its impression was made anew
+    again = codec.dump_record(on_request(good, NOTHING)[0])  # a new impression with the same id
     without = Without("bad")
     assert [without.keep(blob) for blob in [*log_, again]] == [log_[0], None, again]
 
 
-def test_what_is_not_feedback_of_the_source_stays_to_the_byte() -> None:
+def test_other_records_are_unchanged_to_the_byte() -> None:
     without = Without("bad")
     for blob in (b"junk", codec.dump_record(ResetMeasures()), *as_log([(OWN, "good")])):
         assert without.keep(blob) == blob

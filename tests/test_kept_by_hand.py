@@ -1,6 +1,6 @@
-"""What the libraries do not do yet, so that we do it: docs/decisions/0012-kept-by-hand.md.
+"""Missing features of libraries that SOLAR implements: docs/decisions/0012-kept-by-hand.md.
 
-A test fails here on the day that a library does it, and then says what can go.
+A test fails when a library provides the feature, and names the code to remove.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ COMMANDS = b"*1\r\n*6\r\n$3\r\nget\r\n:2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\
 
 
 class ClusterNode:
-    """A node of a Cluster that keeps each command it gets, with the connection that it came on."""
+    """A Cluster node that records each command and its connection."""
 
     def __init__(self, cluster: "MovingCluster") -> None:
         self._cluster, self._connections = cluster, 0
@@ -45,7 +45,7 @@ class ClusterNode:
 
 
 class MovingCluster:
-    """Two nodes with half of the slots each; those of the first are on their way to the second."""
+    """Two nodes with half of the slots each; the first migrates its slots to the second."""
 
     def __init__(self) -> None:
         self.source, self.target = ClusterNode(self), ClusterNode(self)
@@ -61,11 +61,11 @@ class MovingCluster:
 
     def _slots(self) -> bytes:
         parts = [(0, HALF - 1, self.source), (HALF, SLOTS - 1, self.target)]
-        said = [
+        ranges = [
             f"*3\r\n:{first}\r\n:{last}\r\n*2\r\n${len(HOST)}\r\n{HOST}\r\n:{node.port}\r\n"
             for first, last, node in parts
         ]
-        return f"*{len(said)}\r\n{''.join(said)}".encode()
+        return f"*{len(ranges)}\r\n{''.join(ranges)}".encode()
 
 
 @asynccontextmanager
@@ -80,9 +80,9 @@ def key_in(slots: range) -> str:
 
 
 async def connections_of_an_asking(cluster: MovingCluster, client: Any) -> tuple[int, int]:
-    """On which connections a client with two idle ones sends ASKING, and the command after it."""
+    """Connections on which a client with two idle ones sends ASKING and the next command."""
     there = key_in(range(HALF, SLOTS))
-    await client.get(there)  # finds out where the slots are
+    await client.get(there)  # loads the slot map
     cluster.target.got.clear()
     await asyncio.gather(client.get(there), client.get(there))
     assert len({connection for name, connection in cluster.target.got if name == "GET"}) == 2
@@ -114,7 +114,7 @@ def test_redis_py_sends_asking_and_its_command_on_two_connections() -> None:
     )
 
 
-def test_our_router_sends_asking_and_its_command_on_one_connection() -> None:
+def test_solar_sends_asking_and_its_command_on_one_connection() -> None:
     first, second = asked(
         lambda cluster: connect(f"redis+cluster://{HOST}:{cluster.source.port}?protocol=2")
     )

@@ -1,4 +1,4 @@
-"""Names in messages: short, printable, and found quickly, whatever a caller sends."""
+"""Names in messages: short, printable, and found quickly for any input."""
 
 import re
 from collections.abc import Callable
@@ -11,52 +11,51 @@ from hypothesis import strategies as st
 
 from app.domain.names import listed, nearest, quoted, unknown_name
 
-LONGEST, MOST_COMPARED, MOST_LISTED = 64, 1000, 10  # the issue's bounds, on purpose not imported
-AT_ONCE = 0.001  # seconds of this thread
-TRIES = 20  # the machine is busy: one of so many has to be that fast
+# The required limits, not imported on purpose.
+MOST_CHARACTERS, MOST_COMPARED, MOST_LISTED = 64, 1000, 10
+TIME_LIMIT = 0.001  # seconds of this thread
+TRIES = 20  # the machine may be busy: the fastest try counts
 
 anything = st.text(max_size=200)
-features = st.text(  # as a model may have them: no control characters
+features = st.text(  # as in a model: no control characters
     st.characters(exclude_categories=("Cc", "Cs"), exclude_characters=","), min_size=1, max_size=128
 )
 words = st.text("abcde_", min_size=1, max_size=12)
 
 
 @given(anything)
-def test_a_name_is_repeated_in_64_printable_characters(name: str) -> None:
-    said = quoted(name)
-    assert said.isprintable()
-    assert (said[0], said[-1]) == ('"', '"')
-    within = said[1:-1]
+def test_a_quoted_name_has_at_most_64_printable_characters(name: str) -> None:
+    message = quoted(name)
+    assert message.isprintable()
+    assert (message[0], message[-1]) == ('"', '"')
+    within = message[1:-1]
     assert '"' not in within
-    assert len(within) == (len(name) if len(name) <= LONGEST else LONGEST + 1)
-    assert within.endswith("…") or len(name) <= LONGEST
-    for shown, given_ in zip(within, name[:LONGEST], strict=False):
+    assert len(within) == (len(name) if len(name) <= MOST_CHARACTERS else MOST_CHARACTERS + 1)
+    assert within.endswith("…") or len(name) <= MOST_CHARACTERS
+    for shown, given_ in zip(within, name[:MOST_CHARACTERS], strict=False):
         assert shown == (given_ if given_.isprintable() and given_ != '"' else "?")
 
 
 @given(st.lists(features, max_size=30, unique=True))
 def test_at_most_ten_names_are_listed(names: list[str]) -> None:
-    said = listed(names)
-    shown = said.split(", ") if said else []
+    message = listed(names)
+    shown = message.split(", ") if message else []
     assert len(shown) == min(len(names), MOST_LISTED) + (len(names) > MOST_LISTED)
-    assert (said.endswith(", …")) == (len(names) > MOST_LISTED)
-    assert all(len(one) <= LONGEST + 3 for one in shown)
-    assert said.isprintable()
+    assert (message.endswith(", …")) == (len(names) > MOST_LISTED)
+    assert all(len(one) <= MOST_CHARACTERS + 3 for one in shown)
+    assert message.isprintable()
 
 
 @given(anything, st.lists(features, max_size=30, unique=True))
 def test_a_message_is_bounded_and_printable(name: str, known: list[str]) -> None:
-    said = unknown_name("feature", name, known)
-    assert said.isprintable()
-    assert said.startswith(f"unknown feature {quoted(name)}; ")
-    assert len(said) < 2 * (LONGEST + 3) + MOST_LISTED * (LONGEST + 5) + 40
+    message = unknown_name("feature", name, known)
+    assert message.isprintable()
+    assert message.startswith(f"unknown feature {quoted(name)}; ")
+    assert len(message) < 2 * (MOST_CHARACTERS + 3) + MOST_LISTED * (MOST_CHARACTERS + 5) + 40
 
 
 @given(words, st.lists(words, max_size=30, unique=True))
-def test_a_name_that_is_proposed_is_one_that_there_is_and_is_alike(
-    name: str, known: list[str]
-) -> None:
+def test_a_suggested_name_exists_and_is_similar(name: str, known: list[str]) -> None:
     found = nearest(name, known)
     if found is not None:
         assert found in known
@@ -66,9 +65,7 @@ def test_a_name_that_is_proposed_is_one_that_there_is_and_is_alike(
 
 
 @given(st.permutations("abcdefghijkl"), st.integers(4, 12), st.data())
-def test_one_slip_of_the_finger_is_forgiven(
-    letters: list[str], size: int, data: st.DataObject
-) -> None:
+def test_one_typing_error_is_corrected(letters: list[str], size: int, data: st.DataObject) -> None:
     meant = "".join(letters[:size])
     at = data.draw(st.integers(0, len(meant) - 1))
     slips = {
@@ -95,16 +92,16 @@ def seconds(act: Callable[[], object]) -> float:
 def test_many_long_names_are_compared_within_a_millisecond(name: str, some: list[str]) -> None:
     known = [one[: 100 + at % 29] + str(at) for at, one in enumerate(some * (4000 // len(some)))]
     took = min(seconds(lambda: unknown_name("feature", name, known)) for _ in range(TRIES))
-    assert took <= AT_ONCE
+    assert took <= TIME_LIMIT
 
 
 @pytest.mark.parametrize("size", [1, 5, 12, 13, 64, 128])
 def test_names_of_the_same_length_and_letters_are_compared_within_a_millisecond(size: int) -> None:
-    """All are alike to the eye of the short list: the worst case for difflib."""
+    """The shortlist cannot distinguish them: the worst case for difflib."""
     known = [f"{at:04d}".rjust(size, "0")[-size:] for at in range(MOST_COMPARED)]
     name = "0" * (size - 1) + "x"
     took = min(seconds(lambda: unknown_name("feature", name, known)) for _ in range(TRIES))
-    assert took <= AT_ONCE
+    assert took <= TIME_LIMIT
 
 
 def test_names_beyond_the_first_thousand_are_not_compared() -> None:
@@ -113,11 +110,11 @@ def test_names_beyond_the_first_thousand_are_not_compared() -> None:
     assert nearest("price", [*known, "prices"]) is None
 
 
-def test_the_messages_are_those_of_the_manual() -> None:
+def test_the_messages_are_the_documented_ones() -> None:
     fields = ("documents", "ids", "features", *map(str, range(9)))
     assert re.fullmatch(
         r'unknown field "docs"; expected documents, ids, features, (\d, ){7}…',
         unknown_name("field", "docs", fields),
     )
-    said = unknown_name("feature", "prise", ("bm25", "price"))
-    assert said == 'unknown feature "prise"; did you mean "price"?'
+    message = unknown_name("feature", "prise", ("bm25", "price"))
+    assert message == 'unknown feature "prise"; did you mean "price"?'

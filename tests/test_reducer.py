@@ -1,4 +1,4 @@
-"""The fold against a naive one, and against records that should never have been written."""
+"""The reducer against a naive version, and with records that should never exist."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -35,22 +35,22 @@ def start(n: int = 3, **settings: Any) -> ModelState:
     return initial_state(ModelConfig(names(n), **settings), seed=b"a model of its own")
 
 
-def folded(state: ModelState, blobs: Sequence[bytes]) -> ModelState:
-    fold = Reducer(state)
+def applied(state: ModelState, blobs: Sequence[bytes]) -> ModelState:
+    reducer = Reducer(state)
     for blob in blobs:
-        fold.apply(blob)
-    return fold.state()
+        reducer.apply(blob)
+    return reducer.state()
 
 
 def dumped(*log: Record) -> list[bytes]:
     return [codec.dump_record(record) for record in log]
 
 
-# ---- posts: what users do, and how it becomes records ----
+# ---- posts and their records ----
 
 
 class Impression(NamedTuple):
-    """A request: documents in the order shown, and where each came from."""
+    """A request: documents in the order shown, and their submitted positions."""
 
     query: str
     documents: Any
@@ -58,26 +58,26 @@ class Impression(NamedTuple):
 
 
 class Post(NamedTuple):
-    """What a user did with a list."""
+    """One event of a user on a ranking."""
 
     shown: Impression
     kind: Any
-    said: Any
+    content: Any
 
     def feedback(self, event: str) -> Feedback:
         query, documents, submitted = self.shown
         bare = Feedback(event, self.kind, documents, submitted, query=query)
         if self.kind == "labels":
-            return replace(bare, labels=np.array(self.said))
+            return replace(bare, labels=np.array(self.content))
         if self.kind == "clicks":
-            return replace(bare, clicks=np.array(self.said, np.int64))
-        table = np.array(self.said, np.float64).reshape(-1, 3)
+            return replace(bare, clicks=np.array(self.content, np.int64))
+        table = np.array(self.content, np.float64).reshape(-1, 3)
         preferred, other = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
         return replace(bare, preferred=preferred, other=other, weights=table[:, 2].copy())
 
 
 def as_log(posts: Sequence[Post]) -> list[bytes]:
-    """The records of posts, each on top of what came before it on the same request."""
+    """Records of posts; each builds on the earlier ones on the same request."""
     so_far: dict[str, PriorFeedback] = {}
     log: list[Record] = []
     for at, post in enumerate(posts):
@@ -96,7 +96,7 @@ def lists(draw: st.DrawFn, n: int, query: str) -> Impression:
     count, rng = draw(st.integers(1, 12)), np.random.default_rng(draw(st.integers(0, 2**32)))
     documents = rng.standard_normal((count, n)).astype(np.float32)
     documents[draw(st.integers(0, count - 1))] = documents[0]
-    # only the first of those submitted may have been shown, so places may lie beyond the list
+    # only the top may have been shown, so submitted positions may exceed the ranking
     submitted = rng.permutation(count + draw(st.integers(0, 3)))[:count]
     return Impression(query, documents, submitted if draw(st.booleans()) else None)
 
@@ -143,11 +143,11 @@ def play(oracle: oracles.NaiveFold, post: Post) -> None:
     if submitted is None:
         query = f"{query} of its own {len(oracle.quality)}"
         assume(not nearly_tied(oracle.learner.w, documents.astype(np.float64)))
-    do[post.kind](query, documents.astype(np.float64), list(post.said), submitted)
+    do[post.kind](query, documents.astype(np.float64), list(post.content), submitted)
 
 
 def nearly_tied(w: Any, documents: Any) -> bool:
-    """Whether rounding decides an order: a pair and its opposite cancel exactly in SOLAR-II."""
+    """Check whether rounding decides an order: opposite pairs cancel exactly in SOLAR-II."""
     gaps = (documents[:, None] - documents[None]).reshape(-1, len(w))
     return bool(w.any() and (np.abs(gaps[gaps.any(axis=1)] @ w) < 1e-9).any())
 
@@ -159,7 +159,7 @@ def nearly_tied(w: Any, documents: Any) -> bool:
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=" ".join)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_a_log_is_folded_as_the_formulas_say(
+def test_the_reducer_equals_the_naive_formulas(
     algorithm: tuple[Any, Any], strategy: str, data: st.DataObject
 ) -> None:
     n = data.draw(st.sampled_from([1, 3, 9]))
@@ -169,7 +169,7 @@ def test_a_log_is_folded_as_the_formulas_say(
         play(oracle, post)
     kind, covariance = algorithm
     begin = start(n, algorithm=kind, covariance=covariance, C=0.1, gamma=10.0, clicks=strategy)
-    state = folded(begin, as_log(posts))
+    state = applied(begin, as_log(posts))
     np.testing.assert_allclose(state.model.weights, oracle.learner.w, rtol=1e-6, atol=1e-7)
     if isinstance(oracle.learner, oracles.NaiveSolarIIDiagonal):
         sigma = np.diag(oracle.learner.sigma)
@@ -192,15 +192,15 @@ REQUEST = Impression("r", DOCUMENTS, np.array([2, 0, 3, 1]))  # submitted in the
 OWN = Impression("q", DOCUMENTS, None)
 
 
-def test_nothing_clicked_counts_as_a_query_without_pairs() -> None:
-    measures = folded(start(), as_log([Post(REQUEST, "clicks", [])])).measures()
+def test_an_event_without_clicks_counts_as_a_query_without_pairs() -> None:
+    measures = applied(start(), as_log([Post(REQUEST, "clicks", [])])).measures()
     assert measures["queries"] == 1.0
     assert measures["stepped"] == measures["passive"] == 0.0
     assert measures["ndcg"] == measures["map"] == 0.0
 
 
-def test_pairs_from_labels_run_in_the_order_of_submission() -> None:
-    state = folded(start(gamma=1.0), as_log([Post(REQUEST, "labels", [1.0, 0.0, 2.0, 1.0])]))
+def test_pairs_from_labels_follow_the_submitted_order() -> None:
+    state = applied(start(gamma=1.0), as_log([Post(REQUEST, "labels", [1.0, 0.0, 2.0, 1.0])]))
     learner = SolarII(3, gamma=1.0)
     for i, j in [(3, 1), (0, 1), (2, 1), (2, 3), (2, 0)]:  # submitted as 1, 3, 0, 2: row-major
         learner.learn((DOCUMENTS[i] - DOCUMENTS[j])[None])
@@ -211,9 +211,9 @@ def test_pairs_from_labels_run_in_the_order_of_submission() -> None:
     assert state.model.weights.tobytes() != shown.weights.tobytes()
 
 
-def test_a_later_click_teaches_its_new_pairs_alone_and_replaces_the_measure() -> None:
+def test_a_later_click_teaches_only_its_new_pairs_and_replaces_the_measure() -> None:
     first, second = Post(REQUEST, "clicks", [3]), Post(REQUEST, "clicks", [1])
-    state = folded(start(gamma=1.0), as_log([first, second]))
+    state = applied(start(gamma=1.0), as_log([first, second]))
     learner = SolarII(3, gamma=1.0)
     for i, j in [(3, 0), (3, 1), (3, 2), (1, 0)]:
         learner.learn((DOCUMENTS[i] - DOCUMENTS[j])[None])
@@ -226,7 +226,7 @@ def test_a_later_click_teaches_its_new_pairs_alone_and_replaces_the_measure() ->
 
 def test_the_same_click_again_teaches_nothing() -> None:
     click = Post(REQUEST, "clicks", [3])
-    once, twice = folded(start(), as_log([click])), folded(start(), as_log([click, click]))
+    once, twice = applied(start(), as_log([click])), applied(start(), as_log([click, click]))
     assert bits(once.model) == bits(twice.model)
     assert once.sums[:11].tobytes() == twice.sums[:11].tobytes()
 
@@ -234,41 +234,41 @@ def test_the_same_click_again_teaches_nothing() -> None:
 def test_a_document_clicked_again_later_teaches_no_pair_twice() -> None:
     clicks = [Post(REQUEST, "clicks", [place]) for place in (3, 1, 3)]
     begin = start(clicks="last-click-skip-above")
-    assert folded(begin, as_log(clicks)).measures()["stepped"] == 4.0  # 3 over 0, 1, 2; 1 over 0
+    assert applied(begin, as_log(clicks)).measures()["stepped"] == 4.0  # 3 over 0, 1, 2; 1 over 0
 
 
 def test_labels_after_clicks_replace_the_measure_of_the_request() -> None:
     posts = [Post(REQUEST, "clicks", [1]), Post(REQUEST, "labels", [2.0, 0.0, 0.0, 0.0])]
-    measures = folded(start(), as_log(posts)).measures()
+    measures = applied(start(), as_log(posts)).measures()
     assert measures["queries"] == measures["ndcg@1"] == measures["map"] == 1.0
     assert measures["baseline_ndcg@1"] == 0.0
 
 
 def test_clicks_after_labels_are_new_clicks() -> None:
     labels, click = Post(REQUEST, "labels", [0.0] * 4), Post(REQUEST, "clicks", [1])
-    state = folded(start(), as_log([click, labels, click]))
+    state = applied(start(), as_log([click, labels, click]))
     assert state.measures()["stepped"] == 1.0
     assert state.measures()["queries"] == 1.0
 
 
 def test_an_event_with_its_own_documents_is_ranked_by_the_weights_before_it() -> None:
     labels = Post(OWN, "labels", [0.0, 0.0, 1.0, 0.0])
-    first = folded(start(), as_log([labels])).measures()
+    first = applied(start(), as_log([labels])).measures()
     assert first["map"] == first["baseline_map"] == pytest.approx(1 / 3)  # all weights zero: ties
-    second = folded(start(), as_log([labels, labels])).measures()
+    second = applied(start(), as_log([labels, labels])).measures()
     assert second["queries"] == 2.0
     assert second["map"] == pytest.approx(1 / 3 + 1.0)
     assert second["baseline_map"] == pytest.approx(2 / 3)
 
 
-def test_a_document_preferred_as_often_as_not_has_label_0() -> None:
-    said = [(0, 1, 1.0), (1, 0, 1.0), (3, 2, 1.0)]
-    measures = folded(start(), as_log([Post(REQUEST, "triplets", said)])).measures()
+def test_a_document_preferred_in_half_of_its_triplets_has_label_0() -> None:
+    content = [(0, 1, 1.0), (1, 0, 1.0), (3, 2, 1.0)]
+    measures = applied(start(), as_log([Post(REQUEST, "triplets", content)])).measures()
     assert measures["map"] == pytest.approx(1 / 4)
 
 
-def test_a_pair_s_weight_is_the_learner_s_omega() -> None:
-    state = folded(start(gamma=1.0), as_log([Post(REQUEST, "triplets", [(0, 1, 0.25)])]))
+def test_the_weight_of_a_pair_is_the_omega_of_the_learner() -> None:
+    state = applied(start(gamma=1.0), as_log([Post(REQUEST, "triplets", [(0, 1, 0.25)])]))
     learner = SolarII(3, gamma=1.0)
     learner.learn((DOCUMENTS[0] - DOCUMENTS[1])[None], np.array([0.25]))
     assert bits(state.model.weights) == bits(learner.weights)
@@ -277,22 +277,22 @@ def test_a_pair_s_weight_is_the_learner_s_omega() -> None:
 def test_triplets_without_weights_weigh_1() -> None:
     bare = Feedback("e", "triplets", DOCUMENTS, preferred=np.array([0]), other=np.array([1]))
     weighted = replace(bare, weights=np.ones(1))
-    assert bits(folded(start(), dumped(bare)).model) == bits(
-        folded(start(), dumped(weighted)).model
+    assert bits(applied(start(), dumped(bare)).model) == bits(
+        applied(start(), dumped(weighted)).model
     )
 
 
 def test_the_chain_is_the_hash_of_every_record() -> None:
     log, begin = as_log([Post(OWN, "clicks", [1]), Post(REQUEST, "clicks", [2])]), start()
-    state = folded(begin, log)
+    state = applied(begin, log)
     assert (state.seq, state.chain) == (2, next_chain(next_chain(begin.chain, log[0]), log[1]))
-    assert folded(begin, log[::-1]).chain != state.chain
+    assert applied(begin, log[::-1]).chain != state.chain
 
 
-def test_what_a_fold_hands_out_is_frozen_and_its_own() -> None:
-    fold = Reducer(start())
-    before = fold.state()
-    fold.apply(as_log([Post(OWN, "clicks", [2])])[0])
+def test_the_returned_state_is_a_frozen_copy() -> None:
+    reducer = Reducer(start())
+    before = reducer.state()
+    reducer.apply(as_log([Post(OWN, "clicks", [2])])[0])
     assert not before.model.weights.any()
     for array in (before.model.weights, before.model.spread, before.sums):
         assert not array.flags.writeable
@@ -311,41 +311,41 @@ LOG = as_log(
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=" ".join)
-def test_after_a_replace_the_model_is_the_one_it_carries_and_the_sums_go_on(algorithm: Any) -> None:
+def test_a_replace_record_replaces_the_model_and_keeps_the_sums(algorithm: Any) -> None:
     kind, covariance = algorithm
-    other = folded(start(algorithm=kind, covariance=covariance, C=1.0, gamma=2.0), LOG)
-    state = folded(start(), [*LOG, *dumped(Replace(other.model, "rollback"))])
+    other = applied(start(algorithm=kind, covariance=covariance, C=1.0, gamma=2.0), LOG)
+    state = applied(start(), [*LOG, *dumped(Replace(other.model, "rollback"))])
     assert bits(state.model) == bits(other.model)
-    assert state.sums.tobytes() == folded(start(), LOG).sums.tobytes()
-    assert bits(folded(state, LOG).model) == bits(folded(other, LOG).model)
+    assert state.sums.tobytes() == applied(start(), LOG).sums.tobytes()
+    assert bits(applied(state, LOG).model) == bits(applied(other, LOG).model)
 
 
-def test_a_replace_may_bring_another_width() -> None:
+def test_a_replace_record_may_change_the_number_of_features() -> None:
     wider = start(5).model
-    state = folded(start(), dumped(Replace(wider, "more features")))
+    state = applied(start(), dumped(Replace(wider, "more features")))
     assert state.model.config.n == 5
-    assert folded(state, LOG).measures()["rejected"] == len(LOG)
+    assert applied(state, LOG).measures()["rejected"] == len(LOG)
 
 
-def test_a_retune_keeps_what_was_learnt_and_changes_the_steps_after_it() -> None:
-    before = folded(start(), LOG)
-    after = folded(before, dumped(Retune(gamma=1.0, clicks="click-no-click-next")))
+def test_a_retune_keeps_the_weights_and_changes_later_steps() -> None:
+    before = applied(start(), LOG)
+    after = applied(before, dumped(Retune(gamma=1.0, clicks="click-no-click-next")))
     assert bits(after.model.weights) == bits(before.model.weights)
     assert bits(after.model.spread) == bits(before.model.spread)
     assert after.model.config == replace(
         before.model.config, gamma=1.0, clicks="click-no-click-next"
     )
-    assert bits(folded(after, LOG).model.weights) != bits(folded(before, LOG).model.weights)
+    assert bits(applied(after, LOG).model.weights) != bits(applied(before, LOG).model.weights)
 
 
 def test_a_retune_of_nothing_changes_nothing() -> None:
-    before = folded(start(), LOG)
-    assert bits(folded(before, dumped(Retune())).model) == bits(before.model)
+    before = applied(start(), LOG)
+    assert bits(applied(before, dumped(Retune())).model) == bits(before.model)
 
 
-def test_a_reset_of_measures_leaves_the_model_alone() -> None:
-    before = folded(start(), LOG)
-    after = folded(before, dumped(ResetMeasures()))
+def test_a_reset_of_measures_does_not_change_the_model() -> None:
+    before = applied(start(), LOG)
+    after = applied(before, dumped(ResetMeasures()))
     assert not after.sums.any()
     assert bits(after.model) == bits(before.model)
 
@@ -371,9 +371,9 @@ BAD: dict[str, Record] = {
     "deep documents": replace(GOOD, documents=DOCUMENTS[None]),
     "a NaN feature": replace(LABELS, documents=np.full((4, 3), np.nan, np.float32)),
     "an infinite feature": replace(LABELS, documents=np.full((4, 3), np.inf, np.float32)),
-    "a click beyond the list": replace(GOOD, clicks=np.array([4])),
-    "a click before the list": replace(GOOD, clicks=np.array([-1])),
-    "an earlier click beyond the list": replace(GOOD, clicked_before=np.array([9])),
+    "a click beyond the ranking": replace(GOOD, clicks=np.array([4])),
+    "a click before the ranking": replace(GOOD, clicks=np.array([-1])),
+    "an earlier click beyond the ranking": replace(GOOD, clicked_before=np.array([9])),
     "clicks that are fractions": replace(GOOD, clicks=np.array([0.5])),
     "clicks in two dimensions": replace(GOOD, clicks=np.array([[0]])),
     "no clicks": replace(GOOD, clicks=None),
@@ -385,8 +385,8 @@ BAD: dict[str, Record] = {
     "a negative label": replace(LABELS, labels=np.full(4, -1.0)),
     "a label above 30": replace(LABELS, labels=np.full(4, 31.0)),
     "a NaN label": replace(LABELS, labels=np.full(4, np.nan)),
-    "a preferred document beyond the list": replace(TRIPLETS, preferred=np.array([4])),
-    "another document before the list": replace(TRIPLETS, other=np.array([-1])),
+    "a preferred document beyond the ranking": replace(TRIPLETS, preferred=np.array([4])),
+    "another document before the ranking": replace(TRIPLETS, other=np.array([-1])),
     "more preferred than others": replace(TRIPLETS, preferred=np.array([0, 1])),
     "too few weights": replace(TRIPLETS, weights=np.zeros(0)),
     "a weight of 0": replace(TRIPLETS, weights=np.zeros(1)),
@@ -419,10 +419,10 @@ BAD: dict[str, Record] = {
 
 def rejects(blob: bytes, n: int = 3) -> None:
     """A rejected record moves seq and chain and counts; nothing else differs, now or later."""
-    before = folded(start(n), LOG)
-    fold = Reducer(before)
-    assert fold.apply(blob) is False
-    only_rejected(before, fold.state(), blob)
+    before = applied(start(n), LOG)
+    reducer = Reducer(before)
+    assert reducer.apply(blob) is False
+    only_rejected(before, reducer.state(), blob)
 
 
 def only_rejected(before: ModelState, after: ModelState, blob: bytes) -> None:
@@ -438,16 +438,16 @@ def test_a_record_that_cannot_be_applied_is_rejected(what: str) -> None:
     rejects(codec.dump_record(BAD[what]))
 
 
-def test_what_the_bad_records_are_made_from_is_good() -> None:
+def test_the_base_of_the_invalid_records_is_valid() -> None:
     for record in (GOOD, LABELS, TRIPLETS, Replace(MODEL, "")):
         assert Reducer(start()).apply(codec.dump_record(record))
 
 
-def test_a_nan_feature_of_a_served_list_moves_no_weight() -> None:
+def test_a_nan_feature_of_a_served_ranking_changes_no_weight() -> None:
     documents = DOCUMENTS.copy()
     documents[2] = np.nan
-    before = folded(start(), LOG)
-    after = folded(before, dumped(replace(GOOD, documents=documents)))
+    before = applied(start(), LOG)
+    after = applied(before, dumped(replace(GOOD, documents=documents)))
     assert bits(after.model) == bits(before.model)
     assert np.isfinite(after.sums).all()
 
@@ -469,8 +469,8 @@ total = settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 
 @total
 @given(records)
-def test_no_record_whatever_stops_the_fold(record: Record) -> None:
-    folds(codec.dump_record(record))
+def test_no_record_stops_the_reducer(record: Record) -> None:
+    check_total(codec.dump_record(record))
 
 
 @total
@@ -496,9 +496,9 @@ def test_no_record_whatever_stops_the_fold(record: Record) -> None:
         ),
     ),
 )
-def test_no_feedback_whatever_stops_the_fold(kind: Any, plain: Any, arrays: Any) -> None:
+def test_no_feedback_stops_the_reducer(kind: Any, plain: Any, arrays: Any) -> None:
     fields = {"event": "e", "kind": kind, "query": "", "source": "", **plain}
-    folds(codec.dump_blob("feedback", fields, arrays))
+    check_total(codec.dump_blob("feedback", fields, arrays))
 
 
 def test_feedback_whose_documents_are_a_scalar_is_rejected() -> None:
@@ -513,17 +513,17 @@ def test_feedback_whose_documents_are_a_scalar_is_rejected() -> None:
         json_values | words,
     )
 )
-def test_no_replace_or_retune_whatever_stops_the_fold(given_: Any) -> None:
+def test_no_replace_or_retune_stops_the_reducer(given_: Any) -> None:
     plain = {**codec.dump_config(SETTINGS), **given_}
     model = {"weights": MODEL.weights, "spread": MODEL.spread}
-    folds(codec.dump_blob("replace", {"reason": "", "settings": plain}, model))
-    folds(codec.dump_blob("retune", given_, {}))
+    check_total(codec.dump_blob("replace", {"reason": "", "settings": plain}, model))
+    check_total(codec.dump_blob("retune", given_, {}))
 
 
-def folds(blob: bytes) -> None:
-    before = folded(start(), LOG)
-    fold = Reducer(before)
-    accepted, after = fold.apply(blob), fold.state()
+def check_total(blob: bytes) -> None:
+    before = applied(start(), LOG)
+    reducer = Reducer(before)
+    accepted, after = reducer.apply(blob), reducer.state()
     assert after.seq == before.seq + 1
     assert np.isfinite(after.sums).all()
     assert sound(after) == []
@@ -532,17 +532,17 @@ def folds(blob: bytes) -> None:
     assert bits(Reducer(after).state()) == bits(after)
 
 
-# ---- the same bits, however the log is cut ----
+# ---- the same bits for every batching of the log ----
 
 
 @st.composite
 def blob_logs(draw: st.DrawFn, n: int = 3) -> list[bytes]:
-    """Posts, with other records and damage in between."""
+    """Posts, mixed with other records and damaged ones."""
     log = as_log(draw(post_logs(n)))
     others = dumped(
         Retune(gamma=5.0),
         ResetMeasures(),
-        Replace(folded(start(), LOG).model, ""),
+        Replace(applied(start(), LOG).model, ""),
         *BAD.values(),
     )
     for blob in draw(st.lists(st.sampled_from([*others[:3], others[5], b"junk"]), max_size=3)):
@@ -553,28 +553,28 @@ def blob_logs(draw: st.DrawFn, n: int = 3) -> list[bytes]:
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=" ".join)
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_freezing_and_thawing_changes_no_bit(algorithm: Any, data: st.DataObject) -> None:
+def test_storing_and_loading_the_state_changes_no_bit(algorithm: Any, data: st.DataObject) -> None:
     begin = start(algorithm=algorithm[0], covariance=algorithm[1], C=0.5, gamma=10.0)
     log = data.draw(blob_logs())
     cuts = sorted(data.draw(st.lists(st.integers(0, len(log)), max_size=4)))
-    whole, state, done = folded(begin, log), begin, 0
+    whole, state, done = applied(begin, log), begin, 0
     for cut in [*cuts, len(log)]:
-        state, done = stored_and_loaded(folded(state, log[done:cut])), cut
+        state, done = stored_and_loaded(applied(state, log[done:cut])), cut
     assert bits(state) == bits(whole)
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_looking_at_the_state_in_between_changes_no_bit(data: st.DataObject) -> None:
-    log, fold = data.draw(blob_logs()), Reducer(start(gamma=10.0))
+def test_reading_the_state_in_between_changes_no_bit(data: st.DataObject) -> None:
+    log, reducer = data.draw(blob_logs()), Reducer(start(gamma=10.0))
     for blob in log:
-        fold.apply(blob)
-        fold.state()
-    assert bits(fold.state()) == bits(folded(start(gamma=10.0), log))
+        reducer.apply(blob)
+        reducer.state()
+    assert bits(reducer.state()) == bits(applied(start(gamma=10.0), log))
 
 
 def stored_and_loaded(state: ModelState) -> ModelState:
-    """Through a replace record: what a store would keep of the model."""
+    """The state after encoding and decoding its model in a replace record."""
     record = codec.load_record(codec.dump_record(Replace(state.model, "")))
     assert isinstance(record, Replace)
     return replace(state, model=record.model)
@@ -583,7 +583,7 @@ def stored_and_loaded(state: ModelState) -> ModelState:
 # ---- I16 ----
 
 
-def test_an_unsound_state_is_named() -> None:
+def test_an_unsound_state_is_reported() -> None:
     state = start()
     assert sound(state) == []
     broken = replace(state.model, weights=np.array([0.0, np.inf, 0.0]), spread=np.full(6, -1.0))

@@ -1,4 +1,4 @@
-"""A store that went back, as after a failover: noticed by whoever had seen more of it (I12)."""
+"""Rollbacks of the store after a failover, detected by weight cache, learner and appender (I12)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,20 +23,20 @@ from tests.servers import client, eventually, keys_like, server, url, with_store
 
 __all__ = ["server", "url"]  # fixtures
 
-#: A learner that commits only when it must.
+#: A learner that delays its commits.
 SLOW = LearnerOptions(lease=60.0, commit=3600.0, idle=0.02)
 QUICK = LearnerOptions(lease=60.0, idle=0.02)
 
 
-class Past:
-    """The store as it was once; it can be so again."""
+class StoreSnapshot:
+    """A copy of the store, which can be restored."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         with client(url) as connection:
             self._kept = {key: connection.dump(key) for key in keys_like(connection)}
 
-    def comes_back(self) -> None:
+    def restore(self) -> None:
         with client(self._url) as connection:
             connection.flushall()
             for key, value in self._kept.items():
@@ -44,7 +44,7 @@ class Past:
 
 
 async def feed(store: Store, name: str, count: int = 3) -> None:
-    """Some records, named so that no two calls make the same."""
+    """Append records with unique names."""
     epoch, *_ = await store.states.position(MODEL)
     named = Invented(1, name)
     events = [named.labels() for _ in range(count)]
@@ -52,7 +52,7 @@ async def feed(store: Store, name: str, count: int = 3) -> None:
 
 
 async def learnt(store: Store) -> LogPosition:
-    """Everything, by a learner whose term ends then."""
+    """Learn everything, in one learner term."""
     stop = asyncio.Event()
     learning = asyncio.create_task(Learner(store, MODEL, QUICK).run(stop))
     tail = await store.log.tail(MODEL)
@@ -62,55 +62,57 @@ async def learnt(store: Store) -> LogPosition:
     return await store.states.position(MODEL)
 
 
-Story = Callable[[Store, Past], Awaitable[None]]
+Story = Callable[[Store, StoreSnapshot], Awaitable[None]]
 
 
-async def goes_back(_: Store, past: Past) -> None:
-    past.comes_back()
+async def rolls_back(_: Store, snapshot: StoreSnapshot) -> None:
+    snapshot.restore()
 
 
-async def goes_back_and_on_as_far(store: Store, past: Past) -> None:
-    past.comes_back()
+async def rolls_back_and_grows_as_far(store: Store, snapshot: StoreSnapshot) -> None:
+    snapshot.restore()
     await feed(store, "other", 3)
     await learnt(store)
 
 
-async def goes_back_and_on_further(store: Store, past: Past) -> None:
-    past.comes_back()
+async def rolls_back_and_grows_further(store: Store, snapshot: StoreSnapshot) -> None:
+    snapshot.restore()
     await feed(store, "other", 5)
     await learnt(store)
 
 
-async def goes_on(store: Store, _: Past) -> None:
+async def grows(store: Store, _: StoreSnapshot) -> None:
     await feed(store, "more", 4)
     await learnt(store)
 
 
 STORIES = [
-    (goes_back, True),
-    (goes_back_and_on_as_far, True),
-    (goes_back_and_on_further, True),
-    (goes_on, False),
+    (rolls_back, True),
+    (rolls_back_and_grows_as_far, True),
+    (rolls_back_and_grows_further, True),
+    (grows, False),
 ]
 
 
-@pytest.mark.parametrize(("story", "back"), STORIES)
-def test_two_places_tell_whether_the_store_went_back(url: str, story: Story, back: bool) -> None:
+@pytest.mark.parametrize(("story", "is_rollback"), STORIES)
+def test_two_log_positions_reveal_a_rollback_of_the_store(
+    url: str, story: Story, is_rollback: bool
+) -> None:
     async def act(store: Store) -> bool:
         await new_model(store)
         await feed(store, "first")
         await learnt(store)
-        past = Past(url)
+        snapshot = StoreSnapshot(url)
         await feed(store, "second")
         before = await learnt(store)
-        await story(store, past)
+        await story(store, snapshot)
         return await rolled_back(store, MODEL, before, await store.states.position(MODEL))
 
-    assert with_store(url, act) == back
+    assert with_store(url, act) == is_rollback
 
 
-def test_a_model_that_was_deleted_and_created_anew_meanwhile_did_not_go_back(url: str) -> None:
-    """Two places of one life are compared, and the log is that of the next one by now."""
+def test_deleting_and_recreating_a_model_is_not_a_rollback(url: str) -> None:
+    """Two positions of one epoch are compared; the log already belongs to the next epoch."""
 
     async def act(store: Store) -> bool:
         await new_model(store)
@@ -125,41 +127,41 @@ def test_a_model_that_was_deleted_and_created_anew_meanwhile_did_not_go_back(url
     assert not with_store(url, act)
 
 
-@pytest.mark.parametrize(("story", "back"), STORIES)
-def test_a_ranker_notices_a_store_that_went_back_and_serves_what_it_has(
-    url: str, story: Story, back: bool
+@pytest.mark.parametrize(("story", "is_rollback"), STORIES)
+def test_the_weight_cache_detects_a_rollback_and_serves_the_stored_version(
+    url: str, story: Story, is_rollback: bool
 ) -> None:
-    """Also one that went back and on between two looks: the number alone says nothing."""
+    """Also if the store was rolled back and grew between two polls, past the old version."""
 
     async def act(store: Store) -> list[bool]:
-        told: list[Served] = []
-        weight_cache = WeightCache(store, told.append)
+        facts_seen: list[Served] = []
+        weight_cache = WeightCache(store, facts_seen.append)
         await new_model(store)
         await feed(store, "first")
         await learnt(store)
-        past = Past(url)
+        snapshot = StoreSnapshot(url)
         await feed(store, "second")
         await learnt(store)
         await weight_cache._take(MODEL, await store.states.load_weights(MODEL))
-        await story(store, past)
+        await story(store, snapshot)
         await weight_cache._refresh(MODEL)
         found = await store.states.load_weights(MODEL)
         assert weight_cache.serving[MODEL].place == (found.epoch, found.seq, found.chain)
         assert (weight_cache.serving[MODEL].weights == found.weights).all()
-        return [one.backwards for one in told]
+        return [one.backwards for one in facts_seen]
 
-    assert with_store(url, act) == [False, back]
+    assert with_store(url, act) == [False, is_rollback]
 
 
-@pytest.mark.parametrize(("story", "back"), STORIES)
-def test_a_learner_notices_a_store_that_went_back_and_learns_on_from_it(
-    url: str, story: Story, back: bool
+@pytest.mark.parametrize(("story", "is_rollback"), STORIES)
+def test_a_learner_detects_a_rollback_and_continues_from_the_stored_state(
+    url: str, story: Story, is_rollback: bool
 ) -> None:
     async def act(store: Store) -> None:
         await new_model(store)
         await feed(store, "first")
         await learnt(store)
-        past, stop, facts = Past(url), asyncio.Event(), list[Fact]()
+        snapshot, stop, facts = StoreSnapshot(url), asyncio.Event(), list[Fact]()
         await feed(store, "second")
         metrics = Metrics()
 
@@ -172,7 +174,7 @@ def test_a_learner_notices_a_store_that_went_back_and_learns_on_from_it(
         await eventually(lambda: store.states.position(MODEL), lambda place: place[1] == 6)
         stop.set()
         await learning
-        await story(store, past)
+        await story(store, snapshot)
         stop.clear()
         learning = asyncio.create_task(learner.run(stop))
         await feed(store, "last", 2)
@@ -182,36 +184,36 @@ def test_a_learner_notices_a_store_that_went_back_and_learns_on_from_it(
         await learning
         assert [fact for fact in facts if isinstance(fact, LogRolledBack)] == [
             LogRolledBack(MODEL)
-        ] * back
+        ] * is_rollback
         page = metrics.page([], {}, StoreHealth(True, 0.0)).decode()
-        assert f'solar_version_backwards_total{{model="{MODEL}"}} {float(back)}' in page
+        assert f'solar_version_backwards_total{{model="{MODEL}"}} {float(is_rollback)}' in page
 
     with_store(url, act)
 
 
-def test_a_learner_at_work_notices_within_a_moment(url: str) -> None:
+def test_a_busy_learner_detects_a_rollback_quickly(url: str) -> None:
     async def act(store: Store) -> None:
         await new_model(store)
         await feed(store, "first")
         await learnt(store)
-        past, stop, facts = Past(url), asyncio.Event(), list[Fact]()
+        snapshot, stop, facts = StoreSnapshot(url), asyncio.Event(), list[Fact]()
         learning = asyncio.create_task(learn_all(store, stop, QUICK, facts.append))
         await feed(store, "second")
         await eventually(lambda: store.states.position(MODEL), lambda place: place[1] == 6)
-        past.comes_back()
+        snapshot.restore()
 
-        async def told() -> list[Fact]:
+        async def facts_seen() -> list[Fact]:
             return [fact for fact in facts if isinstance(fact, LogRolledBack)]
 
-        assert await eventually(told, bool) == [LogRolledBack(MODEL)]
+        assert await eventually(facts_seen, bool) == [LogRolledBack(MODEL)]
         stop.set()
         await learning
 
     with_store(url, act)
 
 
-def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str) -> None:
-    """Read before the failover, and uncommitted: the next records would be put on top of them."""
+def test_a_learner_never_commits_lost_records_over_new_ones(url: str) -> None:
+    """Records read before the failover, uncommitted: later records must not build on them."""
 
     async def act(store: Store) -> None:
         await new_model(store)
@@ -220,10 +222,10 @@ def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str
         term = await LeaderSession.begin(store, MODEL, fence, SLOW)
         await rounds(term, 3)
         await term.arrived()  # the first batch is committed at once
-        past = Past(url)
+        snapshot = StoreSnapshot(url)
         await feed(store, "lost", 3)
         await rounds(term, 6)
-        past.comes_back()
+        snapshot.restore()
         await feed(store, "other", 5)
         await rounds(term, 8)
         with pytest.raises(RolledBack, match="not in the log any more"):
@@ -243,7 +245,7 @@ def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str
     with_store(url, act)
 
 
-def test_a_poster_notices_that_the_log_went_back(url: str) -> None:
+def test_the_appender_detects_a_rollback_of_the_log(url: str) -> None:
     async def act(store: Store) -> list[LogRolledBack]:
         epoch, facts = await new_model(store), list[LogRolledBack]()
         appender, named = Appender(store, 1 << 40, 60.0, facts.append), Invented(2, "e")
@@ -254,10 +256,10 @@ def test_a_poster_notices_that_the_log_went_back(url: str) -> None:
             )
 
         await post(3)
-        past = Past(url)
+        snapshot = StoreSnapshot(url)
         await post(3)
         assert facts == []
-        past.comes_back()
+        snapshot.restore()
         await post(1)
         await post(5)
         return facts

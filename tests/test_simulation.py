@@ -213,7 +213,7 @@ def test_the_command_prints_a_table_and_draws(
     short = ["--impressions", "60", "--seeds", "2", "--users", "perfect", "--users", "pbm"]
     assert solar("simulate", judged_file(tmp_path), *short, "--plot", str(plot)) == 0
     said = capsys.readouterr().out
-    assert "60 impressions of 8 queries, 2 to test on, seeds: 2" in said
+    assert "60 impressions of 8 queries, 2 test queries, seeds: 2" in said
     assert [line.split()[0] for line in said.splitlines()[1:]] == ["users", "perfect", "pbm"]
     assert paths(plot.read_text(), "stroke: #d55e00") == 3
 
@@ -247,7 +247,7 @@ def test_without_matplotlib_everything_but_the_picture_is_there(tmp_path: Path) 
     asked = in_a_process(*words, "--plot", str(plot), blocked=("matplotlib",))
     assert (plain.returncode, plain.stderr, asked.returncode) == (0, "", 0)
     assert asked.stderr == (
-        "--plot: no picture without matplotlib: pip install 'solar-ranking[plot]'\n"
+        "--plot: matplotlib is not installed, no plot: pip install 'solar-ranking[plot]'\n"
     )
     table = asked.stdout.splitlines()
     assert [line.split()[0] for line in table[:3]] == ["50", "users", "perfect"]
@@ -279,7 +279,10 @@ def test_the_same_command_says_the_same(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["--plot", "curves.png"], "--plot: expected a name that ends in .svg, got curves.png"),
+        (
+            ["--plot", "curves.png"],
+            "--plot: expected a file name that ends in .svg, got curves.png",
+        ),
         (["--submitted", "7"], "--submitted: expected file, random, best or a feature from 1 to 2"),
         (["--holdout", "0.01"], "--holdout: expected a share that leaves queries"),
         (["--gamma", "0"], "gamma: expected a value from"),

@@ -1,14 +1,14 @@
-"""A source's share of the feedback of the last minutes: counted to the event."""
+"""Share of a source in the feedback of the last minutes, exact to the event."""
 
 import pytest
 
 from app.ingest.appender import SourceQuota
 
-LEAST = SourceQuota.LEAST
+MINIMUM = SourceQuota.MINIMUM_EVENTS
 
 
 class Clock:
-    """Stands still until somebody sets it."""
+    """A clock that stands still until it is set."""
 
     now = 0.0
 
@@ -26,49 +26,51 @@ def quota(clock: Clock) -> SourceQuota:
     return SourceQuota(0.5, clock)
 
 
-def test_a_source_alone_is_refused_after_the_least_that_is_anybodys(quota: SourceQuota) -> None:
-    assert quota.take("web", LEAST)
+def test_a_single_source_is_refused_after_the_minimum_number_of_events(quota: SourceQuota) -> None:
+    assert quota.take("web", MINIMUM)
     assert not quota.take("web", 1)
 
 
 def test_a_source_may_fill_its_share_to_the_last_event(quota: SourceQuota) -> None:
-    assert quota.take("others", LEAST)
-    assert quota.take("web", LEAST)  # half of all
+    assert quota.take("others", MINIMUM)
+    assert quota.take("web", MINIMUM)  # half of all
     assert not quota.take("web", 1)
 
 
-def test_what_was_refused_does_not_count(quota: SourceQuota) -> None:
-    assert quota.take("others", LEAST)
-    assert not quota.take("web", LEAST + 1)
-    assert quota.take("web", LEAST)
+def test_refused_events_do_not_count(quota: SourceQuota) -> None:
+    assert quota.take("others", MINIMUM)
+    assert not quota.take("web", MINIMUM + 1)
+    assert quota.take("web", MINIMUM)
 
 
-def test_the_minute_before_counts_and_the_one_before_that_does_not(
+def test_the_previous_minute_counts_and_the_one_before_does_not(
     quota: SourceQuota, clock: Clock
 ) -> None:
-    assert quota.take("web", LEAST)
+    assert quota.take("web", MINIMUM)
     clock.now = 119.9
     assert not quota.take("web", 1)
     clock.now = 120.0
-    assert quota.take("web", LEAST)
+    assert quota.take("web", MINIMUM)
 
 
-def test_what_others_sent_in_the_minute_before_makes_room(quota: SourceQuota, clock: Clock) -> None:
-    assert quota.take("others", LEAST)
-    assert quota.take("more", LEAST)
+def test_events_of_others_in_the_previous_minute_raise_the_limit(
+    quota: SourceQuota, clock: Clock
+) -> None:
+    assert quota.take("others", MINIMUM)
+    assert quota.take("more", MINIMUM)
     clock.now = 60.0
-    assert quota.take("web", 2 * LEAST)
+    assert quota.take("web", 2 * MINIMUM)
     assert not quota.take("web", 1)
 
 
-def test_the_minute_before_a_pause_is_forgotten(quota: SourceQuota, clock: Clock) -> None:
+def test_the_minute_before_a_pause_does_not_count(quota: SourceQuota, clock: Clock) -> None:
     clock.now = 60.0
-    assert quota.take("web", LEAST)
+    assert quota.take("web", MINIMUM)
     clock.now = 180.0
-    assert quota.take("web", LEAST)
+    assert quota.take("web", MINIMUM)
     clock.now = 239.9
     assert not quota.take("web", 1)
 
 
-def test_a_share_of_one_refuses_nobody(clock: Clock) -> None:
-    assert SourceQuota(1.0, clock).take("web", 10 * LEAST)
+def test_a_share_of_one_refuses_no_source(clock: Clock) -> None:
+    assert SourceQuota(1.0, clock).take("web", 10 * MINIMUM)

@@ -1,4 +1,4 @@
-"""`solar train` as people call it: into a file, into a store, into a service."""
+"""`solar train` into a file, a store and a service."""
 
 import gzip
 import json
@@ -36,8 +36,8 @@ class Solar:
 
     def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
         code = commands.solar("train", *map(str, arguments))
-        said = self.capsys.readouterr()
-        return code, said.out, said.err
+        output = self.capsys.readouterr()
+        return code, output.out, output.err
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def text(seed: int, queries: int = 12) -> str:
         for label, row in zip(query.labels, np.asarray(query.documents), strict=True):
             features = " ".join(f"{k}:{value:.6f}" for k, value in enumerate(row, start=1))
             lines.append(f"{label:g} qid:{seed}-{at} {features}")
-    return "\n".join(lines)  # without a last newline, as many have it
+    return "\n".join(lines)  # no newline at the end, as in many files
 
 
 @pytest.fixture(scope="module")
@@ -81,35 +81,35 @@ def expected(files: list[Path], training: Training, settings: ModelConfig | None
 
 
 def test_a_model_is_written_to_a_file(solar: Solar, files: list[Path], tmp_path: Path) -> None:
-    code, said, _ = solar(*files, "--output", tmp_path / "model.json", "--C", "0.1")
+    code, output, _ = solar(*files, "--output", tmp_path / "model.json", "--C", "0.1")
     assert code == 0
-    assert "36 queries, 216 documents; C = 0.1, NDCG@10 0." in said
+    assert "36 queries, 216 documents; C = 0.1, NDCG@10 0." in output
     written = json.loads((tmp_path / "model.json").read_text())
     weights = expected(files, Training(C=0.1)).weights
     assert written["weights"] == dict(zip(("f1", "f2", "f3"), weights.tolist(), strict=True))
     assert written["training"]["converged"] is True
 
 
-def test_c_is_chosen_on_the_file_to_validate_on(
+def test_c_is_chosen_on_the_validation_file(
     solar: Solar, files: list[Path], tmp_path: Path
 ) -> None:
-    code, said, _ = solar(
+    code, output, _ = solar(
         files[0], files[1], "--validate", files[2], "--output", tmp_path / "model.json"
     )
     assert code == 0
-    assert "24 queries" in said
-    assert "on held-out queries: ndcg@10 0." in said
+    assert "24 queries" in output
+    assert "on held-out queries: ndcg@10 0." in output
     written = json.loads((tmp_path / "model.json").read_text())
     weights = expected(files, Training(validation=12.0)).weights
     assert list(written["weights"].values()) == weights.tolist()
 
 
-def test_a_store_gets_a_new_model_that_begins_with_what_was_found(
+def test_a_new_model_in_a_store_starts_from_the_trained_weights(
     solar: Solar, files: list[Path], tmp_path: Path
 ) -> None:
-    code, said, error = solar(*files, "--model", "books", "--data-dir", tmp_path, "--C", "0.1")
+    code, output, error = solar(*files, "--model", "books", "--data-dir", tmp_path, "--C", "0.1")
     assert (code, error) == (0, "")
-    assert "model books: record 1 puts it in place" in said
+    assert "model books: record 1 replaces the model" in output
     with serving(data=tmp_path) as running, running.client() as client:
         until(lambda: client.get("/models/books").json()["version"] == 1)
         stored = state(running, "books")
@@ -119,26 +119,26 @@ def test_a_store_gets_a_new_model_that_begins_with_what_was_found(
 
 
 def state(running: Running, model: str) -> StoredState:
-    async def look(store: Store) -> StoredState:
+    async def load(store: Store) -> StoredState:
         return await store.states.load(model)
 
     url = embedded.find(running.data)
     assert url is not None
-    return with_store(url, look)
+    return with_store(url, load)
 
 
-def test_a_service_trains_and_its_model_is_written_too(
+def test_a_service_trains_and_the_weights_are_written_too(
     solar: Solar, files: list[Path], service: Running, tmp_path: Path
 ) -> None:
     with service.client() as client:
         settings = {"features": ["a", "b", "c"], "algorithm": "solar-i"}
         assert client.put("/models/shop", json=settings).status_code == 201
-        code, said, error = solar(
+        code, output, error = solar(
             *files, "--model", "shop", "--url", service.url, "--loss", "l1", "--C", "0.1",
             "--output", tmp_path / "model.json",
         )  # fmt: skip
         assert (code, error) == (0, "")
-        assert "model shop: record 1 puts it in place" in said
+        assert "model shop: record 1 replaces the model" in output
         found = client.get("/models/shop").json()
     model = expected(files, Training(loss="l1", C=0.1), ModelConfig(("a", "b", "c"), "solar-i"))
     assert found["weights"].pop("_order") == 0.0
@@ -146,19 +146,19 @@ def test_a_service_trains_and_its_model_is_written_too(
     assert json.loads((tmp_path / "model.json").read_text())["weights"] == found["weights"]
 
 
-def test_a_service_gets_a_new_model_and_validates_on_the_last_file(
+def test_a_service_creates_the_model_and_validates_on_the_last_file(
     solar: Solar, files: list[Path], service: Running
 ) -> None:
-    code, said, error = solar(
+    code, output, error = solar(
         files[0], files[1], "--validate", files[2], "--model", "new", "--url", service.url
     )
     assert (code, error) == (0, "")
-    assert "best of " in said
+    assert "best of " in output
     model = expected(files, Training(validation=12.0))
     assert (state(service, "new").state.model.weights == model.weights).all()
 
 
-def test_a_key_comes_from_the_environment(
+def test_the_api_key_comes_from_the_environment(
     solar: Solar, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret, entry = auth.new_key("ops", "admin")
@@ -166,7 +166,7 @@ def test_a_key_comes_from_the_environment(
         arguments = ["--model", "m", "--url", running.url, "--C", "1"]
         code, _, error = solar(*files, *arguments)
         assert code == 2
-        assert "the service says 401" in error
+        assert "the service answered 401" in error
         monkeypatch.setenv("SOLAR_KEY", secret)
         code, _, error = solar(*files, *arguments)
         assert (code, error) == (0, "")
@@ -175,26 +175,26 @@ def test_a_key_comes_from_the_environment(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--C", "1"], "expected --model NAME, --output FILE, or both"),
+        (["--C", "1"], "expected --model NAME, --output FILE or both, got neither"),
         (["--model", "m", "--C", "0"], "C: expected a value from"),
-        (["--model", "m", "--penalty", "1"], "penalty: expected none, as ranksvm has C"),
+        (["--model", "m", "--penalty", "1"], "penalty: not an option of ranksvm; use C instead"),
         (["--model", "a.b"], "model: expected 1 to 64 letters"),
         (["--model", "m", "--url", "books"], "--url: expected http://HOST:PORT"),
-        (["--model", "m", "--url", "http://127.0.0.1:9"], "the service cannot be reached"),
+        (["--model", "m", "--url", "http://127.0.0.1:9"], "the service is unreachable"),
         (["--output", "no/such/folder/m.json", "--C", "1"], "no/such/folder/m.json: No such"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(
+def test_an_error_is_one_line(
     solar: Solar, files: list[Path], tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     where = [] if "--url" in arguments else ["--data-dir", str(tmp_path)]
-    code, said, error = solar(files[0], *arguments, *where)
-    assert (code, said) == (2, "")
+    code, output, error = solar(files[0], *arguments, *where)
+    assert (code, output) == (2, "")
     assert error.startswith(f"solar: {message}"), error
     assert error.count("\n") == 1
 
 
-def test_bad_data_is_said_with_its_line_and_changes_nothing(
+def test_bad_data_is_reported_with_its_line_and_changes_nothing(
     solar: Solar, files: list[Path], tmp_path: Path
 ) -> None:
     bad = tmp_path / "bad.txt"
@@ -210,12 +210,12 @@ def test_bad_data_is_said_with_its_line_and_changes_nothing(
         assert with_store(server.url, models) == []
 
 
-def test_data_of_another_width_leaves_the_model_as_it_is(
+def test_data_with_another_number_of_features_does_not_change_the_model(
     solar: Solar, files: list[Path], service: Running
 ) -> None:
     with service.client() as client:
         client.put("/models/wide", json={"features": 4})
         code, _, error = solar(*files, "--model", "wide", "--url", service.url)
         assert code == 2
-        assert "the service says 422: features: expected 4 as the model has" in error
+        assert "the service answered 422: features: expected 4, as the model has" in error
         assert client.get("/models/wide").json()["seq"] == 0

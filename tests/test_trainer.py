@@ -1,4 +1,4 @@
-"""Judged data → batch model → online model: what is held out, what is learnt from, what is kept."""
+"""Training a batch model on judged data and converting it to an online model."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def few(*queries: LabelledQuery) -> Judgements:
 # ---- data ----
 
 
-def test_data_is_what_the_model_would_have_been_shown() -> None:
+def test_judged_data_is_converted_to_what_the_model_would_receive() -> None:
     raw = JudgedData(2, [query([1, 0], [5, 300], [1, 300]), query([0, 2], [2, 7], [4, 9])])
     seen = trainer.judgements(raw, ModelConfig(("a", "b"), normalization="query-minmax"), BOUND)
     shown = [
@@ -61,7 +61,7 @@ def test_data_is_what_the_model_would_have_been_shown() -> None:
     assert seen.starts.tolist() == [0, 2, 4]
 
 
-def test_sparse_data_is_scaled_as_dense_data_is() -> None:
+def test_sparse_and_dense_data_are_scaled_alike() -> None:
     rng = np.random.default_rng(1)
     dense = np.where(rng.random((5, 7)) < 0.5, rng.standard_normal((5, 7)), 0.0).astype(np.float32)
     csr = csr_array(dense)
@@ -74,24 +74,26 @@ def test_sparse_data_is_scaled_as_dense_data_is() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_data_of_another_width_than_the_model_is_refused(n: int) -> None:
+def test_data_with_another_number_of_features_is_refused(n: int) -> None:
     data = JudgedData(n, [query([1, 0], [1.0] * n, [0.0] * n)])
-    with pytest.raises(BadData, match=f"features: expected 2 as the model has, got {n} as"):
+    with pytest.raises(BadData, match=rf"features: expected 2, as the model has \(.*\), got {n}$"):
         trainer.judgements(data, ModelConfig(("a", "b")), BOUND)
 
 
 def test_features_beyond_the_bound_are_refused_without_normalization() -> None:
     data = JudgedData(1, [query([1, 0], [10_001.0], [0.0])])
-    with pytest.raises(BadData, match="expected at most ±10000 for a model without normalization"):
+    with pytest.raises(
+        BadData, match="expected values within ±10000 for a model without normalization"
+    ):
         trainer.judgements(data, ModelConfig(("a",)), BOUND)
     trainer.judgements(data, ModelConfig(("a",), normalization="query-minmax"), BOUND)
 
 
-# ---- what is held out ----
+# ---- held-out queries ----
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
-def test_a_share_of_the_queries_is_held_out_always_the_same_ones(share: float) -> None:
+def test_the_held_out_share_is_always_the_same_queries(share: float) -> None:
     world = judged(queries=40)
     rest, held = trainer.split(world, share)
     assert len(held.starts) - 1 == pytest.approx(share * 40, abs=1)
@@ -102,7 +104,7 @@ def test_a_share_of_the_queries_is_held_out_always_the_same_ones(share: float) -
     assert not held_rows & {row.tobytes() for row in rest.X}
 
 
-def test_queries_that_order_nothing_are_shared_out_too() -> None:
+def test_queries_with_equal_labels_are_split_too() -> None:
     flat = [query([1, 1], [1.0], [0.0])] * 10
     ordering = [query([1, 0], [1.0], [0.0])] * 10
     rest, held = trainer.split(few(*flat, *ordering), 0.3)
@@ -111,7 +113,7 @@ def test_queries_that_order_nothing_are_shared_out_too() -> None:
     assert len(held.starts) - 1 == 6
 
 
-def test_the_last_queries_are_held_out_where_their_number_is_given() -> None:
+def test_the_last_queries_are_held_out_if_their_number_is_given() -> None:
     world = judged(queries=10)
     rest, held = trainer.split(world, 3.0)
     assert (world.X[: world.starts[7]] == rest.X).all()
@@ -128,26 +130,26 @@ def test_the_last_queries_are_held_out_where_their_number_is_given() -> None:
         ([query([1, 1], [1.0], [0.0]), query([1, 0], [1.0], [0.0])], Training(validation=1.0)),
     ],
 )
-def test_too_few_queries_to_hold_some_out_are_refused(
+def test_too_few_queries_to_hold_out_are_refused(
     queries: list[LabelledQuery], training: Training
 ) -> None:
-    with pytest.raises(BadData, match="validation: expected queries to train on and queries to"):
+    with pytest.raises(BadData, match="validation: expected queries with different labels both to"):
         trainer.checked_judgements(few(*queries), training)
 
 
 @pytest.mark.parametrize("labels", [[1.0, 1.0], [0.0, 0.0]])
-def test_data_of_one_level_is_refused(labels: list[float]) -> None:
+def test_data_with_equal_labels_is_refused(labels: list[float]) -> None:
     with pytest.raises(BadData, match="expected two documents of one query with different labels"):
         trainer.train_batch(few(query(labels, [1.0], [0.0])), Training(C=1.0))
 
 
-def test_two_levels_that_never_meet_in_a_query_are_refused() -> None:
+def test_labels_that_differ_only_between_queries_are_refused() -> None:
     apart = few(query([1.0, 1.0], [1.0], [0.0]), query([0.0], [0.0]))
     with pytest.raises(BadData, match="expected two documents of one query with different labels"):
         trainer.train_batch(apart, Training(C=1.0))
 
 
-def test_one_query_is_enough_where_c_is_given() -> None:
+def test_one_query_is_enough_if_c_is_given() -> None:
     found = trainer.train_batch(few(query([1, 0], [1.0], [0.0])), Training(C=1.0))
     assert found.weights[0] > 0.0
 
@@ -156,7 +158,7 @@ def test_one_query_is_enough_where_c_is_given() -> None:
 
 
 @pytest.mark.parametrize("loss", ["l2", "l1"])
-def test_with_c_given_it_is_the_solver_on_all_queries(loss: Any) -> None:
+def test_with_c_given_the_solver_runs_on_all_queries(loss: Any) -> None:
     world = judged()
     found = trainer.train_batch(world, Training(loss=loss, C=0.1))
     assert (found.weights == solver(loss, world).fit(0.1).w).all()
@@ -171,7 +173,7 @@ def test_with_c_given_it_is_the_solver_on_all_queries(loss: Any) -> None:
         (Training("domination"), "domination"),
     ],
 )
-def test_the_parameter_is_the_best_on_the_queries_held_out(training: Training, kind: Any) -> None:
+def test_the_parameter_is_the_best_on_the_held_out_queries(training: Training, kind: Any) -> None:
     world = judged()
     found = trainer.train_batch(world, training)
     rest, held = trainer.split(world, trainer.HELD_OUT)
@@ -181,10 +183,10 @@ def test_the_parameter_is_the_best_on_the_queries_held_out(training: Training, k
         naive.append((parameter, path.batch_quality(held, w, training.by)))
     assert found.tried == tuple(naive)
     assert found.parameter == max(naive, key=lambda one: one[1])[0]
-    assert found.judged is world  # and then all of them are learnt from
+    assert found.judged is world  # the final model is trained on all of them
 
 
-def test_the_last_queries_choose_and_are_not_learnt_from() -> None:
+def test_the_last_queries_choose_c_and_are_not_trained_on() -> None:
     world = judged(queries=20)
     worst = Judgements(world.X, world.labels.copy(), world.starts)
     worst.labels[world.starts[15] :] = 2.0 - worst.labels[world.starts[15] :]
@@ -201,30 +203,30 @@ def test_the_last_queries_choose_and_are_not_learnt_from() -> None:
     assert chosen[0] != chosen[1]
 
 
-def test_a_penalty_leaves_zeros_and_says_how_many() -> None:
+def test_a_penalty_leaves_zeros_and_reports_their_share() -> None:
     world = judged()
     largest = solver("domination", world).grid[0]
     found = trainer.train_batch(world, Training("domination", penalty=largest))
-    said = trainer.describe_training(found, Training("domination", penalty=largest))
+    about = trainer.describe_training(found, Training("domination", penalty=largest))
     assert 0.0 < found.zeros < 1.0
-    assert said["zeros"] == np.mean(found.weights == 0.0)
-    assert said["penalty"] == largest
-    assert "loss" not in said
+    assert about["zeros"] == np.mean(found.weights == 0.0)
+    assert about["penalty"] == largest
+    assert "loss" not in about
 
 
-def test_it_says_how_far_it_is_and_how_well_that_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "WORD", 0.0)
-    heard: list[Progressed] = []
+def test_progress_reports_contain_iteration_and_ndcg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "PROGRESS_SECONDS", 0.0)
+    reports: list[Progressed] = []
     world = judged()
-    found = trainer.train_batch(world, Training(C=1.0), heard.append)
-    assert [one.iteration for one in heard] == list(range(found.minimum.iterations + 1))
-    assert heard[-1].objective == found.minimum.value
-    assert heard[-1].distance == found.minimum.distance
-    assert heard[-1].ndcg == path.batch_quality(world, found.weights, "ndcg@10")
-    assert heard[0].ndcg < heard[-1].ndcg
+    found = trainer.train_batch(world, Training(C=1.0), reports.append)
+    assert [one.iteration for one in reports] == list(range(found.minimum.iterations + 1))
+    assert reports[-1].objective == found.minimum.value
+    assert reports[-1].distance == found.minimum.distance
+    assert reports[-1].ndcg == path.batch_quality(world, found.weights, "ndcg@10")
+    assert reports[0].ndcg < reports[-1].ndcg
 
 
-def test_what_a_watcher_raises_ends_the_training() -> None:
+def test_an_exception_of_the_progress_callback_ends_the_training() -> None:
     def stop(_: Progressed) -> None:
         raise KeyboardInterrupt
 
@@ -235,13 +237,13 @@ def test_what_a_watcher_raises_ends_the_training() -> None:
 @pytest.mark.parametrize(
     ("training", "message"),
     [
-        (Training(penalty=1.0), "penalty: expected none, as ranksvm has C"),
-        (Training("domination", C=1.0), "C: expected none, as domination has penalty"),
+        (Training(penalty=1.0), "penalty: not an option of ranksvm; use C instead"),
+        (Training("domination", C=1.0), "C: not an option of domination; use penalty instead"),
         (Training(C=0.0), "C: expected a value from"),
         (Training(C=float("nan")), "C: expected a value from"),
         (Training(C=1e13), "C: expected a value from"),
-        (Training(C=1.0, validation=0.2), "validation: expected none beside C"),
-        (Training("domination", penalty=1.0, validation=0.2), "expected none beside penalty"),
+        (Training(C=1.0, validation=0.2), "validation: expected without C"),
+        (Training("domination", penalty=1.0, validation=0.2), "expected without penalty"),
         (Training(validation=0.0), "validation: expected a share"),
         (Training(validation=1.5), "validation: expected a share"),
         (Training(validation=-1.0), "validation: expected a share"),
@@ -249,7 +251,7 @@ def test_what_a_watcher_raises_ends_the_training() -> None:
         (Training(validation=float("nan")), "validation: expected a share"),
     ],
 )
-def test_a_training_that_cannot_be_is_refused(training: Training, message: str) -> None:
+def test_invalid_training_options_are_refused(training: Training, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_training(training)
 
@@ -257,7 +259,7 @@ def test_a_training_that_cannot_be_is_refused(training: Training, message: str) 
 # ---- the online model ----
 
 
-def test_sigma_is_what_the_recursion_would_have_had_after_the_support_pairs() -> None:
+def test_sigma_equals_the_recursion_over_the_support_pairs() -> None:
     world = judged(queries=10)
     settings = ModelConfig(NAMES, gamma=50.0)
     found = trainer.train_batch(world, Training(C=0.1))
@@ -288,12 +290,12 @@ def test_a_diagonal_model_gets_the_variances() -> None:
     "settings",
     [ModelConfig(NAMES, "solar-i"), ModelConfig(NAMES), ModelConfig(NAMES, covariance="diagonal")],
 )
-def test_the_fold_takes_it_and_goes_on(settings: ModelConfig) -> None:
+def test_the_reducer_accepts_the_model_and_continues(settings: ModelConfig) -> None:
     found = trainer.train_batch(judged(), Training(C=0.1))
-    fold = Reducer(initial_state(settings))
-    assert fold.apply(codec.dump_record(Replace(trainer.online(found, settings), "warm start")))
+    reducer = Reducer(initial_state(settings))
+    assert reducer.apply(codec.dump_record(Replace(trainer.online(found, settings), "warm start")))
     rows = np.eye(2, 6, dtype=np.float32)
     labels = np.array([0.0, 1.0])
-    assert fold.apply(codec.dump_record(Feedback("e", "labels", rows, labels=labels)))
-    assert sound(fold.state()) == []
-    assert (fold.state().model.weights != found.weights).any()
+    assert reducer.apply(codec.dump_record(Feedback("e", "labels", rows, labels=labels)))
+    assert sound(reducer.state()) == []
+    assert (reducer.state().model.weights != found.weights).any()

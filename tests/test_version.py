@@ -1,4 +1,4 @@
-"""One version, wherever it is said; and the wheel has what type checkers look for."""
+"""The same version everywhere; and the wheel has the marker for type checkers."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ from app.__main__ import main
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_project_the_package_the_changelog_and_the_image_agree() -> None:
+def test_project_package_changelog_and_image_have_the_same_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     changelog = (ROOT / "CHANGELOG.md").read_text()
     (image,) = yaml.safe_load((ROOT / "k8s/base/kustomization.yaml").read_text())["images"]

@@ -1,4 +1,4 @@
-"""The weights in memory: they follow the store, outlive it, and are never damaged ones."""
+"""Weights in memory: they follow the store, survive its outage, and are never damaged."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ STATE = Keys("books").state
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
-    """A first compilation takes longer than a test waits."""
+    """Compile first: that takes longer than a test waits."""
     warm_up()
 
 
@@ -50,22 +50,22 @@ async def following(
 
 
 async def close(weight_cache: WeightCache) -> bool:
-    """Whether nothing of it goes on once it is closed; in the end nothing does, in any case."""
+    """Close the cache; return whether no task was left. Remaining tasks are cancelled."""
     closing = asyncio.create_task(weight_cache.close())
     await asyncio.wait([closing], timeout=PATIENCE / 10)
-    ended = closing.done() and not left()
-    while tasks := left():
+    ended = closing.done() and not running_followers()
+    while tasks := running_followers():
         await end(tasks)
     await closing
     return ended
 
 
-def left() -> list[asyncio.Task[Any]]:
+def running_followers() -> list[asyncio.Task[Any]]:
     return [task for task in asyncio.all_tasks() if "WeightCache._" in repr(task)]
 
 
 async def learnt(store: Store, start: int, stop: int) -> None:
-    """Some more records, learnt and committed."""
+    """Append records, learn and commit them."""
     await append(store, blobs(start, stop))
     async with learning(store):
         await eventually(lambda: store.states.position("books"), lambda place: place[1] == stop)
@@ -87,7 +87,7 @@ def saved(url: str) -> dict[bytes, bytes]:
 
 
 def put(url: str, fields: dict[Any, Any]) -> None:
-    """Behind everybody's back: no hint is published."""
+    """Write fields without publishing a hint."""
     with client(url) as connection:
         connection.hset(STATE, mapping=fields)
 
@@ -119,12 +119,12 @@ def test_every_commit_is_served_with_the_weights_that_were_committed(url: str) -
     with_store(url, act)
 
 
-def test_a_hint_is_enough_there_is_no_waiting_for_the_next_look(url: str) -> None:
+def test_a_hint_triggers_an_update_before_the_next_poll(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         async with following(store, poll=10 * PATIENCE) as weight_cache:
             await weight_cache.find("books")
-            with client(url) as connection:  # it listens
+            with client(url) as connection:  # a subscriber is connected
                 await eventually(lambda: asyncio.to_thread(connection.pubsub_channels), len)
             await learnt(store, 0, 3)
             await served(weight_cache, 3)
@@ -132,7 +132,7 @@ def test_a_hint_is_enough_there_is_no_waiting_for_the_next_look(url: str) -> Non
     with_store(url, act)
 
 
-def test_a_hint_that_is_lost_is_made_up_for_by_looking(url: str) -> None:
+def test_polling_replaces_a_lost_hint(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await learnt(store, 0, 3)
@@ -148,7 +148,7 @@ def test_a_hint_that_is_lost_is_made_up_for_by_looking(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_version_that_goes_backwards_is_noticed_counted_and_served(url: str) -> None:
+def test_a_version_rollback_is_detected_counted_and_served(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await learnt(store, 0, 3)
@@ -166,8 +166,8 @@ def test_a_version_that_goes_backwards_is_noticed_counted_and_served(url: str) -
     with_store(url, act)
 
 
-def test_another_way_to_the_same_version_is_noticed_counted_and_served(url: str) -> None:
-    """A failover loses records that were learnt, and as many others are learnt before we look."""
+def test_the_same_version_with_other_records_is_detected_counted_and_served(url: str) -> None:
+    """A failover loses learnt records, and as many others are learnt before the next poll."""
 
     async def act(store: Store) -> None:
         await store.models.create("books", first())
@@ -195,7 +195,7 @@ def test_another_way_to_the_same_version_is_noticed_counted_and_served(url: str)
 
 
 async def two_versions(store: Store, url: str) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
-    """A model as it was at version 4 and at version 5; it is at 4 now."""
+    """The fields of a model at versions 4 and 5; the store has version 4."""
     await store.models.create("books", first())
     await learnt(store, 0, 4)
     four = saved(url)
@@ -212,7 +212,7 @@ def flipped(fields: dict[bytes, bytes], part: bytes) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize("part", [b"w", b"sums", b"meta"])
-def test_damaged_weights_are_never_served_and_are_noticed_until_they_are_mended(
+def test_damaged_weights_are_never_served_and_reported_until_they_are_repaired(
     url: str, part: bytes
 ) -> None:
     async def act(store: Store) -> None:
@@ -229,8 +229,8 @@ def test_damaged_weights_are_never_served_and_are_noticed_until_they_are_mended(
     with_store(url, act)
 
 
-def test_damage_is_over_when_the_store_is_back_at_the_version_that_is_served(url: str) -> None:
-    """As after a failover to a replica that has not got the damaged version."""
+def test_damage_ends_when_the_store_returns_to_the_served_version(url: str) -> None:
+    """As after a failover to a replica without the damaged version."""
 
     async def act(store: Store) -> None:
         four, five = await two_versions(store, url)
@@ -251,7 +251,7 @@ def damage(weight_cache: WeightCache) -> Any:
     return now
 
 
-def test_a_model_that_is_damaged_from_the_start_is_not_served_until_it_is_mended(url: str) -> None:
+def test_a_model_damaged_from_the_start_is_not_served_until_it_is_repaired(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         good = saved(url)
@@ -267,7 +267,7 @@ def test_a_model_that_is_damaged_from_the_start_is_not_served_until_it_is_mended
     with_store(url, act)
 
 
-def test_a_damaged_model_that_is_deleted_is_no_longer_complained_of(url: str) -> None:
+def test_a_deleted_damaged_model_is_no_longer_reported(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         put(url, {"w": b"not a blob"})
@@ -279,7 +279,7 @@ def test_a_damaged_model_that_is_deleted_is_no_longer_complained_of(url: str) ->
     with_store(url, act)
 
 
-def test_models_that_others_make_are_found_and_those_they_delete_are_let_go(url: str) -> None:
+def test_models_created_elsewhere_are_found_and_deleted_ones_are_dropped(url: str) -> None:
     async def act(store: Store) -> None:
         async with following(store) as weight_cache:
             with pytest.raises(NoSuchModel):
@@ -298,7 +298,7 @@ def test_models_that_others_make_are_found_and_those_they_delete_are_let_go(url:
     with_store(url, act)
 
 
-def test_a_model_created_anew_is_another_one_and_did_not_go_backwards(url: str) -> None:
+def test_a_recreated_model_is_a_new_one_and_no_rollback(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await learnt(store, 0, 3)
@@ -306,7 +306,9 @@ def test_a_model_created_anew_is_another_one_and_did_not_go_backwards(url: str) 
         async with following(store, facts) as weight_cache:
             await served(weight_cache, 3)
             await store.models.delete("books")
-            await store.models.create("books", initial_state(ModelConfig(("other",)), seed=b"anew"))
+            await store.models.create(
+                "books", initial_state(ModelConfig(("other",)), seed=b"again")
+            )
             serving = await served(weight_cache, 0)
             assert serving.config.features == ("other",)
             assert serving.epoch == 2
@@ -324,7 +326,7 @@ def test_a_model_created_anew_is_another_one_and_did_not_go_backwards(url: str) 
     with_store(url, act)
 
 
-def test_whoever_waits_for_a_version_gets_it_as_soon_as_it_is_served(url: str) -> None:
+def test_a_caller_that_waits_for_a_version_gets_it_when_it_is_served(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         async with following(store) as weight_cache:
@@ -340,7 +342,7 @@ def test_whoever_waits_for_a_version_gets_it_as_soon_as_it_is_served(url: str) -
     with_store(url, act)
 
 
-def test_whoever_waits_for_a_model_that_is_deleted_is_told_so(url: str) -> None:
+def test_a_caller_that_waits_for_a_deleted_model_gets_an_error(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         async with following(store) as weight_cache:
@@ -353,13 +355,13 @@ def test_whoever_waits_for_a_model_that_is_deleted_is_told_so(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_store_that_hangs_is_noticed_and_the_weights_outlive_it(
+def test_a_hanging_store_is_detected_and_the_weights_stay_served(
     server: EmbeddedServer, url: str
 ) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await learnt(store, 0, 2)
-        async with following(store, breath=0.2) as weight_cache:
+        async with following(store, check_timeout=0.2) as weight_cache:
             before = await served(weight_cache, 2)
             assert weight_cache.reachable
 
@@ -377,7 +379,7 @@ def test_a_store_that_hangs_is_noticed_and_the_weights_outlive_it(
     with_store(url, act)
 
 
-def test_what_is_served_cannot_be_written_to(url: str) -> None:
+def test_served_arrays_are_read_only(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         async with following(store) as weight_cache:
@@ -390,7 +392,7 @@ def test_what_is_served_cannot_be_written_to(url: str) -> None:
     with_store(url, act)
 
 
-def test_what_is_found_at_a_start_says_nothing_of_freshness(url: str) -> None:
+def test_weights_loaded_at_startup_do_not_count_for_freshness(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await append(store, blobs(0, 1), time=5)
@@ -407,7 +409,7 @@ def test_what_is_found_at_a_start_says_nothing_of_freshness(url: str) -> None:
     with_store(url, act)
 
 
-def test_the_same_version_is_taken_once(url: str) -> None:
+def test_the_same_version_is_loaded_once(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         facts: list[Served] = []
@@ -419,7 +421,7 @@ def test_the_same_version_is_taken_once(url: str) -> None:
     with_store(url, act)
 
 
-def test_following_many_models_ends_at_once_whatever_it_is_doing(url: str) -> None:
+def test_closing_stops_all_followers_at_once(url: str) -> None:
     """A cancelled command may not notice: Python 3.11's `wait_for`, which redis-py sends with."""
 
     async def act(store: Store) -> None:

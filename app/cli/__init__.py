@@ -1,5 +1,5 @@
-"""The commands of `solar`: the module `app.cli.NAME` has the arguments and the work of one.
+"""Commands of `solar`: the module `app.cli.NAME` has the arguments and the code of one command.
 
-`app/__main__.py` imports only the module of the command that is called: `solar key` does not wait
-for a compiler.
+`app/__main__.py` imports only the module of the called command, so `solar key` does not import
+numba.
 """

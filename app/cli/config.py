@@ -1,4 +1,4 @@
-"""`solar config`: print the settings in force, and where each comes from."""
+"""`solar config`: print the effective settings and their sources."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from app import config
 from app.api.dependencies import check_settings
 from app.cli.options import add_setting_arguments, flags_of
-from app.config import Settings
+from app.config import Settings, setting_text
 from app.errors import SolarError
 
 _PASSWORD = re.compile(r"^((?:[^:/@]+://)?[^:/@]*):.*@", re.DOTALL)
@@ -16,7 +16,7 @@ _PASSWORD_OPTION = re.compile(r"([?&]\w*password=)[^&#]*", re.IGNORECASE)
 
 
 class Row(NamedTuple):
-    """A setting in force: its field, its value without secrets, and where it comes from."""
+    """One effective setting: field, value without secrets, source."""
 
     name: str
     value: Any
@@ -26,7 +26,9 @@ class Row(NamedTuple):
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `solar config`: those of `solar serve`, and `--json`."""
     add_setting_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of a table"
+    )
     parser.set_defaults(run=_config)
 
 
@@ -38,8 +40,8 @@ def _config(options: argparse.Namespace) -> None:
         print(json.dumps(found, indent=2, default=str))
     else:
         print(_table(rows))
-    if sources.complaints:
-        raise SolarError("; ".join(sources.complaints))
+    if sources.problems:
+        raise SolarError("; ".join(sources.problems))
     check_settings(config.read_settings(env_file=options.env_file, **flags_of(options)))
 
 
@@ -63,29 +65,8 @@ def _table(rows: list[Row]) -> str:
     return "\n".join(f"{name:{first}}  {text:{second}}  {source}" for name, text, source in lines)
 
 
-def setting_text(name: str, value: Any) -> str:
-    """A value as one would write it in the environment.
-
-    >>> setting_text("memory", 1 << 30), setting_text("body_bytes", 10_000_000)
-    ('1GiB', '10MB')
-    """
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if config.is_size(name):
-        return _size_text(value)
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
-
-
-def _size_text(size: int) -> str:
-    for power in (4, 3, 2, 1):
-        for base, infix in ((1024, "i"), (1000, "")):
-            if size % base**power == 0:
-                return f"{size // base**power}{'KMGT'[power - 1]}{infix}B"
-    return str(size)
-
-
 def without_secrets(name: str, value: Any) -> Any:
-    """A value that can be shown: passwords and hashes of keys are `***`.
+    """Replace passwords and key hashes in a value by `***`.
 
     >>> without_secrets("redis_url", "redis://solar:secret@redis:6379/0")
     'redis://solar:***@redis:6379/0'

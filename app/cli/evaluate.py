@@ -1,4 +1,4 @@
-"""`solar evaluate`: the papers' experiments on judged data."""
+"""`solar evaluate`: run the papers' experiments on judged data."""
 
 import argparse
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.cli.options import natural, positive
+from app.cli.options import natural, number, positive
 from app.errors import SolarError
 from app.evaluation import batch_vs_online, folds, letor, online_experiment
 from app.evaluation.letor import JudgedData
@@ -23,22 +23,44 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "files", nargs="*", type=Path, default=[], metavar="FILE",
-        help="LETOR/SVMlight text, also .gz and .xz; several files are one data set",
+        help="judged data: LETOR/SVMlight text, also .gz and .xz; several files are one data set",
     )  # fmt: skip
-    source.add_argument("--world", action="store_true", help="a built-in world instead of files")
     source.add_argument(
-        "--folds", type=Path, metavar="DIR", help="five folds: batch against online, warm and cold"
+        "--world", action="store_true", help="use built-in synthetic data instead of files"
+    )
+    source.add_argument(
+        "--folds", type=Path, metavar="DIR",
+        help="directory with five folds: compare batch with online, and warm with cold start",
+    )  # fmt: skip
+    parser.add_argument(
+        "--algorithm", action="append", choices=ALGORITHMS,
+        help="algorithm to run; may be repeated (default: solar-i and solar-ii)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--compare", action="store_true", help="also run the paper's other learners"
     )
     parser.add_argument(
-        "--algorithm", action="append", choices=ALGORITHMS, help="default: solar-i and solar-ii"
+        "--permutations", type=positive, default=10, metavar="N",
+        help="number of random permutations of the queries (default 10)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--discount", choices=DISCOUNTS, default="standard",
+        help="discount of NDCG: standard, or that of LETOR's script (default standard)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=natural, default=0, metavar="SEED",
+        help="seed of the permutations and of --world (default 0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--C", type=number, default=DEFAULT_C, help="aggressiveness of SOLAR-I (default 1e-5)"
     )
-    parser.add_argument("--compare", action="store_true", help="add the paper's other learners")
-    parser.add_argument("--permutations", type=positive, default=10, metavar="N")
-    parser.add_argument("--discount", choices=DISCOUNTS, default="standard")
-    parser.add_argument("--seed", type=natural, default=0, metavar="S")
-    parser.add_argument("--C", type=float, default=DEFAULT_C, help="SOLAR-I (default 1e-5)")
-    parser.add_argument("--gamma", type=float, default=DEFAULT_GAMMA, help="SOLAR-II (1e4)")
-    parser.add_argument("--json", action="store_true", help="one object a line instead of a table")
+    parser.add_argument(
+        "--gamma", type=number, default=DEFAULT_GAMMA,
+        help="regularization of SOLAR-II (default 1e4)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per line instead of a table"
+    )
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -69,7 +91,9 @@ def _rows(
         data = _world(options.seed) if options.world else letor.read_letor(options.files)
         return online_experiment.run_online(experiment, data), data
     if options.algorithm or options.compare or options.C != DEFAULT_C:
-        raise SolarError("--folds: expected no --algorithm, --compare or --C with it")
+        raise SolarError(
+            "--folds: expected without --algorithm, --compare and --C; remove these options"
+        )
     read = folds.read_folds(options.folds)
     return batch_vs_online.run_folds(experiment, read), folds.whole(read)
 

@@ -1,4 +1,4 @@
-"""`solar learn`: learn every model of a store, until stopped."""
+"""`solar learn`: run a learner for every model of a store, until stopped."""
 
 import argparse
 import asyncio
@@ -26,17 +26,21 @@ from app.storage.embedded import server
 from app.storage.store import Store
 
 log = logging.getLogger("solar")
-CHECK_SECONDS = 0.5  # between two looks at a server
+CHECK_SECONDS = 0.5  # between two checks of the server
 
 
 def add_learn_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `solar learn`."""
     add_store_arguments(parser)
     parser.add_argument(
-        "--port", type=natural, metavar="P", help="serve /healthz, /readyz and /metrics there"
-    )
-    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="for --port")
-    parser.set_defaults(run=lambda options: with_store(options, _learn, patient=True))
+        "--port", type=natural, metavar="PORT",
+        help="TCP port for /healthz, /readyz and /metrics (default: none, they are not served)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="HOST",
+        help="address for --port (default 127.0.0.1)",
+    )  # fmt: skip
+    parser.set_defaults(run=lambda options: with_store(options, _learn, wait=True))
 
 
 async def _learn(options: argparse.Namespace, store: Store) -> None:
@@ -57,23 +61,26 @@ async def learn_until_stopped(
     port: int | None = None,
     alive: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Learn every model until SIGTERM or SIGINT; then commit and release.
+    """Learn every model until SIGTERM or SIGINT; then commit and release the leases.
 
-    SolarError once the server is not `alive` any more: an embedded one does not come back.
+    SolarError when `alive` returns False: an embedded server does not come back.
     """
     stop, metrics = _stop_on_signals(), Metrics("learner")
     warm = asyncio.create_task(asyncio.to_thread(warm_up))
     async with contextlib.AsyncExitStack() as stack:
-        if port is not None:  # first: /healthz answers before the store does
+        if port is not None:  # first: /healthz must answer before the store does
             health = _health_server(store, settings, metrics, host, port, stop, warm.done)
             await stack.enter_async_context(health)
-        for complaint in await _complaints(store, stop):
-            log.warning("%s", complaint)
+        for problem in await _server_problems(store, stop):
+            log.warning("%s", problem)
         await warm
-        gone = asyncio.create_task(_stop_without_server(alive, stop))
+        ended = asyncio.create_task(_stop_without_server(alive, stop))
         await learn_all(store, stop, options, metrics.learnt)
-        if await gone:
-            raise SolarError("the embedded server is gone, and with it whoever started it")
+        if await ended:
+            raise SolarError(
+                "the embedded server has stopped, with the process that started it; "
+                "start `solar serve` and then `solar learn`"
+            )
 
 
 def _stop_on_signals() -> asyncio.Event:
@@ -83,8 +90,8 @@ def _stop_on_signals() -> asyncio.Event:
     return stop
 
 
-async def _complaints(store: Store, stop: asyncio.Event) -> list[str]:
-    """What is wrong with the server's settings; waits for the server."""
+async def _server_problems(store: Store, stop: asyncio.Event) -> list[str]:
+    """Wait for the server; list the problems of its settings."""
     while not stop.is_set():
         try:
             return await store.servers.complaints()
@@ -96,7 +103,7 @@ async def _complaints(store: Store, stop: asyncio.Event) -> list[str]:
 
 
 async def _stop_without_server(alive: Callable[[], bool], stop: asyncio.Event) -> bool:
-    """Stop once the server is gone; whether it is."""
+    """Set `stop` when the server has ended; return whether it has."""
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), CHECK_SECONDS)

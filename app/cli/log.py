@@ -1,11 +1,11 @@
-"""`solar log`: show the records of a model's log."""
+"""`solar log`: print the log records of a model."""
 
 import argparse
 import json
 import time
 from typing import Any
 
-from app.cli.options import add_store_arguments, positive
+from app.cli.options import add_store_arguments, natural, positive
 from app.cli.with_store import Print, with_store
 from app.domain import codec
 from app.domain.records import Feedback, Record, Replace, Retune
@@ -17,9 +17,15 @@ from app.storage.store import Store
 def add_log_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `solar log`."""
     add_store_arguments(parser)
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="start after this one")
-    parser.add_argument("--count", type=positive, default=1000, metavar="N", help="at most so many")
+    parser.add_argument("model", metavar="MODEL", help="name of the model")
+    parser.add_argument(
+        "--after", type=natural, default=0, metavar="SEQ",
+        help="print records after this sequence number (default 0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--count", type=positive, default=1000, metavar="N",
+        help="maximum number of records to print (default 1000)",
+    )  # fmt: skip
     parser.set_defaults(run=lambda options: with_store(options, _log))
 
 
@@ -28,7 +34,7 @@ async def _log(options: argparse.Namespace, store: Store) -> None:
 
 
 async def show_log(store: Store, model: str, after: int, count: int, show: Print) -> None:
-    """Print up to `count` records of the log, one a line."""
+    """Print up to `count` log records, one per line."""
     tail = await store.log.tail(model)
     start = max(after, min(await store.states.versions(model), default=0))
     until = min(tail, start + count)

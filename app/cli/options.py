@@ -1,4 +1,4 @@
-"""Arguments and types of arguments that several commands share."""
+"""Arguments and argument types that several commands share."""
 
 import argparse
 from collections.abc import Callable, Iterable
@@ -10,30 +10,42 @@ from app.config import Settings
 
 
 def natural(text: str) -> int:
-    """Parse a whole number from 0."""
+    """Parse a whole number of at least 0."""
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 0, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, got {text!r}")
     return int(text)
 
 
+def number(text: str) -> float:
+    """Parse a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
+
+
 def positive(text: str) -> int:
-    """Parse a whole number from 1."""
+    """Parse a whole number of at least 1."""
     if not natural(text):
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
     return int(text)
 
 
 def add_store_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say where the store is."""
-    parser.add_argument("--redis-url", metavar="URL", help="the store (SOLAR_REDIS_URL)")
+    """Add the arguments that locate the store."""
     parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="of the embedded store (SOLAR_DATA_DIR)"
-    )
+        "--redis-url", metavar="URL",
+        help="URL of the Redis or Valkey store; empty: the embedded store (SOLAR_REDIS_URL)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--data-dir", type=Path, metavar="DIR",
+        help=f"directory of the embedded store (SOLAR_DATA_DIR, default {config.DATA})",
+    )  # fmt: skip
     _add_env_file(parser)
 
 
 def store_settings(options: argparse.Namespace) -> Settings:
-    """The settings in force for a command that has the arguments of the store."""
+    """Read the effective settings for a command that has the store arguments."""
     flags = flags_of(options, ("redis_url", "data_dir"))
     return config.read_settings(env_file=options.env_file, **flags)
 
@@ -42,13 +54,15 @@ def add_setting_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a flag for every setting."""
     for variable, name in config.VARIABLES.items():
         field = Settings.model_fields[name]
-        flag, help_ = f"--{name.replace('_', '-')}", f"{field.description} ({variable})"
+        flag, default = f"--{name.replace('_', '-')}", config.setting_text(name, field.default)
+        help_ = f"{field.description} ({variable}, default {default or 'empty'})"
         if field.default is True:
             parser.add_argument(
-                f"--no-{name}", dest=name, action="store_false", default=None, help=help_
-            )
+                f"--no-{name}", dest=name, action="store_false", default=None,
+                help=f"switch off: {help_}",
+            )  # fmt: skip
         elif field.default is False:
-            parser.add_argument(flag, action="store_true", default=None, help=help_)
+            parser.add_argument(flag, action="store_true", default=None, help=f"switch on: {help_}")
         else:
             metavar = "SIZE" if config.is_size(name) else name.upper()
             parser.add_argument(flag, type=_setting(name), metavar=metavar, help=help_)
@@ -58,13 +72,13 @@ def add_setting_arguments(parser: argparse.ArgumentParser) -> None:
 def flags_of(
     options: argparse.Namespace, names: Iterable[str] = tuple(Settings.model_fields)
 ) -> dict[str, Any]:
-    """The settings that were given as flags."""
+    """Collect the settings that were given as flags."""
     given = {name: getattr(options, name) for name in names}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _add_env_file(parser: argparse.ArgumentParser) -> None:
-    help_ = f"a file with lines SOLAR_…=VALUE; the environment wins ({config.ENV_FILE})"
+    help_ = f"file with lines SOLAR_…=VALUE; the environment wins over it ({config.ENV_FILE})"
     parser.add_argument("--env-file", metavar="FILE", help=help_)
 
 

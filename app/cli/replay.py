@@ -1,4 +1,4 @@
-"""`solar replay`: apply a model's log again, and compare or replace the committed state."""
+"""`solar replay`: apply a model's log again; compare or replace the committed state."""
 
 import argparse
 import time
@@ -18,39 +18,45 @@ from app.storage.store import Store
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `solar replay`."""
     add_store_arguments(parser)
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--without-source", metavar="S", help="as if this source had never posted")
-    parser.add_argument("--apply", action="store_true", help="put the result in place")
+    parser.add_argument("model", metavar="MODEL", help="name of the model")
+    parser.add_argument(
+        "--without-source", metavar="SOURCE", help="leave out the records of this feedback source"
+    )
+    parser.add_argument(
+        "--apply",
+        action="store_true",
+        help="replace the model by the result; requires --without-source",
+    )
     parser.set_defaults(run=lambda options: with_store(options, _replay))
 
 
 async def _replay(options: argparse.Namespace, store: Store) -> None:
     if options.apply and options.without_source is None:
-        raise SolarError("--apply: expected --without-source with it")
+        raise SolarError("--apply: expected --without-source SOURCE too, got none")
     await replay_log(store, options.model, options.without_source, options.apply, print)
 
 
 async def replay_log(
     store: Store, model: str, without: str | None, apply: bool, show: Print
 ) -> None:
-    """Apply the log again; compare it to the committed state, or replace that if asked to."""
+    """Apply the log again; compare the result with the committed state, or replace that state."""
     found = await replay.replay(store, model, without)
     records = found.end - found.start
-    show(f"{model}: folded {records} records from version {found.start}")
+    show(f"{model}: applied {records} records from version {found.start}")
     if without is None:
         differences = found.differences()
         if differences:
             raise SolarError(f"{model}: the replay differs in {', '.join(differences)}")
-        show(f"{model}: the same bits as the committed state at {found.committed.seq}")
+        show(f"{model}: the replay equals the committed state at record {found.committed.seq}")
         return
     show(f"{model}: left out {found.skipped} records of source {without}")
     if apply:
         seq = await _append_result(store, model, found.running, f"without source {without}")
-        show(f"{model}: record {seq} puts the result in place")
+        show(f"{model}: record {seq} replaces the model by the result")
 
 
 async def _append_result(store: Store, model: str, running: LogReplay, reason: str) -> int:
-    """Append the result right after the last record in it; apply records that come first."""
+    """Append the result after its last record; first apply records that arrived meanwhile."""
     epoch, *_ = await store.states.position(model)
     for _ in range(REPLAY_ATTEMPTS):
         record = codec.dump_record(Replace(running.reducer.state().model, reason))
@@ -64,4 +70,6 @@ async def _append_result(store: Store, model: str, running: LogReplay, reason: s
             await running.go_on(store, model, await store.log.tail(model))
         else:
             return appended[0].seq
-    raise Fenced(f"model {model}: feedback comes faster than it can be folded")
+    raise Fenced(
+        f"model {model}: feedback arrives faster than the replay applies it; try again later"
+    )

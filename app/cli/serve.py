@@ -1,4 +1,4 @@
-"""`solar serve`: serve over HTTP, and learn."""
+"""`solar serve`: run the HTTP service and a learner."""
 
 import argparse
 
@@ -11,7 +11,7 @@ from app.runtime import supervisor
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `solar serve`: one for every setting."""
+    """Add the arguments of `solar serve`: one per setting."""
     parser.set_defaults(run=_serve)
     add_setting_arguments(parser)
 
@@ -20,5 +20,5 @@ def _serve(options: argparse.Namespace) -> None:
     settings = config.read_settings(env_file=options.env_file, **flags_of(options))
     check_settings(settings)
     auth.check_exposed(settings.host, auth.read_keys(settings.keys), insecure=settings.insecure)
-    tracing.telemetry_options(settings)  # refuses here, not in every worker
+    tracing.telemetry_options(settings)  # fail here, not in every worker
     supervisor.run_supervisor(settings)

@@ -1,11 +1,11 @@
-"""`solar simulate`: judged data as live traffic, with simulated users."""
+"""`solar simulate`: simulate users who click, on judged data."""
 
 import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.cli.options import positive
+from app.cli.options import number, positive
 from app.domain.model_config import NORMALIZATIONS
 from app.errors import SolarError
 from app.evaluation import letor
@@ -23,8 +23,9 @@ def add_simulate_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `solar simulate`."""
     parser.set_defaults(run=_simulate)
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="LETOR/SVMlight text, also .gz and .xz"
-    )
+        "files", nargs="+", type=Path, metavar="FILE",
+        help="judged data: LETOR/SVMlight text, also .gz and .xz",
+    )  # fmt: skip
     _add_user_arguments(parser)
     _add_model_arguments(parser)
     _add_run_arguments(parser)
@@ -33,54 +34,101 @@ def add_simulate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_user_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--users", action="append", choices=USER_NAMES, help="default: the first three"
-    )
-    parser.add_argument("--stop", choices=STOPS, default="click", help="drawn when (after a click)")
-    parser.add_argument("--attackers", type=_share, default=0.0, metavar="SHARE")
-    parser.add_argument("--top-k", type=positive, default=10, metavar="K", help="documents shown")
-    parser.add_argument("--submitted", default="file", metavar="ORDER",
-                        help="file, random, best, or the number of a feature")  # fmt: skip
+        "--users", action="append", choices=USER_NAMES,
+        help=f"type of users; may be repeated (default: {', '.join(DEFAULT_USERS)})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--stop", choices=STOPS, default="click",
+        help="where users may stop reading: after a click, or at every position (default click)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--attackers", type=_share, default=0.0, metavar="SHARE",
+        help="share of users, 0 to 1, who always click on the last document shown (default 0)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--top-k", type=positive, default=10, metavar="K",
+        help="number of documents shown per ranking (default 10)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--submitted", default="file", metavar="ORDER",
+        help="submitted order: file, random, best, or the number of a feature (default file)",
+    )  # fmt: skip
 
 
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--clicks", choices=READINGS, help="how they are read (debiased)")
-    parser.add_argument("--algorithm", choices=ALGORITHMS, default="solar-ii")
-    parser.add_argument("--gamma", type=float, help="SOLAR-II (1e4)")
-    parser.add_argument("--C", type=float, help="SOLAR-I (1e-5)")
-    parser.add_argument("--prior", type=float, metavar="P", help="weight of the submitted order")
-    parser.add_argument("--normalization", choices=NORMALIZATIONS, default="none")
+    parser.add_argument(
+        "--clicks", choices=READINGS,
+        help="method that turns clicks into pairs (default debiased)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--algorithm", choices=ALGORITHMS, default="solar-ii",
+        help="algorithm of the model (default solar-ii)",
+    )  # fmt: skip
+    parser.add_argument("--gamma", type=number, help="regularization of SOLAR-II (default 1e4)")
+    parser.add_argument("--C", type=number, help="aggressiveness of SOLAR-I (default 1e-5)")
+    parser.add_argument(
+        "--prior", type=number, metavar="WEIGHT",
+        help="initial weight of the submitted order (default 0; with --url the service's default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--normalization", choices=NORMALIZATIONS, default="none",
+        help="normalization of the features within a query (default none)",
+    )  # fmt: skip
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--test", nargs="+", type=Path, metavar="FILE", help="queries to test on")
-    parser.add_argument("--holdout", type=_share, default=0.2, metavar="SHARE",
-                        help="of the queries to test on, without --test")  # fmt: skip
-    parser.add_argument("--impressions", type=positive, default=10_000, metavar="N")
-    parser.add_argument("--seeds", type=positive, metavar="N", help="runs (10, over HTTP 1)")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg",
-                        help="draw the curves, with matplotlib")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one object a line instead of a table")
+    parser.add_argument(
+        "--test", nargs="+", type=Path, metavar="FILE",
+        help="judged data of the test queries (default: see --holdout)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--holdout", type=_share, default=0.2, metavar="SHARE",
+        help="share of the queries, 0 to 1, to test on if --test is not given (default 0.2)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--impressions", type=positive, default=10_000, metavar="N",
+        help="number of rankings shown per run (default 10000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seeds", type=positive, metavar="N",
+        help="number of runs, each with its seed (default 10; with --url 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE.svg",
+        help="draw the learning curves to this file; needs matplotlib",
+    )  # fmt: skip
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per line instead of a table"
+    )
 
 
 def _add_service_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--url", metavar="URL", help="of a service, instead of in process")
-    parser.add_argument("--model", metavar="NAME", help="in the service (a fresh name)")
-    parser.add_argument("--connections", type=positive, default=8, metavar="N", help="at once")
+    parser.add_argument(
+        "--url", metavar="URL", help="URL of a running service (default: run in this process)"
+    )
+    parser.add_argument(
+        "--model", metavar="NAME",
+        help="name of the model in the service (default: a new name)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--connections", type=positive, default=8, metavar="N",
+        help="number of concurrent connections to the service (default 8)",
+    )  # fmt: skip
 
 
 def _share(text: str) -> float:
-    """A number from 0 to 1."""
+    """Parse a number from 0 to 1."""
     try:
         share = float(text)
     except ValueError:
         share = -1.0
     if not 0.0 <= share <= 1.0:
-        raise argparse.ArgumentTypeError(f"expected a share from 0 to 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text!r}")
     return share
 
 
 def _simulate(options: argparse.Namespace) -> None:
-    picture = _picture(options.plot)
+    plot = _plot_path(options.plot)
     judged = _judged(options)
     users = tuple(dict.fromkeys(options.users or DEFAULT_USERS))
     found: list[tuple[str, list[Trace]]] = []
@@ -90,18 +138,20 @@ def _simulate(options: argparse.Namespace) -> None:
             print(SimulatedRow.of(name, runs).as_json(runs), flush=True)
     if not options.json:
         _print_table(options, judged, found)
-    if picture is not None:
+    if plot is not None:
         title = f"{options.clicks or 'debiased'}, {options.files[0].name}"
-        picture.write_text(plots.svg(title, results.panels(found)), encoding="utf-8")
+        plot.write_text(plots.svg(title, results.panels(found)), encoding="utf-8")
 
 
-def _picture(plot: Path | None) -> Path | None:
-    """Where to draw, if that is wanted and can be; what is missing is said before the long run."""
+def _plot_path(plot: Path | None) -> Path | None:
+    """Check `--plot` before the long run; None if there is nothing to draw or no matplotlib."""
     if plot is not None and plot.suffix != ".svg":
-        raise SolarError(f"--plot: expected a name that ends in .svg, got {plot.name}")
+        raise SolarError(f"--plot: expected a file name that ends in .svg, got {plot.name}")
     if plot is None or plots.can_draw():
         return plot
-    _print_progress("--plot: no picture without matplotlib: pip install 'solar-ranking[plot]'")
+    _print_progress(
+        "--plot: matplotlib is not installed, no plot: pip install 'solar-ranking[plot]'"
+    )
     return None
 
 
@@ -113,7 +163,9 @@ def _judged(options: argparse.Namespace) -> Judged:
         for some in (parts[:many], parts[many:])
     )
     judged = Judged.of(train, test if options.test else None, options.holdout)
-    scaled = options.normalization == "query-minmax" and not options.url  # a service does it itself
+    scaled = (
+        options.normalization == "query-minmax" and not options.url
+    )  # a service normalises by itself
     return judged.normalised() if scaled else judged
 
 
@@ -151,6 +203,6 @@ def _print_table(
 ) -> None:
     print(
         f"{options.impressions:,} impressions of {len(judged.train)} queries, "
-        f"{len(judged.test)} to test on, seeds: {len(found[0][1])}; NDCG@10"
+        f"{len(judged.test)} test queries, seeds: {len(found[0][1])}; NDCG@10"
     )
     print(results.simulation_table([SimulatedRow.of(name, runs) for name, runs in found]))

@@ -1,4 +1,4 @@
-"""`solar verify`: check that models are what their logs say."""
+"""`solar verify`: check models against their logs."""
 
 import argparse
 
@@ -12,7 +12,9 @@ from app.storage.store import Store
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `solar verify`."""
     add_store_arguments(parser)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="default: all")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help="names of the models to check (default: all)"
+    )
     parser.set_defaults(run=lambda options: with_store(options, _verify))
 
 
@@ -21,14 +23,15 @@ async def _verify(options: argparse.Namespace, store: Store) -> None:
 
 
 async def verify_models(store: Store, models: list[str], show: Print) -> None:
-    """Check the invariants of models on a live store; SolarError if one does not hold."""
-    wrong = 0
-    for model in models or await store.models.names():
-        complaints = await replay.verify(store, model)
-        wrong += bool(complaints)
-        for complaint in complaints:
-            show(f"{model}: {complaint}")
-        if not complaints:
-            show(f"{model}: log dense, chain and state equal to the replay, weights sound")
-    if wrong:
-        raise SolarError(f"{wrong} of the models are not what their logs say")
+    """Check the invariants of models on a live store; SolarError if one is violated."""
+    checked = models or await store.models.names()
+    failed = 0
+    for model in checked:
+        problems = await replay.verify(store, model)
+        failed += bool(problems)
+        for problem in problems:
+            show(f"{model}: {problem}")
+        if not problems:
+            show(f"{model}: log without gaps, chain and state equal to the replay, weights valid")
+    if failed:
+        raise SolarError(f"{failed} of {len(checked)} models do not equal the replay of their logs")

@@ -1,4 +1,4 @@
-"""Run a command on a store: `--redis-url` and `--data-dir`, or the settings, say where it is."""
+"""Run a command on the store that `--redis-url`, `--data-dir` or the settings locate."""
 
 import argparse
 import asyncio
@@ -12,14 +12,14 @@ StoreCommand = Callable[[argparse.Namespace, Store], Awaitable[None]]
 Print = Callable[[str], None]
 
 
-def with_store(options: argparse.Namespace, work: StoreCommand, *, patient: bool = False) -> None:
-    """Run a command on the store; a `patient` one waits for the server and checks it itself."""
+def with_store(options: argparse.Namespace, work: StoreCommand, *, wait: bool = False) -> None:
+    """Run a command on the store; with `wait` the command itself waits for the server."""
     settings = store_settings(options)
 
     async def run(url: str) -> None:
         store = Store.open(url, settings.durability)
         try:
-            if not patient:
+            if not wait:
                 await store.servers.refuse_old()
             await work(options, store)
         finally:

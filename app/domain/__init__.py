@@ -1,1 +1,1 @@
-"""Models, records and rankings as pure functions and values: no IO, no clock, no async."""
+"""Models, records and rankings: pure functions and values, without IO, clock or async."""

@@ -1,8 +1,8 @@
-"""A query's documents with their features, as they are scored, remembered and learnt. Pure.
+"""Documents of a query with their features, as scored, logged and learnt. Pure.
 
-Features are float32 at the edge; every computation is float64. With `query-minmax` a feature is
-scaled over all documents sent, as LETOR does it: round to float32, normalise in float64, round to
-float32; a constant feature is 0.
+Features are float32 at the edge; every computation is float64. `query-minmax` scales a feature
+over all submitted documents, as LETOR does: round to float32, normalise in float64, round to
+float32. A constant feature is 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,24 +20,24 @@ from app.ranking.covariance import square
 
 
 class Candidates(NamedTuple):
-    """Documents of one query, in the order in which they were submitted."""
+    """Documents of one query, in the submitted order."""
 
     ids: Sequence[str]
     documents: Documents
 
 
 class Ranking(NamedTuple):
-    """Which documents are shown, best first, and the scores of all that were submitted."""
+    """Shown documents, best first, and the scores of all submitted documents."""
 
     shown: Positions
     scores: Floats
-    odds: Floats | None = None  # of a list that was drawn, or would have been: all scores equal
-    swaps: Positions | None = None  # of a list whose neighbours may have changed places
+    odds: Floats | None = None  # of a sampled ranking; also if all scores are equal
+    swaps: Positions | None = None  # of a ranking with randomly swapped neighbours
     explored: bool = False
 
 
 class Exploration(NamedTuple):
-    """How a list is varied: drawn (Plackett-Luce), or swapped (FairPairs), and by which numbers."""
+    """Randomisation of a ranking: Plackett-Luce sample or FairPairs swaps, and its uniforms."""
 
     how: Literal["drawn", "swapped"]
     uniforms: Callable[[int], Floats]
@@ -46,13 +46,15 @@ class Exploration(NamedTuple):
 def as_documents(
     features: Floats, normalization: str, bound: float, *, ordered: bool = False
 ) -> Documents:
-    """Rows of float64 as documents; InvalidInput at the first feature beyond the bound.
+    """Convert rows of float64 to documents; InvalidInput if a feature exceeds the bound.
 
-    With `ordered` the order as submitted is one more feature, the last.
+    With `ordered` the submitted order is one more feature, the last.
     """
     if not features_within(features, bound):
         at, column = np.argwhere(~(np.abs(features) <= bound))[0]
-        raise InvalidInput(f"documents[{at}].features[{column}]: expected at most ±{bound:g}")
+        raise InvalidInput(
+            f"documents[{at}].features[{column}]: expected a value within ±{bound:g}"
+        )
     documents = features.astype(np.float32)
     if normalization == "query-minmax":
         documents = min_max(documents)
@@ -60,7 +62,7 @@ def as_documents(
 
 
 def with_order(documents: Documents) -> Documents:
-    """Documents with `_order`, `1 - place / (documents - 1)`: from 1 at the top to 0.
+    """Add the feature `_order`, `1 - position / (documents - 1)`: 1 at the top, 0 at the end.
 
     >>> with_order(np.array([[7], [8], [9]], np.float32))
     array([[7. , 1. ],
@@ -72,12 +74,12 @@ def with_order(documents: Documents) -> Documents:
 
 
 def features_within(features: Floats, bound: float) -> bool:
-    """Whether all features are numbers in ±bound (NaN is not)."""
+    """Check that all features are within ±bound; NaN is not."""
     return bool(features.max() <= bound and features.min() >= -bound)
 
 
 def min_max(documents: Documents) -> Documents:
-    """`(x - min) / (max - min)` of each feature over the documents; 0 where all are the same.
+    """Scale each feature to `(x - min) / (max - min)` over the documents; 0 if it is constant.
 
     >>> min_max(np.array([[1, 5], [3, 5], [2, 5]], np.float32))
     array([[0. , 0. ],
@@ -93,7 +95,7 @@ def min_max(documents: Documents) -> Documents:
 
 
 def scores(documents: Documents, weights: Floats) -> Floats:
-    """`w·φ` of each document; equal documents get equal bits wherever they stand, as BLAS's do not.
+    """Compute `w·φ` of each document. Unlike with BLAS, equal documents get equal bits.
 
     >>> scores(np.array([[1, 2], [3, 4]], np.float32), np.array([1.0, 0.5]))
     array([2., 5.])
@@ -102,8 +104,8 @@ def scores(documents: Documents, weights: Floats) -> Floats:
     return found
 
 
-#: Who is pinned, mostly.
-NOBODY: Positions = np.zeros(0, np.int64)
+#: The default: no document is pinned.
+NO_PINS: Positions = np.zeros(0, np.int64)
 
 
 def rank_candidates(
@@ -111,11 +113,11 @@ def rank_candidates(
     weights: Floats,
     top_k: int | None,
     explore: Exploration | None = None,
-    pinned: Positions = NOBODY,
+    pinned: Positions = NO_PINS,
 ) -> Ranking:
-    """The first `top_k` documents by score, varied if there is leave to `explore`.
+    """Rank the first `top_k` documents by score; randomise the ranking if `explore` is given.
 
-    Documents that are `pinned` keep the places where they were submitted.
+    `pinned` documents keep their submitted positions.
     """
     found = scores(documents, weights)
     places = len(found) if top_k is None else min(top_k, len(found))
@@ -127,7 +129,7 @@ def rank_candidates(
 
 
 def _placed(scores: Floats, pinned: Positions, places: int) -> Positions:
-    """The best at the top, and who is pinned at its place."""
+    """Order by score, with pinned documents at their positions."""
     if not pinned.size:
         return serving.top_k(scores, places)
     others = np.delete(np.arange(len(scores)), pinned)
@@ -135,13 +137,13 @@ def _placed(scores: Floats, pinned: Positions, places: int) -> Positions:
 
 
 def _swapped(scores: Floats, pinned: Positions, places: int, explore: Exploration) -> Ranking:
-    plain = _placed(scores, pinned, places)
-    shown, swaps = serving.swapped(plain, explore.uniforms(1 + places // 2), pinned)
+    by_score = _placed(scores, pinned, places)
+    shown, swaps = serving.swapped(by_score, explore.uniforms(1 + places // 2), pinned)
     return Ranking(shown, scores, swaps=swaps, explored=len(swaps) > 0)
 
 
 def _drawn(scores: Floats, pinned: Positions, places: int, explore: Exploration) -> Ranking:
-    """A sample of the orders of all that are not pinned; as submitted where scores are equal."""
+    """Sample a ranking of the unpinned documents; the submitted order if all scores are equal."""
     if pinned.size:
         return _drawn_around(scores, pinned, places, explore)
     sharp = serving.sharpened(scores)
@@ -153,12 +155,12 @@ def _drawn(scores: Floats, pinned: Positions, places: int, explore: Exploration)
 
 
 def _drawn_around(scores: Floats, pinned: Positions, places: int, explore: Exploration) -> Ranking:
-    """The same of the others, with those that are pinned at their places; they have no odds."""
+    """Sample the other documents around the pinned ones, which have no odds."""
     others = np.delete(np.arange(len(scores)), pinned)
     room = places - int((pinned < places).sum())
     if not others.size or not room:
         return Ranking(pinned[:places], scores)
-    drawn = _drawn(scores[others], NOBODY, room, explore)
+    drawn = _drawn(scores[others], NO_PINS, room, explore)
     shown = serving.woven(others[drawn.shown], pinned, places)
     odds = np.full(places + 1, serving.PINNED)
     odds[np.append(~np.isin(shown, pinned), True)] = drawn.odds
@@ -166,7 +168,7 @@ def _drawn_around(scores: Floats, pinned: Positions, places: int, explore: Explo
 
 
 def deviations(documents: Documents, spread: Floats) -> Floats:
-    """The standard deviation `√(φᵀΣφ)` of each score; `spread` is a triangle or a diagonal.
+    """Compute the standard deviation `√(φᵀΣφ)` of each score; `spread`: triangle or diagonal.
 
     >>> deviations(np.array([[3, 4]], np.float32), np.array([1.0, 1.0]))
     array([5.])
@@ -182,19 +184,19 @@ def deviations(documents: Documents, spread: Floats) -> Floats:
 
 
 def by_name(features: Sequence[dict[str, float]], index: dict[str, int]) -> Floats:
-    """Named features as rows: an absent one is 0; InvalidInput at an unknown one."""
+    """Convert named features to rows; an absent one is 0, an unknown one InvalidInput."""
     rows = np.zeros((len(features), len(index)))
     for at, named in enumerate(features):
         try:
             rows[at, [index[name] for name in named]] = list(named.values())
         except KeyError:
             unknown = next(name for name in named if name not in index)
-            said = unknown_name("feature", unknown, list(islice(index, MOST_COMPARED)))
-            raise InvalidInput(f"documents[{at}].features: {said}") from None
+            message = unknown_name("feature", unknown, list(islice(index, MOST_COMPARED)))
+            raise InvalidInput(f"documents[{at}].features: {message}") from None
     return rows
 
 
 def contributions(document: Any, weights: Floats, names: Sequence[str]) -> dict[str, float]:
-    """What each feature adds to a document's score, `w_k φ_k`, where that is not 0."""
+    """Contribution `w_k φ_k` of each feature to a document's score, where it is not 0."""
     added = document.astype(np.float64) * weights
     return {names[k]: float(added[k]) for k in np.flatnonzero(added).tolist()}

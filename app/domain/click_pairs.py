@@ -1,7 +1,7 @@
-"""What clicks on a list say: the pairs to learn, and whose order they bear out. Pure.
+"""Pairs from clicks on a ranking, and the debiased wins of the orders. Pure.
 
-A list that was varied before it was shown (drawn, or neighbours exchanged) tells which document is
-better; one that was not tells that only to the classical readings.
+Clicks on a randomised ranking (sampled, or with swapped neighbours) reveal relevance rather than
+position. From other rankings only the classical click strategies learn.
 """
 
 from functools import cached_property
@@ -17,31 +17,31 @@ from app.ranking.pairs import Pairs, from_clicks
 
 
 def check_exploration(event: Feedback) -> None:
-    """ValueError if a list cannot have been drawn or swapped as it says."""
+    """ValueError if the odds or swaps of a ranking are impossible."""
     if event.odds is not None:
         if event.odds.shape != (len(event.documents) + 1,) or event.odds.dtype != np.float64:
-            raise ValueError("odds: expected one of each document, and the rest")
+            raise ValueError("odds: expected one value per document and one for the rest")
         debiased.checked_odds(event.odds)
     if event.swaps is not None:
         fair.checked_swaps(event.swaps, len(event.documents))
 
 
 def explored(event: Feedback) -> bool:
-    """Whether the list was varied before it was shown."""
+    """Check whether the ranking was randomised."""
     if event.swaps is not None:
         return len(event.swaps) > 0
     return event.odds is not None and debiased.varied(event.odds)
 
 
 class ClickPairs:
-    """An event of clicks, with those that came before it on the same list."""
+    """A click event, with the earlier clicks on the same ranking."""
 
     def __init__(self, event: Feedback) -> None:
         self._event, self._shown = event, len(event.documents)
         self._clicks = all_clicks(event).tolist()
 
     def new_pairs(self, reading: str) -> Pairs:
-        """The pairs that the clicks so far give, less those that an event before gave already."""
+        """Pairs of all clicks so far, without those that an earlier event already gave."""
         pairs = self._pairs(len(self._clicks), reading)
         rounds = self._event.rounds
         if rounds is None or not rounds.size:
@@ -54,9 +54,9 @@ class ClickPairs:
         return pairs.some(np.array([pair not in learnt for pair in pairs.listed()], np.bool_))
 
     def _different(self, ends: "np.ndarray", reading: str) -> list[int]:
-        """After how many clicks an event ended: each state of a list once, as others say no more.
+        """Numbers of clicks after which an event ended; states with the same clicks only once.
 
-        Which click came last matters to one reading alone.
+        Which click came last matters to one reading only.
         """
         by_last = reading == "last-click-skip-above"
         states = {
@@ -72,7 +72,7 @@ class ClickPairs:
         return self._all_fair if many == len(self._clicks) else self._fair(many)
 
     def _fair(self, many: int) -> Pairs:
-        """What the first clicks say whoever stood higher; nothing, if the list was not varied."""
+        """Pairs of the first clicks without position bias; none if there was no exploration."""
         clicks, event = self._clicks[:many], self._event
         if event.swaps is not None:
             return fair.pairs(clicks, event.swaps, self._shown)
@@ -83,10 +83,10 @@ class ClickPairs:
         return self._fair(len(self._clicks))
 
     def wins(self) -> Floats:
-        """What this event adds to the debiased wins: those of all clicks, less those of before.
+        """Compute what this event adds to the debiased wins: all clicks minus earlier clicks.
 
-        The weight of their pairs, of those that the model's plain order gets right, and of those
-        that the order as submitted does. A list that was not varied judges nobody.
+        Returns the weight of all pairs, of those that the model order ranks correctly, and of
+        those that the submitted order does. All are 0 if the ranking was not randomised.
         """
         event = self._event
         if event.submitted is None or not explored(event):
@@ -97,15 +97,15 @@ class ClickPairs:
 
     def _won(self, pairs: Pairs) -> Floats:
         event = self._event
-        assert event.submitted is not None  # noqa: S101  # mypy; `wins` has looked
+        assert event.submitted is not None  # noqa: S101  # mypy; `wins` has checked
         if not pairs.weights.size:
             return np.zeros(3)
         if event.swaps is not None:
-            plain = fair.plain_places(event.swaps, self._shown)
+            model_order = fair.plain_places(event.swaps, self._shown)
         elif event.odds is not None:
-            plain = debiased.plain_places(event.odds, event.submitted)
-        both = debiased.wins(pairs, plain), debiased.wins(pairs, event.submitted)
+            model_order = debiased.plain_places(event.odds, event.submitted)
+        both = debiased.wins(pairs, model_order), debiased.wins(pairs, event.submitted)
         found = np.array([float(pairs.weights.sum()), *both])
-        if event.swaps is not None:  # they say as much as pairs that were drawn either way as often
+        if event.swaps is not None:  # weigh as sampled pairs with both orders equally likely
             found *= debiased.KAPPA / fair.WEIGHT
         return found

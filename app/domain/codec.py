@@ -1,10 +1,10 @@
-"""Values ↔ bytes: raw little-endian arrays behind a small header, with a checksum. Never pickle.
+"""Binary format of values: raw little-endian arrays after a small header, with a checksum.
 
     "SLR" | version, 1 byte | header's length, 4 bytes | header, JSON | arrays | CRC-32
 
-The header names the kind of the value, its plain fields, and its arrays (name, type, shape) in the
-order in which they follow. A blob of an unknown version or kind, or with another checksum than it
-should have, is refused with its reason. The golden files in the tests keep old versions readable.
+The header contains the kind of the value, its plain fields, and its arrays (name, type, shape) in
+their order. A blob with an unknown version, an unknown kind or a wrong checksum is refused with the
+reason. Golden files in the tests keep old versions readable. Pickle is never used.
 """
 
 import json
@@ -23,15 +23,15 @@ from app.errors import BadBlob
 
 MAGIC = b"SLR"
 VERSION = 1
-CHECKSUM = 4  # bytes; against damage, not against forgers: the chain is for those
+CHECKSUM = 4  # bytes; detects damage; the chain detects forgery
 _TYPES = {name: np.dtype(f"<{name}") for name in ("f4", "f8", "i8", "i4")}
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
 _DECODER = msgspec.json.Decoder()
-_WORDS_ONLY = ("feedback", "shown", "so-far")  # kinds without numbers in their fields
+_WORDS_ONLY = ("feedback", "shown", "so-far")  # kinds whose fields are all text
 
 
 class Blob(NamedTuple):
-    """What a blob holds."""
+    """Decoded content of a blob."""
 
     kind: str
     fields: dict[str, Any]
@@ -39,7 +39,7 @@ class Blob(NamedTuple):
 
 
 def dump_blob(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> bytes:
-    """Fields and arrays (None is left out) as one blob."""
+    """Encode fields and arrays (None is left out) as one blob."""
     parts = {name: np.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
     described = [[name, _NAMES[a.dtype], list(a.shape)] for name, a in parts.items()]
     header = _dump_header(kind, [kind, fields, described])
@@ -49,23 +49,25 @@ def dump_blob(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> byte
 
 
 def _dump_header(kind: str, header: list[Any]) -> bytes:
-    """JSON without spaces; numbers as Python writes them, which no other writer does to the bit."""
+    """Encode as JSON without spaces. Numbers need Python's own encoder for the same bytes."""
     if kind in _WORDS_ONLY:
-        quick = msgspec.json.encode(header)  # a tenth of the time
-        if quick.isascii():  # others are escaped
-            return quick
+        encoded = msgspec.json.encode(header)  # a tenth of the time
+        if encoded.isascii():  # Python escapes other characters
+            return encoded
     return json.dumps(header, separators=(",", ":")).encode()
 
 
 def load_blob(blob: bytes, *kinds: str) -> Blob:
-    """The inverse of `dump_blob`; BadBlob says why it cannot be."""
+    """Decode a blob of one of these kinds; BadBlob gives the reason if that fails."""
     if blob[:3] != MAGIC:
-        raise BadBlob("expected a blob of ours, got other bytes")
+        raise BadBlob("expected a SOLAR blob, got other bytes")
     if len(blob) < 8 + CHECKSUM or blob[3] != VERSION:
         raise BadBlob(f"expected version {VERSION}, got {blob[3] if len(blob) > 3 else 'nothing'}")
     content = memoryview(blob)[:-CHECKSUM]
     if _checksum(content) != blob[-CHECKSUM:]:
-        raise BadBlob("expected the checksum of the content, got another: the blob is damaged")
+        raise BadBlob(
+            "expected the checksum of the content, got a different one: the blob is damaged"
+        )
     start = 8 + int.from_bytes(blob[4:8], "little")
     try:
         kind, fields, described = _header(content[8:start])
@@ -78,12 +80,12 @@ def load_blob(blob: bytes, *kinds: str) -> Blob:
 
 
 def kind_is(blob: bytes, kind: str) -> bool:
-    """Whether a blob says that it is of this kind, at a glance."""
+    """Check the kind of a blob by its first bytes, without decoding it."""
     return blob.startswith(b'["' + kind.encode() + b'"', 8)
 
 
 def next_chain(chain: bytes, record: bytes) -> bytes:
-    """The chain after a record: it depends on every record before."""
+    """Compute the chain after a record; it depends on every earlier record."""
     linked = blake2b(chain, digest_size=CHAIN)
     linked.update(record)
     return linked.digest()
@@ -92,7 +94,7 @@ def next_chain(chain: bytes, record: bytes) -> bytes:
 def _header(text: memoryview) -> Any:
     try:
         return _DECODER.decode(text)
-    except msgspec.DecodeError:  # Python's own knows NaN and Infinity, and takes four times as long
+    except msgspec.DecodeError:  # Python's decoder accepts NaN and Infinity, four times slower
         return json.loads(bytes(text))
 
 
@@ -115,7 +117,7 @@ _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "clicks", "normalizat
 
 
 def dump_config(config: ModelConfig) -> dict[str, Any]:
-    """A configuration as plain fields."""
+    """Convert a configuration to plain fields."""
     return {
         "features": list(config.features),
         **{name: getattr(config, name) for name in _CONFIG_FIELDS},
@@ -125,12 +127,12 @@ def dump_config(config: ModelConfig) -> dict[str, Any]:
 
 
 def load_config(fields: dict[str, Any]) -> ModelConfig:
-    """The inverse of `dump_config`; BadBlob if this is no configuration."""
+    """Convert plain fields to a configuration; BadBlob if they are invalid."""
     texts = dict.fromkeys(("algorithm", "covariance", "clicks", "normalization"), _TEXT)
-    later = _given_of(fields, {"prior": _NUMBER, "explore": (bool,)})
+    later = _present(fields, {"prior": _NUMBER, "explore": (bool,)})
     _expect(fields, {**texts, "C": _NUMBER, "gamma": _NUMBER, "features": (list,), **later})
     if not all(type(name) is str for name in fields["features"]):
-        raise BadBlob("features: expected names")
+        raise BadBlob("features: expected a list of names")
     return ModelConfig(**{**fields, "features": tuple(fields["features"])})
 
 
@@ -142,7 +144,7 @@ _FEEDBACK_FIELDS = ("event", "kind", "query", "source")
 
 
 def dump_record(record: Record) -> bytes:
-    """A record as it stands in the log."""
+    """Encode a record for the log."""
     if isinstance(record, Feedback):
         fields = {name: getattr(record, name) for name in _FEEDBACK_FIELDS}
         return dump_blob("feedback", fields, {name: getattr(record, name) for name in _ARRAYS})
@@ -158,20 +160,20 @@ def dump_record(record: Record) -> bytes:
 
 
 def load_record(blob: bytes) -> Record:
-    """The inverse of `dump_record`; BadBlob if these bytes are no record."""
+    """Decode a record; BadBlob if these bytes are not a record."""
     kind, fields, arrays = load_blob(blob, "feedback", "replace", "retune", "reset-measures")
     if kind == "feedback":
         return _load_feedback(fields, arrays)
     if kind == "replace":
         _expect(fields, {"reason": _TEXT, "settings": (dict,)})
         if set(arrays) != {"weights", "spread"}:
-            raise BadBlob("replace: expected weights and spread")
+            raise BadBlob("replace: expected the arrays weights and spread")
         config = load_config(fields["settings"])
         return Replace(Model(config, arrays["weights"], arrays["spread"]), fields["reason"])
     if kind == "retune":
         nothing = (type(None),)
         types = {"C": _NUMBER + nothing, "gamma": _NUMBER + nothing, "clicks": _TEXT + nothing}
-        _expect(fields, {**types, **_given_of(fields, {"explore": (bool,)})})
+        _expect(fields, {**types, **_present(fields, {"explore": (bool,)})})
         return Retune(**fields)
     return ResetMeasures()
 
@@ -180,7 +182,7 @@ def _load_feedback(fields: dict[str, Any], arrays: dict[str, Any]) -> Feedback:
     _expect(fields, _FEEDBACK_TYPES)
     documents = arrays.get("documents")
     if not arrays.keys() <= _FEEDBACK_NAMES or documents is None:
-        raise BadBlob("feedback: expected documents, and nothing that feedback does not have")
+        raise BadBlob("feedback: expected documents and only known arrays")
     if documents.ndim != 2 or documents.dtype != np.float32:
         raise BadBlob("feedback: expected documents as rows of float32")
     return Feedback(**fields, **arrays)
@@ -192,15 +194,15 @@ _FEEDBACK_TYPES = dict.fromkeys(_FEEDBACK_FIELDS, _TEXT)
 _FEEDBACK_NAMES = frozenset(_ARRAYS)
 
 
-def _given_of(
+def _present(
     fields: dict[str, Any], later: dict[str, tuple[type, ...]]
 ) -> dict[str, tuple[type, ...]]:
-    """Of fields that came later and are left out where they say nothing, those that are there."""
+    """Select the optional fields that are present; older records do not have them."""
     return {name: types for name, types in later.items() if name in fields}
 
 
 def _expect(fields: dict[str, Any], types: dict[str, tuple[type, ...]]) -> None:
-    """Fields of these names and types, no more and no less, or BadBlob."""
+    """Check that the fields have exactly these names and types; else BadBlob."""
     if fields.keys() != types.keys():
         raise BadBlob(f"expected the fields {', '.join(sorted(types))}")
     for name, allowed in types.items():

@@ -1,20 +1,20 @@
-"""Small facts that serving, learning and training report; metrics count them."""
+"""Facts that serving, learning and training report to the metrics."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """New weights are served, whose last record was appended then (ms since 1970, 0: none)."""
+    """New weights are served; `appended` is their last record's time (ms since 1970, 0: none)."""
 
     model: str
     appended: int
-    backwards: bool  # the store went back, as after a failover (I12)
+    backwards: bool  # version rollback in the store, after a failover (I12)
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A learner has committed so many more records."""
+    """A learner has committed `records` more records."""
 
     model: str
     records: int
@@ -23,21 +23,21 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """A learner has lost its lease or its store, and will begin anew."""
+    """A learner has lost its lease or its store, and will restart."""
 
     model: str
 
 
 @dataclass(frozen=True, slots=True)
 class LogRolledBack:
-    """The store went back behind what we had seen of a model, as after a failover (I12)."""
+    """The log of a model was rolled back in the store, after a failover (I12)."""
 
     model: str
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A learner has come upon a replacement, which says why it is there."""
+    """A learner has applied a replacement; `reason` is why it was appended."""
 
     model: str
     reason: str
@@ -45,7 +45,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A job has ended: done, failed or cancelled."""
+    """A training job has ended: done, failed or cancelled."""
 
     model: str
     outcome: str
@@ -53,10 +53,10 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """How a model stands in the store, beside its state.
+    """Status of a model in the store, besides its state.
 
-    `tail` is the last record of its log, `leader` the fence of the learner at work (0: none), and
-    `terms` counts the learners so far.
+    `tail` is the last record of its log, `leader` the fencing token of the active learner (0:
+    none), and `terms` counts the learners so far.
     """
 
     tail: int

@@ -1,8 +1,8 @@
-"""What was shown for a request, what has come of it so far, and the record of one more event.
+"""Impressions, the feedback on them so far, and the record of one more event.
 
-Clicks on a request may come in several events. Each record then carries what was clicked before,
-so that the fold learns only the new pairs, and by which labels the query is in the measures
-already, so that it counts once. Pure: the store keeps these values as bytes.
+Clicks on a request may arrive in several events. Each record carries the earlier clicks, so that
+the reducer learns only the new pairs. It also carries the labels by which the query is already in
+the measures, so that the query counts once. Pure: the store keeps these values as bytes.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from app.ranking.arrays import Floats
 
 @dataclass(frozen=True, slots=True)
 class Impression:
-    """The documents of an answer, in the order shown; `submitted` says where each came from.
+    """The documents of an answer in the order shown; `submitted` has their submitted positions.
 
-    `odds` are those of a list that was drawn: e of each document, and the sum of all others;
-    `swaps` those of one whose neighbours may have changed places.
+    `odds` belong to a sampled ranking: e of each document, and the sum of all others. `swaps`
+    belong to a ranking with randomly swapped neighbours.
     """
 
     ids: tuple[str, ...]
@@ -32,14 +32,14 @@ class Impression:
     swaps: Positions | None = None
 
     def dump(self) -> bytes:
-        """As the store keeps it."""
+        """Encode for the store."""
         names = ("documents", "submitted", "odds", "swaps")
         arrays = {name: getattr(self, name) for name in names}
         return codec.dump_blob("shown", {"ids": list(self.ids)}, arrays)
 
     @classmethod
     def load(cls, blob: bytes) -> "Impression":
-        """The inverse of `dump`."""
+        """Decode the result of `dump`."""
         _, fields, arrays = codec.load_blob(blob, "shown")
         return cls(
             tuple(fields["ids"]), arrays["documents"], arrays["submitted"], arrays.get("odds"),
@@ -47,19 +47,22 @@ class Impression:
         )  # fmt: skip
 
     def positions(self, ids: Sequence[str]) -> Positions:
-        """Where these documents stand; InvalidInput if one was not shown."""
-        places = {name: place for place, name in enumerate(self.ids)}
-        unknown = [at for at, name in enumerate(ids) if name not in places]
+        """Find the positions of documents by id; InvalidInput if one was not shown."""
+        known = {name: position for position, name in enumerate(self.ids)}
+        unknown = [at for at, name in enumerate(ids) if name not in known]
         if unknown:
-            raise InvalidInput(f"document {unknown[0]}: expected one of those shown")
-        return np.array([places[name] for name in ids], dtype=np.int64)
+            raise InvalidInput(
+                f"document {unknown[0]}: expected the id of a document that was shown"
+            )
+        return np.array([known[name] for name in ids], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class PriorFeedback:
-    """What has come of a request.
+    """Feedback on a request so far.
 
-    Its clicks in order, after how many of them each event ended, and the labels by which it counts.
+    `clicks` are in the order of arrival, `rounds` counts the clicks at the end of each event, and
+    `counted` are the labels by which the query is in the measures.
     """
 
     clicks: Positions
@@ -67,14 +70,14 @@ class PriorFeedback:
     counted: Floats | None
 
     def dump(self) -> bytes:
-        """As the store keeps it."""
+        """Encode for the store."""
         return codec.dump_blob(
             "so-far", {}, {"clicks": self.clicks, "rounds": self.rounds, "counted": self.counted}
         )
 
     @classmethod
     def load(cls, blob: bytes) -> "PriorFeedback":
-        """The inverse of `dump`; no bytes are a request without any feedback yet."""
+        """Decode the result of `dump`; no bytes mean a request without feedback."""
         if not blob:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), None)
         arrays = codec.load_blob(blob, "so-far").arrays
@@ -82,7 +85,7 @@ class PriorFeedback:
 
 
 def on_request(event: Feedback, so_far: PriorFeedback) -> tuple[Feedback, PriorFeedback]:
-    """The record of an event on a request, and what has come of the request with it."""
+    """Build the record of an event on a request, and the request's feedback after it."""
     if event.kind == "clicks" and event.clicks is not None:
         record = replace(
             event, clicked_before=so_far.clicks, rounds=so_far.rounds, counted=so_far.counted
@@ -95,7 +98,7 @@ def on_request(event: Feedback, so_far: PriorFeedback) -> tuple[Feedback, PriorF
 
 
 def measured_labels(record: Feedback) -> Floats:
-    """The labels by which a list is measured: as sent, 1/0 for clicks, won more than lost."""
+    """Labels that measure a ranking: as sent; 1 or 0 for clicks; 1 if won more than lost."""
     count = len(record.documents)
     if record.kind == "labels":
         return as_labels(record.labels, count)
@@ -109,31 +112,31 @@ def measured_labels(record: Feedback) -> Floats:
 
 
 def all_clicks(record: Feedback) -> Positions:
-    """All clicks on the list so far, in the order in which they came."""
+    """All clicks on the ranking so far, in the order of arrival."""
     before = np.zeros(0, np.int64) if record.clicked_before is None else record.clicked_before
     now = _expected(record.clicks)
     return as_positions(np.concatenate([before, now]), len(record.documents))
 
 
 def as_positions(positions: Positions | None, count: int) -> Positions:
-    """Positions in a list of `count`, or ValueError."""
+    """Check positions in a ranking of `count` documents; ValueError if one is wrong."""
     found = _expected(positions)
     if found.dtype.kind != "i" or found.ndim != 1:
         raise ValueError("positions: expected whole numbers")
     if found.size and not 0 <= found.min() <= found.max() < count:
-        raise ValueError(f"positions: expected places below {count}")
+        raise ValueError(f"positions: expected numbers from 0 to {count - 1}")
     return found
 
 
 def as_labels(labels: Floats | None, count: int) -> Floats:
-    """One label a document, or ValueError."""
+    """Check that there is one label per document; else ValueError."""
     found = np.array(_expected(labels), dtype=np.float64)
     if found.shape != (count,):
-        raise ValueError(f"labels: expected {count}, got shape {found.shape}")
+        raise ValueError(f"labels: expected {count} values, got shape {found.shape}")
     return found
 
 
 def _expected(array: Positions | Floats | None) -> "np.ndarray":
     if array is None:
-        raise ValueError("expected an array that this kind of feedback needs, got none")
+        raise ValueError("expected an array that this type of feedback needs, got none")
     return array

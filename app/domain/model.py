@@ -1,4 +1,4 @@
-"""A model and its state: what it learnt, the sums of its measures, and the chain of its log."""
+"""A model and its state: weights, covariance, sums of the measures, chain of the log."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -15,13 +15,13 @@ Positions: TypeAlias = NDArray[np.int64]
 Documents: TypeAlias = NDArray[np.float32]
 
 CHAIN = 32
-#: Variance that `_order` begins with: after some hundred lists it weighs what clicks say.
+#: Initial variance of `_order`: after some hundred rankings its weight is what clicks suggest.
 PRIOR_VARIANCE = 14.0
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A whole model: its settings and what it learnt.
+    """A whole model: its settings, weights and covariance.
 
     `spread` is SOLAR-II's covariance: the packed lower triangle or the diagonal; SOLAR-I has none.
     """
@@ -31,9 +31,9 @@ class Model:
     spread: Floats
 
 
-#: The sums of a state, by place; new ones come last, as a state may have been kept before them.
-#: From `stepped` to `rejected` they are over pairs and records, else over queries that count; those
-#: of lists that were explored stand once more, apart.
+#: The sums of a state, in order; append new ones at the end, as stored states may not have them.
+#: `stepped` to `rejected` are over pairs and records, the others over measured queries. The
+#: `explored_…` sums are over queries with randomised rankings only.
 SUMS = (
     "queries", "ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map",
     "baseline_ndcg@1", "baseline_ndcg@5", "baseline_ndcg@10", "baseline_ndcg", "baseline_map",
@@ -46,7 +46,7 @@ SUMS = (
 
 @dataclass(frozen=True, slots=True)
 class ModelState:
-    """A model after record `seq`, and `chain`, which proves the way there."""
+    """A model after record `seq`; `chain` is the hash over all records up to it."""
 
     seq: int
     chain: bytes
@@ -61,7 +61,7 @@ class ModelState:
 def initial_state(
     config: ModelConfig, weights: Floats | None = None, seed: bytes = b""
 ) -> ModelState:
-    """The state of a model that has learnt nothing; `seed` makes its chain its own."""
+    """Create the state of a new model; `seed` makes its chain unique."""
     check_config(config)
     w = _weights(config) if weights is None else np.array(weights, np.float64)
     model = Model(config, frozen(w), frozen(_spread(config)))
@@ -70,7 +70,7 @@ def initial_state(
 
 
 def _weights(config: ModelConfig) -> Floats:
-    """All 0 (the paper's start), but for the order as submitted."""
+    """All 0, as in the paper, except for the submitted order."""
     w = np.zeros(config.n)
     if config.prior:
         w[-1] = config.prior
@@ -82,5 +82,5 @@ def _spread(config: ModelConfig) -> Floats:
         return np.zeros(0)
     spread = covariance.identity(config.n) if has_full_covariance(config) else np.ones(config.n)
     if config.prior:
-        spread[-1] = PRIOR_VARIANCE  # the last of the diagonal is the last of the triangle
+        spread[-1] = PRIOR_VARIANCE  # the last diagonal element is the last element of the triangle
     return spread

@@ -1,7 +1,7 @@
-"""Everything that can happen to a model: the records of its log.
+"""Log records of a model: every change of a model is a record.
 
-A record carries all that the reducer needs, so that a model can be replayed without any other
-source. Values are frozen; arrays in them are not written.
+A record contains all that the reducer needs, so that a replay needs no other source. Values are
+frozen; their arrays are never written.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ FeedbackKind = Literal["clicks", "labels", "triplets"]
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What users did with a list of documents.
+    """Feedback of users on a ranking.
 
-    `documents` stand in the order shown, and `submitted[d]` is the place document d had when it was
-    submitted; None if the event brought its own documents, which the fold then ranks itself.
-    `clicked_before` are earlier clicks on the list, in order, and `rounds` after how many of them
-    each earlier event ended. `counted` are the labels by which this query is in the measures
-    already, None if it is not. `odds` are of a list that was drawn (`ranking/debiased.py`), `swaps`
-    of one whose neighbours were exchanged (`ranking/fair.py`).
+    `documents` are in the order shown, and `submitted[d]` is the submitted position of document d.
+    It is None if the event contains its own documents, which the reducer then ranks.
+    `clicked_before` are earlier clicks on the ranking, in order, and `rounds` counts them at the
+    end of each earlier event. `counted` are the labels by which this query is already in the
+    measures, else None. `odds` belong to a sampled ranking (`ranking/debiased.py`), `swaps` to one
+    with swapped neighbours (`ranking/fair.py`).
     """
 
     event: str
@@ -45,7 +45,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Another model takes this one's place: a warm start, a rollback, a replay."""
+    """Replacement of the model by another one: a warm start, a rollback, a replay."""
 
     model: Model
     reason: str
@@ -53,7 +53,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Retune:
-    """Other hyper-parameters from here on; what is None stays."""
+    """New hyper-parameters from this record on; None keeps the old value."""
 
     C: float | None = None
     gamma: float | None = None
@@ -63,7 +63,7 @@ class Retune:
 
 @dataclass(frozen=True, slots=True)
 class ResetMeasures:
-    """The measures begin anew."""
+    """Reset of all measures to 0."""
 
 
 Record: TypeAlias = Feedback | Replace | Retune | ResetMeasures

@@ -1,8 +1,8 @@
-"""The fold: `apply(state, record)`, pure and total.
+"""The reducer: `apply(state, record)`, pure and total.
 
-The same records in the same order give the same bits on any CPU. A record that cannot be applied
-(damaged, of another width, with positions that are not there) counts as rejected and changes
-nothing else; nothing here ever fails on a record. `chain' = blake2b(chain ‖ record)`.
+The same records in the same order give the same bits on any CPU. An invalid record (damaged, with
+another number of features, with wrong positions) counts as rejected and changes nothing else. No
+record raises an exception. `chain' = blake2b(chain ‖ record)`.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ from app.ranking.clicks import READINGS
 from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
 
-_AT = {name: place for place, name in enumerate(SUMS)}
+_AT = {name: index for index, name in enumerate(SUMS)}
 _QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
 _DEBIASED = slice(_AT["debiased_weight"], _AT["baseline_debiased_wins"] + 1)
 _EXPLORED = slice(_AT["explored_queries"], _AT["explored_map"] + 1)
@@ -31,7 +31,7 @@ _STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
 
 
 def decoded(blob: bytes) -> Record | None:
-    """The record in these bytes, None if they are damaged."""
+    """Decode a record; None if the bytes are damaged."""
     try:
         return codec.load_record(blob)
     except BadBlob:
@@ -39,7 +39,7 @@ def decoded(blob: bytes) -> Record | None:
 
 
 class Reducer:
-    """A model at work: mutable, of one thread; `state()` is a frozen copy for everybody else."""
+    """A model that applies records: mutable, for one thread; `state()` returns a frozen copy."""
 
     def __init__(self, state: ModelState) -> None:
         self.seq, self.chain = state.seq, state.chain
@@ -48,16 +48,16 @@ class Reducer:
         self._sums = state.sums.copy()
 
     def state(self) -> ModelState:
-        """What there is now."""
+        """Return the current state."""
         model = _model(self.config, self._learner)
         return ModelState(self.seq, self.chain, model, frozen(self._sums.copy()))
 
     def apply(self, blob: bytes) -> bool:
-        """Fold the next record of the log; whether it was accepted."""
+        """Apply the next record of the log; return whether it was accepted."""
         return self.apply_decoded(blob, decoded(blob))
 
     def apply_decoded(self, blob: bytes, record: Record | None) -> bool:
-        """The same for a record that was decoded already."""
+        """Apply a record that is already decoded."""
         self.seq, self.chain = self.seq + 1, codec.next_chain(self.chain, blob)
         try:
             self._apply(record)
@@ -68,7 +68,7 @@ class Reducer:
 
     def _apply(self, record: Record | None) -> None:
         if record is None:
-            raise ValueError("record: expected one, got a damaged blob")
+            raise ValueError("record: expected a valid record, got a damaged blob")
         if isinstance(record, Feedback):
             self._learn(record)
         elif isinstance(record, Replace):
@@ -87,7 +87,7 @@ class Reducer:
         self.config = config
 
     def _learn(self, event: Feedback) -> None:
-        """Algorithm 1: measure the ranking as served, then learn each pair."""
+        """Run Algorithm 1: measure the served ranking, then learn each pair."""
         submission = _submission(event)
         click_pairs.check_exploration(event)
         clicks = ClickPairs(event) if event.kind == "clicks" else None
@@ -102,7 +102,7 @@ class Reducer:
         self._count(steps)
 
     def _measured(self, event: Feedback, submission: Positions) -> Floats:
-        """What the event adds to the sums over queries: a query counted before is replaced."""
+        """Compute what the event adds to the sums; a query counted before is replaced."""
         count = len(event.documents)
         shown = None
         if event.submitted is None:
@@ -120,7 +120,7 @@ class Reducer:
 
 
 def _qualities(labels: Floats, shown: Positions | None, submission: Positions) -> Floats:
-    """The measures of a list as served and as submitted, at their places in the sums."""
+    """Measure the served and the submitted order, in the layout of the sums."""
     found = np.zeros(_BASELINE + 5)
     measures.measure_into(found[_QUALITY:_BASELINE], labels, order=shown)
     measures.measure_into(found[_BASELINE:], labels, order=submission)
@@ -128,7 +128,7 @@ def _qualities(labels: Floats, shown: Positions | None, submission: Positions) -
 
 
 def _pairs(event: Feedback, submission: Positions) -> Pairs:
-    """What labels or triplets say."""
+    """Pairs from labels or triplets."""
     count = len(event.documents)
     if event.kind == "triplets":
         preferred, other = as_positions(event.preferred, count), as_positions(event.other, count)
@@ -140,12 +140,14 @@ def _pairs(event: Feedback, submission: Positions) -> Pairs:
 
 
 def _submission(event: Feedback) -> Positions:
-    """The documents of a list in the order in which they were submitted."""
+    """Documents of a ranking in the submitted order."""
     count = len(event.documents)
     if event.submitted is None:
         return np.arange(count)
     if event.submitted.shape != (count,):
-        raise ValueError(f"submitted: expected {count} places, got shape {event.submitted.shape}")
+        raise ValueError(
+            f"submitted: expected {count} positions, got shape {event.submitted.shape}"
+        )
     return event.submitted.argsort(kind="stable")
 
 
@@ -159,11 +161,13 @@ def _learner(config: ModelConfig, weights: Floats | None, spread: Floats | None)
         return SolarII(config.n, config.gamma, weights=weights, covariance=spread)
     if kind == ("solar-ii", "diagonal"):
         return SolarIIDiagonal(config.n, config.gamma, weights=weights, variances=spread)
-    raise ValueError(f"algorithm: expected solar-i, or solar-ii full or diagonal, got {kind}")
+    raise ValueError(
+        f"algorithm: expected solar-i, or solar-ii with full or diagonal covariance, got {kind}"
+    )
 
 
 def restored(model: Model) -> LinearLearner:
-    """A learner that goes on where a model stands."""
+    """Create a learner that continues from a model."""
     return _learner(model.config, model.weights, model.spread)
 
 
@@ -177,14 +181,14 @@ def _model(config: ModelConfig, learner: LinearLearner) -> Model:
 
 
 def sound(state: ModelState) -> list[str]:
-    """What is wrong with a state by I16: w and Σ finite, the diagonal of Σ positive."""
+    """List violations of I16: w and Σ are finite, the diagonal of Σ is positive."""
     model = state.model
-    complaints = []
+    problems = []
     if not np.isfinite(model.weights).all():
-        complaints.append("weights: expected finite numbers")
+        problems.append("weights: expected finite numbers")
     if not np.isfinite(model.spread).all():
-        complaints.append("covariance: expected finite numbers")
+        problems.append("covariance: expected finite numbers")
     diagonal = covariance.variances(model.spread, model.weights.size)
     if not (diagonal > 0.0).all():
-        complaints.append("covariance: expected a positive diagonal")
-    return complaints
+        problems.append("covariance: expected a positive diagonal")
+    return problems

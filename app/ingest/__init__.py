@@ -1,1 +1,1 @@
-"""Feedback on its way into a model's log."""
+"""Appending feedback to a model's log."""

@@ -1,4 +1,4 @@
-"""Feedback → log: within its source's quota, and each event once, however often it is posted."""
+"""Append feedback to the log: within the source's quota, and each event exactly once."""
 
 import logging
 from collections import Counter
@@ -18,40 +18,40 @@ from app.storage.store import Store
 
 log = logging.getLogger("solar.posting")
 
-#: What no accumulation is: an event that builds on it is never appended.
-NEVER = b"never"
-#: So many rounds of other posts on the same request may come in between.
+#: A value that no stored feedback has: an event that builds on it is never appended.
+IMPOSSIBLE = b"never"
+#: Attempts to append while other posts on the same request are appended in between.
 APPEND_ATTEMPTS = 100
-#: Events that share one append, at most.
+#: Maximum number of events in one shared append.
 MOST_EVENTS = 2000
-#: Bytes that the records of one post may take: each carries its documents and the clicks before.
+#: Size limit of the records of one post; each contains its documents and the earlier clicks.
 MOST_BYTES = 32 << 20
 
 
 class SourceQuota:
-    """How much of the feedback of the last minute or two came from whom."""
+    """Shares of the sources in the feedback of the last one to two minutes."""
 
-    LEAST = 100  # below so many events nobody is refused
+    MINIMUM_EVENTS = 100  # up to this number of events no source is refused
 
-    def __init__(self, most: float, clock: Callable[[], float] = monotonic) -> None:
-        self._most, self._clock = most, clock
+    def __init__(self, maximum_share: float, clock: Callable[[], float] = monotonic) -> None:
+        self._maximum_share, self._clock = maximum_share, clock
         self._minute = 0
         self._now: Counter[str] = Counter()
         self._before: Counter[str] = Counter()
 
     def take(self, source: str, count: int) -> bool:
-        """Whether so many more events of a source fit into its share; if so they are counted."""
-        if self._most >= 1.0:
+        """Count `count` events of a source if they fit into its share; return whether they do."""
+        if self._maximum_share >= 1.0:
             return True
-        self._turn()
+        self._start_minute()
         total = self._now.total() + self._before.total() + count
-        mine = self._now[source] + self._before[source] + count
-        if total > self.LEAST and mine > self._most * total:
+        own = self._now[source] + self._before[source] + count
+        if total > self.MINIMUM_EVENTS and own > self._maximum_share * total:
             return False
         self._now[source] += count
         return True
 
-    def _turn(self) -> None:
+    def _start_minute(self) -> None:
         minute = int(self._clock() // 60)
         if minute != self._minute:
             self._before = self._now if minute == self._minute + 1 else Counter()
@@ -60,10 +60,10 @@ class SourceQuota:
 
 @dataclass(frozen=True, slots=True)
 class PendingEvent:
-    """An event as it was posted: on a request (its id is in `feedback.query`), or on its own.
+    """A posted event: on a request (its id is in `feedback.query`), or with its own documents.
 
-    `body` is what was posted, if that is more than the feedback says; `shown` the SHA-1 (hex) of
-    the impression it is about. On a request that is forgotten it can only be a repeated one.
+    `body` is the posted body if the feedback does not contain all of it. `shown` is the SHA-1 (hex)
+    of the impression. On an expired request only a repeated event is accepted.
     """
 
     feedback: Feedback
@@ -72,7 +72,7 @@ class PendingEvent:
     shown: str = ""
 
     def digest(self) -> bytes:
-        """The same for the same body: what tells a repeated event from a reused id."""
+        """Hash of the body: it distinguishes a repeated event from a reused id."""
         return blake2b(self.body or codec.dump_record(self.feedback), digest_size=16).digest()
 
 
@@ -84,15 +84,15 @@ async def post(
     *,
     limit: int,
     time: int,
-    remembered: float = 0.0,
+    impression_seconds: float = 0.0,
     wait: bool = False,
     recalled: Mapping[str, StoredImpression] | None = None,
 ) -> list[AppendResult]:
-    """Append events of one model in their order; impressions are `remembered` so many seconds.
+    """Append events of one model in their order, all or none.
 
-    `recalled` are the impressions of their requests, if they were just recalled.
-    All or none. An event on a request builds on what has come of it so far; the append refuses the
-    post if that has changed meanwhile, and it is built anew.
+    `impression_seconds` is the lifetime of impressions; `recalled` are the impressions of the
+    requests, if they are already loaded. An event on a request builds on the earlier feedback on
+    it. If that feedback changed meanwhile, the append is refused and the records are rebuilt.
     """
     known: set[str] = set()
     if recalled is None:
@@ -101,18 +101,26 @@ async def post(
         built = _build(events, recalled, known)
         try:
             return await store.log.append(
-                model, epoch, built, limit=limit, time=time, dedupe=2 * remembered, wait=wait
+                model,
+                epoch,
+                built,
+                limit=limit,
+                time=time,
+                dedupe=2 * impression_seconds,
+                wait=wait,
             )
         except Changed as error:
             recalled = await recall(store, model, epoch, events)
-            if any(_shown_anew(event, recalled) for event in events):
-                raise Unavailable(f"model {model}: a request was shown anew meanwhile") from error
+            if any(_impression_changed(event, recalled) for event in events):
+                raise Unavailable(
+                    f"model {model}: the impression of a request changed meanwhile; try again"
+                ) from error
             known = await store.log.known(model, epoch, [event.feedback.event for event in events])
-    raise Unavailable(f"model {model}: too many posts on the same request at once")
+    raise Unavailable(f"model {model}: too many concurrent posts on the same request; try again")
 
 
-def _shown_anew(event: PendingEvent, recalled: Mapping[str, StoredImpression]) -> bool:
-    """Whether an event was built on another list than there is now, or on none."""
+def _impression_changed(event: PendingEvent, recalled: Mapping[str, StoredImpression]) -> bool:
+    """Check whether an event was built on another impression than the stored one, or on none."""
     found = recalled.get(event.feedback.query) if event.on_request else None
     if found is None:
         return False
@@ -121,14 +129,14 @@ def _shown_anew(event: PendingEvent, recalled: Mapping[str, StoredImpression]) -
 
 
 def fingerprint(shown: bytes) -> str:
-    """What tells one impression from another; the append compares it."""
+    """Hash of an impression, which the append compares."""
     return sha1(shown, usedforsecurity=False).hexdigest()
 
 
 async def recall(
     store: Store, model: str, epoch: int, events: Sequence[PendingEvent]
 ) -> dict[str, StoredImpression]:
-    """The impressions of the requests of some events, as far as they are remembered."""
+    """Load the stored impressions of the requests of some events."""
     requests = sorted({event.feedback.query for event in events if event.on_request})
     found = await store.log.recall(model, epoch, requests) if requests else []
     return {request: one for request, one in zip(requests, found, strict=True) if one}
@@ -137,21 +145,25 @@ async def recall(
 def _build(
     events: Sequence[PendingEvent], recalled: Mapping[str, StoredImpression], known: set[str]
 ) -> list[NewRecord]:
-    """Records of events, each on top of those before it in the same post.
+    """Build the records of events; each builds on the earlier events of the same post.
 
-    Events that are `known` to be in the log will be answered as repeated: nothing builds on them.
+    `known` events are already in the log and will be reported as repeated: nothing builds on them.
     """
     so_far = {request: found.accumulated for request, found in recalled.items()}
     built, known, size = [], set(known), 0
     for event in events:
         if size > MOST_BYTES:
-            raise InvalidInput("events: expected fewer at once, their records are too large")
+            raise InvalidInput(
+                f"events: expected at most {MOST_BYTES} bytes of records; send fewer events"
+            )
         feedback, digest = event.feedback, event.digest()
         if not event.on_request:
             built.append(NewRecord(feedback.event, digest, codec.dump_record(feedback)))
             continue
         if feedback.query not in recalled:
-            built.append(NewRecord(feedback.event, digest, b"", feedback.query, NEVER, NEVER))
+            built.append(
+                NewRecord(feedback.event, digest, b"", feedback.query, IMPOSSIBLE, IMPOSSIBLE)
+            )
             continue
         expected = so_far[feedback.query]
         record, after = on_request(feedback, PriorFeedback.load(expected))
@@ -167,7 +179,7 @@ def _build(
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Events that are posted together, and the impressions that were recalled for them."""
+    """Events of one request, and the impressions that were loaded for them."""
 
     events: Sequence[PendingEvent]
     recalled: Mapping[str, StoredImpression]
@@ -175,22 +187,23 @@ class Post:
 
 
 class Appender:
-    """Posts and recalls of one moment share one call each; a post still has an answer of its own.
+    """Groups concurrent posts, and concurrent recalls, into one store call each.
 
-    If posts of a group get in each other's way (two on one request), each is made alone.
+    Every post gets a separate answer. If posts of a group conflict (two on one request), each is
+    appended alone.
     """
 
     def __init__(
         self,
         store: Store,
         limit: int,
-        remembered: float,
+        impression_seconds: float,
         tell: Callable[[LogRolledBack], None] = lambda _: None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        self._store, self._limit, self._remembered = store, limit, remembered
+        self._store, self._limit, self._impression_seconds = store, limit, impression_seconds
         self._tell, self._now = tell, clock or now
-        self._told: dict[tuple[str, int], int] = {}  # the highest seq that somebody was told
+        self._acknowledged: dict[tuple[str, int], int] = {}  # highest acknowledged seq
         self.post = MicroBatcher(self._post)
         self.recall = MicroBatcher(self._recall)
 
@@ -208,43 +221,48 @@ class Appender:
             return [await self._alone(model, one) for one in posts]
         built: list[list[NewRecord] | Exception] = [_built(one) for one in posts]
         together = [event for events in built if isinstance(events, list) for event in events]
-        told = self._told.get(model, 0)
+        acknowledged = self._acknowledged.get(model, 0)
         try:
             answers = await self._store.log.append(
                 *model, together, limit=self._limit, time=self._now(),
-                dedupe=2 * self._remembered, wait=any(one.wait for one in posts),
+                dedupe=2 * self._impression_seconds, wait=any(one.wait for one in posts),
             )  # fmt: skip
         except Changed:
             return [await self._alone(model, one) for one in posts]
-        self._note(model, told, answers)
-        became = iter(answers)
+        self._note(model, acknowledged, answers)
+        remaining = iter(answers)
         return [
-            [next(became) for _ in events] if isinstance(events, list) else events
+            [next(remaining) for _ in events] if isinstance(events, list) else events
             for events in built
         ]
 
     async def _alone(self, model: tuple[str, int], one: Post) -> list[AppendResult] | Exception:
-        told = self._told.get(model, 0)
+        acknowledged = self._acknowledged.get(model, 0)
         try:
             answers = await post(
                 self._store, *model, one.events, limit=self._limit, time=self._now(),
-                remembered=self._remembered, wait=one.wait, recalled=one.recalled,
+                impression_seconds=self._impression_seconds, wait=one.wait, recalled=one.recalled,
             )  # fmt: skip
         except (SolarError, ValueError) as error:
             return error
-        self._note(model, told, answers)
+        self._note(model, acknowledged, answers)
         return answers
 
-    def _note(self, model: tuple[str, int], told: int, answers: Sequence[AppendResult]) -> None:
-        """A new record at a seq that was `told` before it was sent: the log went back (I12)."""
+    def _note(
+        self, model: tuple[str, int], acknowledged: int, answers: Sequence[AppendResult]
+    ) -> None:
+        """Detect a log rollback: a new record has a seq that was already acknowledged (I12)."""
         new = [answer.seq for answer in answers if answer.outcome == APPENDED]
         if not new:
             return
-        if min(new) <= told:
-            log.warning("model %s: the log went back from %d to %d", model[0], told, min(new) - 1)
-            self._told[model] = 0
+        if min(new) <= acknowledged:
+            log.warning(
+                "model %s: the log was rolled back from record %d to %d",
+                model[0], acknowledged, min(new) - 1,
+            )  # fmt: skip
+            self._acknowledged[model] = 0
             self._tell(LogRolledBack(model[0]))
-        self._told[model] = max(*new, self._told.get(model, 0))
+        self._acknowledged[model] = max(*new, self._acknowledged.get(model, 0))
 
 
 def _built(one: Post) -> list[NewRecord] | Exception:

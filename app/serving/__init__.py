@@ -1,1 +1,1 @@
-"""What answers /rank: the weights in memory, and the writer of impressions."""
+"""Serving of /rank: the weights in memory, and the impression writer."""

@@ -1,7 +1,7 @@
-"""Impressions on their way to the store: grouped, awaited, never in the way of an answer.
+"""Grouped writes of impressions to the store; they never fail an answer.
 
-All requests of one moment to one model share one round trip. A request waits `patience` seconds at
-most; then it is answered without having been remembered, and feedback on it will find nothing.
+Concurrent requests to one model share one round trip. A request waits at most `timeout` seconds.
+Then it is answered with `logged: false`, and feedback on it is refused.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ log = logging.getLogger("solar.serving")
 
 
 class ImpressionWriter:
-    """Writes impressions; one group is on its way while the next one gathers."""
+    """Writes impressions in groups: one group is written while the next one collects."""
 
-    def __init__(self, store: Store, seconds: float, patience: float = 0.05) -> None:
-        self._store, self._seconds, self._patience = store, seconds, patience
+    def __init__(self, store: Store, seconds: float, timeout: float = 0.05) -> None:
+        self._store, self._seconds, self._timeout = store, seconds, timeout
         self._batches = MicroBatcher(self._write)
 
     def remember(self, model: str, epoch: int, request: str, shown: bytes) -> asyncio.Future[bool]:
-        """Whether it was written, once that is known; awaiting it is up to the caller."""
+        """Store an impression; the future tells whether it was written within the timeout."""
         written = self._batches((model, epoch), (request, shown))
-        asyncio.get_running_loop().call_later(self._patience, _give_up, written)
+        asyncio.get_running_loop().call_later(self._timeout, _give_up, written)
         return written
 
     async def _write(
@@ -32,14 +32,14 @@ class ImpressionWriter:
     ) -> list[bool | Exception]:
         try:
             await self._store.log.remember(*model, dict(shown), self._seconds)
-        except Exception as error:  # whatever it is, the requests are answered
+        except Exception as error:  # the requests are answered whatever the error
             if not isinstance(error, SolarError):
-                log.exception("model %s: impressions were not written", model[0])
+                log.exception("model %s: writing impressions failed", model[0])
             return [False] * len(shown)
         return [True] * len(shown)
 
     async def close(self) -> None:
-        """Let what is on its way arrive."""
+        """Wait for pending writes."""
         await self._batches.close()
 
 

@@ -1,7 +1,7 @@
-"""The weights in memory: found once, followed from then on, served from while the store is gone.
+"""Weights in memory: loaded once, kept up to date, served while the store is unreachable.
 
-A `ServedModel` is immutable and replaced as a whole, so an answer comes from one committed,
-checksummed vector (I13).
+A `ServedModel` is immutable and replaced as a whole, so an answer uses one committed, checksummed
+vector (I13).
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger("solar.ranker")
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as it is served: `version` is the seq of the last record in these weights."""
+    """A model for serving; `version` is the seq of the last record in these weights."""
 
     name: str
     epoch: int
@@ -38,7 +38,7 @@ class ServedModel:
 
     @classmethod
     def of(cls, name: str, found: StoredWeights) -> "ServedModel":
-        """What the store has."""
+        """Create from stored weights."""
         return cls(
             name, found.epoch, found.seq, found.config, found.weights, found.sums,
             found.info.trace, found.chain, found.info.term,
@@ -46,52 +46,55 @@ class ServedModel:
 
     @property
     def place(self) -> LogPosition:
-        """Where in the model's history it is."""
+        """Position in the log: epoch, version and chain."""
         return self.epoch, self.version, self.chain
 
 
 class WeightCache:
-    """Holds what is served, and keeps it fresh."""
+    """Holds the served models and keeps them up to date."""
 
     def __init__(
         self,
         store: Store,
         tell: Callable[[Served], None] = lambda _: None,
         poll: float = 0.25,
-        breath: float = 1.0,
+        check_timeout: float = 1.0,
     ) -> None:
-        self._store, self._tell, self._poll, self._breath = store, tell, poll, breath
+        self._store, self._tell = store, tell
+        self._poll, self._check_timeout = poll, check_timeout
         self.serving: dict[str, ServedModel] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
         self._news: dict[str, asyncio.Event] = {}
-        self._breathing: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self.started = self.reachable = False
         self.damaged: set[str] = set()
         self.memory_share = 0.0
 
     async def start(self) -> None:
-        """Serve every model there is, if the store can be reached; it may come later."""
+        """Load every model; if the store is unreachable, they are loaded later."""
         with suppress(SolarError, TimeoutError):
-            async with asyncio.timeout(self._breath):
-                await self._look_around()
-        self._breathing = asyncio.create_task(self._breathe())
+            async with asyncio.timeout(self._check_timeout):
+                await self._discover()
+        self._checking = asyncio.create_task(self._check_store())
 
     async def close(self) -> None:
-        """Follow no more."""
-        if self._breathing:  # first, as it finds new ones to follow
-            await end([self._breathing])
+        """Stop all updates."""
+        if self._checking:  # first, as this task starts new followers
+            await end([self._checking])
         await end([*self._following.values()])
 
     async def find(self, model: str) -> ServedModel:
-        """What is served of a model; NoSuchModel, or StoreError if that cannot be known."""
+        """Find the served model; NoSuchModel, or StoreError if the store is needed and fails."""
         return self.serving.get(model) or await self.look(model)
 
     async def look(self, model: str) -> ServedModel:
-        """The same as the store has it now; it is followed from here on."""
+        """Load the current weights from the store, and follow the model from now on."""
         try:
             found, now = await self._store.states.load_weights(model), self.serving.get(model)
             if now and now.epoch == found.epoch and now.version > found.seq:
-                found = await self._store.states.load_weights(model)  # it was overtaken on its way
+                found = await self._store.states.load_weights(
+                    model
+                )  # a newer version arrived meanwhile
             serving = await self._take(model, found)
         except BadBlob:
             self.damaged.add(model)
@@ -101,7 +104,7 @@ class WeightCache:
         return serving
 
     async def reach(self, model: str, seq: int, seconds: float) -> ServedModel | None:
-        """The model once it has learnt record `seq`, None if that takes longer."""
+        """Wait until record `seq` is served; None if that takes longer than `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while (serving := await self.find(model)).version < seq:
@@ -110,41 +113,43 @@ class WeightCache:
         return None
 
     def forget(self, model: str) -> None:
-        """Serve a model no more: it was deleted."""
+        """Stop serving a deleted model."""
         self.serving.pop(model, None)
 
     async def _take(self, model: str, found: StoredWeights) -> ServedModel:
-        """Serve these weights from now on, unless they are those served already."""
+        """Serve these weights from now on, unless they are already served."""
         before = self.serving.get(model)
-        if before and before.config == found.config:  # with what it has worked out of its features
+        if before and before.config == found.config:  # reuses its cached properties
             found = found._replace(config=before.config)
         serving = ServedModel.of(model, found)
         self.damaged.discard(model)
         if before and before.place == serving.place:
             return before
-        backwards = before is not None and await self._went_back(before, serving)
+        backwards = before is not None and await self._rolled_back(before, serving)
         taken = self.serving.get(model)
         if before and taken and taken is not before:
-            return taken  # somebody was faster
+            return taken  # another task was faster
         self.serving[model] = serving
         if backwards:
-            log.warning("model %s: the store went back; now at version %d", model, found.seq)
-        appended = found.info.time if before else 0  # found at a start: it may be of last week
+            log.warning(
+                "model %s: version rollback in the store; now at version %d", model, found.seq
+            )
+        appended = found.info.time if before else 0  # at startup the last record may be a week old
         self._tell(Served(model, appended, backwards))
         self._news.pop(model, asyncio.Event()).set()
         return serving
 
-    async def _went_back(self, before: ServedModel, now: ServedModel) -> bool:
-        """Whether the store has lost what we served (I12).
+    async def _rolled_back(self, before: ServedModel, now: ServedModel) -> bool:
+        """Check whether the store has lost records that were served (I12).
 
-        It may have gone back and then on, past it: then another term of a learner did that.
+        The version may be higher after a rollback; then another learner term has committed it.
         """
         if now.epoch == before.epoch and now.version > before.version and now.term == before.term:
             return False
         return await rolled_back(self._store, before.name, before.place, now.place)
 
     async def _follow(self, model: str) -> None:
-        """Take every version that is committed, until the model is deleted."""
+        """Serve every committed version, until the model is deleted."""
         try:
             async for _ in self._store.states.watch(model, self._poll):
                 try:
@@ -168,8 +173,8 @@ class WeightCache:
             await self._take(model, await self._store.states.load_weights(model))
         self.damaged.discard(model)
 
-    async def _look_around(self) -> None:
-        """How full the store is, and which models there are."""
+    async def _discover(self) -> None:
+        """Read the memory share and the models of the store."""
         self.memory_share = await self._store.servers.memory_share()
         names = await self._store.models.names()
         self.damaged.intersection_update(names)
@@ -178,17 +183,17 @@ class WeightCache:
                 with suppress(NoSuchModel, BadBlob):
                     await self.look(name)
         if self.started and not self.reachable:
-            log.info("the store can be reached again")
+            log.info("the store is reachable again")
         self.started = self.reachable = True
 
-    async def _breathe(self) -> None:
-        """Know whether the store is there, and how full it is."""
+    async def _check_store(self) -> None:
+        """Check repeatedly whether the store is reachable, and how full it is."""
         while True:
             try:
-                async with asyncio.timeout(self._breath):
-                    await self._look_around()
+                async with asyncio.timeout(self._check_timeout):
+                    await self._discover()
             except (SolarError, TimeoutError):
                 if self.reachable:
-                    log.warning("the store cannot be reached")
+                    log.warning("the store is unreachable; serving from memory")
                 self.reachable = False
             await asyncio.sleep(self._poll)

@@ -1,1 +1,1 @@
-"""Batch training of a model on judged data: options, trainer, jobs, targets."""
+"""Batch training on judged data: options, trainer, jobs, targets."""

@@ -1,7 +1,7 @@
-"""One job, from its data to its record in a model's log: starts the training, watches it.
+"""One training job, from its data to its record in the model's log.
 
-How far it is goes to the store, which also keeps the job's lease; what was found enters the model's
-log as one event of the job's name, so that it does so once, however often it is tried.
+The job reports its progress to the store, which also keeps its lease. Its result is appended to the
+model's log as one event named after the job, so that repeated attempts append it once.
 """
 
 import asyncio
@@ -34,24 +34,25 @@ from app.training.options import REPLACEMENT, TASK, Training, TrainingTask
 
 log = logging.getLogger("solar.jobs")
 
-#: Seconds between two words to the store about a job, and that a process gets to end by itself.
-BEAT = 0.5
-#: Records that are looked at together.
-TOGETHER = 256
+#: Seconds between two reports to the store, and the time that a process has to exit by itself.
+REPORT_SECONDS = 0.5
+#: Log records per read.
+READ_RECORDS = 256
 STOPPED = "the service was stopped; start the job again"
-BROKEN = "the work cannot be done here now; start the job again"
-CHANGED = "the model got other settings meanwhile; start the job again"
-#: One thread each: the other cores are for those who serve.
+BROKEN = "the store, the disk or the start of the process failed; start the job again"
+CHANGED = "the model's settings changed during the training; start the job again"
+DELETED = "the model was deleted"
+#: One thread per training process: the other cores serve requests.
 THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class JobLost(Exception):
-    """Somebody else trains this job now."""
+    """Another process trains this job now."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job to be done, and where its data is."""
+    """A job and the directory of its data."""
 
     job: str
     model: str
@@ -60,12 +61,12 @@ class JobSpec:
     directory: Path
 
     def about(self) -> dict[str, Any]:
-        """What the store keeps of it."""
+        """Fields for the store."""
         return {"training": self.training, "blob": self.blob, "begun": round(time(), 3)}
 
 
 class Run:
-    """One job on its way."""
+    """One running job."""
 
     def __init__(
         self,
@@ -84,80 +85,87 @@ class Run:
         self._error = ""
         self._refused: BadData | None = None
 
-    def tell_reader(self) -> None:
-        """Whoever still waits for the data to be read hears that it was refused, or not read."""
+    def finish_reading(self) -> None:
+        """Resolve the future `read` if the data was refused or never read."""
         if self.read.done():
             return
         if self._refused is None:
             self.read.cancel()
         else:
             self.read.set_exception(self._refused)
-            self.read.exception()  # it may be that nobody waits
+            self.read.exception()  # marks it as retrieved; there may be no waiter
 
     async def run(self) -> str:
-        """Train and put the result in place; how it ended."""
+        """Train and append the result; return the final state."""
         try:
             state = await self._outcome()
         except NoSuchModel:
-            state, self._error = "failed", "the model is gone"
+            state, self._error = "failed", DELETED
         except (OSError, SolarError) as error:
             log.warning("job %s: %s", self.work.job, type(error).__name__)
             state, self._error = "failed", BROKEN
         except asyncio.CancelledError:
             self._error = STOPPED
             with suppress(SolarError, JobLost, TimeoutError):
-                async with asyncio.timeout(BEAT):
-                    await self._say(ends=True, state="failed", error=self._error)
+                async with asyncio.timeout(REPORT_SECONDS):
+                    await self._report(ends=True, state="failed", error=self._error)
             raise
         if state != "failed" or self._refused is not None:
             await asyncio.to_thread(shutil.rmtree, self.work.directory, ignore_errors=True)
-        await self._insist(ends=True, state=state, result=self._result, error=self._error)
+        await self._report_until_stored(
+            ends=True, state=state, result=self._result, error=self._error
+        )
         log.info("job %s: %s", self.work.job, state, extra={"error": self._error})
         return state
 
     async def _outcome(self) -> str:
-        """Train; whether that was done, cancelled, or failed."""
+        """Train; return done, cancelled or failed."""
         task = TrainingTask(
             self._config, self.work.training, self._settings.feature_bound, self.work.blob,
             self._settings.training_memory,
         )  # fmt: skip
         path = self.work.directory / TASK
         await asyncio.to_thread(path.write_bytes, msgspec.json.encode(task))
-        process, heard = await asyncio.to_thread(_start_process, self.work.directory)
-        listening = asyncio.create_task(self._listen(heard))
+        process, connection = await asyncio.to_thread(_start_process, self.work.directory)
+        listening = asyncio.create_task(self._listen(connection))
         cancelled = True
         try:
             cancelled = await self._wait(listening)
         finally:
-            code = await asyncio.to_thread(_ended, process, 0.0 if cancelled else BEAT)
+            code = await asyncio.to_thread(
+                _exit_code, process, 0.0 if cancelled else REPORT_SECONDS
+            )
             await end([listening])
         if cancelled:
             return "cancelled"
         if not self._result:
-            self._error = self._error or f"the process that trained ended with {code}"
+            self._error = (
+                self._error
+                or f"the training process ended with exit code {code}; start the job again"
+            )
             return "failed"
-        return await self._put_in_place()
+        return await self._append_result()
 
     async def _wait(self, listening: "asyncio.Task[None]") -> bool:
-        """Until the process has said all; whether it is to be stopped before."""
+        """Wait until the process has reported everything; return True if the job is cancelled."""
         while not listening.done():
-            await asyncio.wait({listening}, timeout=min(BEAT, self._lease.seconds / 3))
-            with suppress(StoreError):  # it may come back
-                if await self._say(progress=self._progress) == "cancel":
+            await asyncio.wait({listening}, timeout=min(REPORT_SECONDS, self._lease.seconds / 3))
+            with suppress(StoreError):  # the store may recover
+                if await self._report(progress=self._progress) == "cancel":
                     return True
         return False
 
-    async def _listen(self, heard: socket.socket) -> None:
-        """Take what the process says, until it has nothing more to say."""
-        reader, writer = await asyncio.open_connection(sock=heard, limit=1 << 20)
+    async def _listen(self, connection: socket.socket) -> None:
+        """Handle the reports of the process until it closes the socket."""
+        reader, writer = await asyncio.open_connection(sock=connection, limit=1 << 20)
         try:
             while line := await reader.readline():
-                self._take(msgspec.json.decode(line))
+                self._handle(msgspec.json.decode(line))
         finally:
             writer.close()
 
-    def _take(self, word: dict[str, Any]) -> None:
-        match word:
+    def _handle(self, report: dict[str, Any]) -> None:
+        match report:
             case {"read": found}:
                 self._progress = found
                 if not self.read.done():
@@ -171,17 +179,17 @@ class Run:
             case {"done": result}:
                 self._result = result
 
-    async def _put_in_place(self) -> str:
-        """Append what was found; tried again while the store cannot."""
+    async def _append_result(self) -> str:
+        """Append the result; repeat while the store is unreachable."""
         record = await asyncio.to_thread((self.work.directory / REPLACEMENT).read_bytes)
-        if await self._insist(state="finishing", progress=self._progress) == "cancel":
+        if await self._report_until_stored(state="finishing", progress=self._progress) == "cancel":
             return "cancelled"
         while True:
             try:
                 appended = await self._append(record)
             except StoreError:
-                await asyncio.sleep(BEAT)
-                await self._keep()
+                await asyncio.sleep(REPORT_SECONDS)
+                await self._renew_lease()
             else:
                 if appended is None:
                     self._error = CHANGED
@@ -190,16 +198,16 @@ class Run:
                 return "done"
 
     async def _append(self, record: bytes) -> AppendResult | None:
-        """Append a record; None if the model has other settings by then, learnt or not."""
+        """Append a record; None if the model's settings changed, in the state or in the log."""
         model = self.work.model
         found = await self._store.states.load_weights(model)
         if found.epoch != self._epoch:
-            raise NoSuchModel(f"model {model}: it was made anew")
+            raise NoSuchModel(f"model {model}: deleted and created again")
         if found.config != self._config:
             return None
         at = found.seq
         while True:
-            while entries := await self._store.log.read(model, at, TOGETHER):
+            while entries := await self._store.log.read(model, at, READ_RECORDS):
                 if any(map(self._changes_config, entries)):
                     return None
                 at = entries[-1].seq
@@ -209,8 +217,8 @@ class Run:
                     limit=self._settings.backlog, time=now(), wait=True,
                     dedupe=JOB_KEPT_SECONDS, tail=at,
                 )  # fmt: skip
-            except Fenced:  # feedback came in between, or something else: look again
-                await self._keep()
+            except Fenced:  # another record was appended meanwhile: read it first
+                await self._renew_lease()
             else:
                 return appended
 
@@ -220,49 +228,51 @@ class Run:
         replaced = codec.load_record(entry.record)
         return isinstance(replaced, Replace) and replaced.model.config != self._config
 
-    async def _keep(self) -> None:
+    async def _renew_lease(self) -> None:
         with suppress(StoreError):
-            await self._say(state="finishing")
+            await self._report(state="finishing")
 
-    async def _insist(self, **fields: Any) -> str:
-        """Say it, and again while the store cannot be reached."""
+    async def _report_until_stored(self, **fields: Any) -> str:
+        """Report to the store; repeat while it is unreachable."""
         while True:
             try:
-                return await self._say(**fields)
+                return await self._report(**fields)
             except StoreError:
-                await asyncio.sleep(BEAT)
+                await asyncio.sleep(REPORT_SECONDS)
 
-    async def _say(self, **fields: Any) -> str:
-        said = await self._store.jobs.report(self._lease, **fields)
-        if said == "lost":
+    async def _report(self, **fields: Any) -> str:
+        """Report to the store and renew the lease; return its answer."""
+        answer = await self._store.jobs.report(self._lease, **fields)
+        if answer == "lost":
             raise JobLost
         with suppress(OSError):
             os.utime(self.work.directory)
-        return said
+        return answer
 
 
 def _start_process(directory: Path) -> tuple["subprocess.Popen[bytes]", socket.socket]:
-    """A process that trains, and where it says how it goes.
+    """Start the training process; return it and the socket of its reports.
 
-    Not a pipe: uvloop closes the descriptor of one twice, by then perhaps that of another file.
+    A socket, not a pipe: uvloop closes the descriptor of a pipe twice, and another file may have it
+    by then.
     """
-    heard, said = socket.socketpair()
-    number = said.fileno()
+    parent, child = socket.socketpair()
+    number = child.fileno()
     python = [sys.executable, "-P", "-m"]  # -P: import no `app` from the working directory
     command = [*python, "app.training.process", str(number), str(directory)]
-    with said:
+    with child:
         try:
             process = tied(command, environ={**os.environ, **THREADS}, inherited=(number,))
         except OSError:
-            heard.close()
+            parent.close()
             raise
-    return process, heard
+    return process, parent
 
 
-def _ended(process: "subprocess.Popen[bytes]", patience: float) -> int:
-    """How a process ended, by itself if it does so soon."""
+def _exit_code(process: "subprocess.Popen[bytes]", timeout: float) -> int:
+    """Wait for a process, kill it after the timeout, and return its exit code."""
     try:
-        process.wait(patience)
+        process.wait(timeout)
     except subprocess.TimeoutExpired:
         process.kill()
     if process.stdin is not None:

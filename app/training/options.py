@@ -1,4 +1,4 @@
-"""What a training is to be, for those who ask for one and for those who train. No kernels here."""
+"""Options of a training job. This module imports no kernels."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,15 +9,15 @@ from app.domain.model_config import ModelConfig
 from app.errors import InvalidInput
 from app.ranking.limits import LEAST, MOST
 
-#: In the directory of a job: what is to be done, the data, and what will take the model's place.
+#: Files in the directory of a job: the task, the data, and the record that replaces the model.
 TASK, UPLOAD, REPLACEMENT = "order", "upload", "replacement"
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a batch model is trained.
+    """Options of a batch training.
 
-    `C` (`penalty` for domination) is given, or chosen `by` a measure on held-out queries:
-    `validation` is their share, or from 1 on how many of the last ones they are.
+    `C` (`penalty` for domination) is given, or chosen `by` a measure on held-out queries.
+    `validation` is their share, or, from 1 on, the number of last queries to hold out.
     """
 
     trainer: Literal["ranksvm", "domination"] = "ranksvm"
@@ -29,18 +29,18 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def parameter(self) -> str:
-        """What regularises it."""
+        """Name of the regularization parameter."""
         return "penalty" if self.trainer == "domination" else "C"
 
     @property
     def given(self) -> float | None:
-        """Its value, None if it is to be chosen."""
+        """Value of the regularization parameter; None if it is to be chosen."""
         return self.penalty if self.trainer == "domination" else self.C
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingTask:
-    """What a process is to do with an upload of LETOR text, or of a blob of ours."""
+    """Task of a training process; the upload is LETOR text or a binary blob."""
 
     config: ModelConfig
     training: Training
@@ -50,11 +50,11 @@ class TrainingTask:
 
 
 def check_training(training: Training) -> Training:
-    """A training as it is, or InvalidInput: nobody can train like this."""
+    """Return valid options unchanged; InvalidInput otherwise."""
     wrong = "C" if training.parameter == "penalty" else "penalty"
     if getattr(training, wrong) is not None:
         raise InvalidInput(
-            f"{wrong}: expected none, as {training.trainer} has {training.parameter}"
+            f"{wrong}: not an option of {training.trainer}; use {training.parameter} instead"
         )
     if training.given is not None and not LEAST <= training.given <= MOST:
         raise InvalidInput(f"{training.parameter}: expected a value from {LEAST} to {MOST}")
@@ -62,7 +62,11 @@ def check_training(training: Training) -> Training:
     if share is None:
         return training
     if training.given is not None:
-        raise InvalidInput(f"validation: expected none beside {training.parameter}")
+        raise InvalidInput(
+            f"validation: expected without {training.parameter}; remove one of the two"
+        )
     if not (0.0 < share < 1.0 or (1.0 <= share < 1e15 and share == int(share))):
-        raise InvalidInput("validation: expected a share between 0 and 1, or how many last queries")
+        raise InvalidInput(
+            "validation: expected a share between 0 and 1, or a number of last queries"
+        )
     return training

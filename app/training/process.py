@@ -1,7 +1,7 @@
-"""The process that trains for a service: `python -m app.training.process PIPE DIRECTORY`.
+"""Training process of a service: `python -m app.training.process DESCRIPTOR DIRECTORY`.
 
-It needs no store and talks to nobody but the pipe that it is given, one JSON object a line. What it
-finds it leaves in its directory, as the record that will take the model's place.
+It needs no store. It reports to the given file descriptor, one JSON object per line, and writes the
+record that replaces the model to the directory.
 """
 
 import logging
@@ -30,45 +30,51 @@ from app.training.options import REPLACEMENT, TASK, UPLOAD, TrainingTask
 
 log = logging.getLogger("solar.jobs")
 
-Say = Callable[[str, Any], None]
+Report = Callable[[str, Any], None]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Work in a directory, say to a pipe how it goes."""
-    pipe, directory = arguments
+    """Run the task in a directory; report progress to a file descriptor."""
+    descriptor, directory = arguments
     os.chdir(directory)
     task = msgspec.json.decode(Path(TASK).read_bytes(), type=TrainingTask)
-    _behave(task.memory)
-    with os.fdopen(int(pipe), "wb", buffering=0) as output:
+    _limit_resources(task.memory)
+    with os.fdopen(int(descriptor), "wb", buffering=0) as output:
 
-        def say(what: str, value: Any) -> None:
-            output.write(msgspec.json.encode({what: value}) + b"\n")
+        def report(event: str, value: Any) -> None:
+            output.write(msgspec.json.encode({event: value}) + b"\n")
 
         try:
-            work(task, say)
+            work(task, report)
         except (SolarError, ValueError) as error:
-            say("refused", without_input(error))
+            report("refused", without_input(error))
         except MemoryError:
-            say("refused", f"expected data that {task.memory} bytes of memory can hold")
+            report(
+                "refused",
+                f"expected data that fits into {task.memory} bytes of memory "
+                "(SOLAR_TRAINING_MEMORY); send less data or raise the limit",
+            )
         except Exception:
-            log.exception("a training failed")
+            log.exception("training process failed")
             raise SystemExit(1) from None
 
 
-def work(task: TrainingTask, say: Say) -> None:
-    """Read, train, leave the record."""
+def work(task: TrainingTask, report: Report) -> None:
+    """Read the data, train, and write the record."""
     judged = trainer.checked_judgements(read_judgements(task), task.training)
-    say("read", {"queries": len(judged.starts) - 1, "documents": len(judged.labels)})
+    report("read", {"queries": len(judged.starts) - 1, "documents": len(judged.labels)})
     began = monotonic()
-    found = trainer.train_batch(judged, task.training, lambda it: say("progress", it.described()))
+    found = trainer.train_batch(
+        judged, task.training, lambda it: report("progress", it.described())
+    )
     record = Replace(trainer.online(found, task.config), "warm start")
     Path(REPLACEMENT).write_bytes(codec.dump_record(record))
     seconds = round(monotonic() - began, 3)
-    say("done", {**trainer.describe_training(found, task.training), "seconds": seconds})
+    report("done", {**trainer.describe_training(found, task.training), "seconds": seconds})
 
 
 def read_judgements(task: TrainingTask) -> Judgements:
-    """The data that was sent."""
+    """Read the uploaded data."""
     if not task.blob:
         return trainer.judgements(letor.read_letor([Path(UPLOAD)]), task.config, task.bound)
     arrays = codec.load_blob(Path(UPLOAD).read_bytes(), "judged").arrays
@@ -78,7 +84,7 @@ def read_judgements(task: TrainingTask) -> Judgements:
 
 
 def without_input(error: Exception) -> str:
-    """What was expected and where, without what came: an answer repeats nothing that was sent.
+    """Message of an error without the received value: answers never repeat the input.
 
     >>> without_input(ValueError("upload:2: expected qid:ID after the label, got 'x'"))
     'upload:2: expected qid:ID after the label'
@@ -86,8 +92,8 @@ def without_input(error: Exception) -> str:
     return str(error).partition(", got ")[0]
 
 
-def _behave(memory: int) -> None:
-    """Others come first: at the processor, and where memory runs out."""
+def _limit_resources(memory: int) -> None:
+    """Lower the CPU priority, limit the memory, and be the first choice of the OOM killer."""
     os.nice(10)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))

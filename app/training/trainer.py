@@ -1,4 +1,4 @@
-"""Judged data → batch model → the online model that goes on from it."""
+"""Train a batch model on judged data, and convert it to an online model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,15 +24,15 @@ from app.ranking.online import LabelledQuery
 from app.ranking.sparse import SparseRows
 from app.training.options import Training, check_training
 
-#: Of the queries, where neither C nor a share is given.
+#: Default share of held-out queries.
 HELD_OUT = 0.2
-#: Seconds between two words about how far it is; with each the model so far is measured.
-WORD = 0.25
+#: Seconds between two progress reports; each measures the current model.
+PROGRESS_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """How far a training is: `distance` is the norm of the gradient, or the gap, or the slope."""
+    """Progress of a training; `distance` is the gradient norm, the duality gap or the slope."""
 
     parameter: float
     iteration: int
@@ -41,17 +41,17 @@ class Progressed:
     ndcg: float
 
     def described(self) -> dict[str, float]:
-        """By names for people."""
+        """Convert to the JSON fields of a job."""
         names = ("parameter", "iteration", "objective", "distance")
         return {**{name: getattr(self, name) for name in names}, "ndcg@10": self.ndcg}
 
 
-Watch = Callable[[Progressed], None]
+ReportProgress = Callable[[Progressed], None]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchModel:
-    """What a training found, and all that it tried: (parameter, quality on held-out queries)."""
+    """A trained batch model; `tried` has (parameter, quality on held-out queries)."""
 
     minimum: Minimum
     parameter: float
@@ -60,12 +60,12 @@ class BatchModel:
 
     @property
     def weights(self) -> Floats:
-        """The weights that were found."""
+        """Weights of the model."""
         return self.minimum.w
 
     @property
     def zeros(self) -> float:
-        """The share of weights that are 0."""
+        """Share of weights that are 0."""
         return float(np.mean(self.weights == 0.0))
 
 
@@ -73,12 +73,12 @@ class BatchModel:
 
 
 def judgements(data: JudgedData, config: ModelConfig, bound: float) -> Judgements:
-    """Judged data as the model would have seen it; BadData if it could not have."""
+    """Convert judged data to what the model would have received; BadData if it does not fit."""
     n = len(config.given)
     if data.n != n:
         raise BadData(
-            f"features: expected {n} as the model has, got {data.n} as the highest number "
-            f"(a last feature that is 0 everywhere is written {n}:0 once)"
+            f"features: expected {n}, as the model has (write {n}:0 once if the last feature is "
+            f"always 0), got {data.n}"
         )
     if config.normalization == "query-minmax":
         return Judgements.of([_scaled(query) for query in data.queries])
@@ -86,14 +86,14 @@ def judgements(data: JudgedData, config: ModelConfig, bound: float) -> Judgement
     values = found.X.data if is_sparse(found.X) else found.X
     if values.size and not candidates.features_within(values, bound):
         raise BadData(
-            f"features: expected at most ±{bound:g} for a model without normalization; "
-            "one with query-minmax takes any"
+            f"features: expected values within ±{bound:g} for a model without normalization; "
+            "scale them, or use a model with query-minmax"
         )
     return found
 
 
 def _scaled(query: LabelledQuery) -> LabelledQuery:
-    """As `/rank` scales what is sent: over the documents of the query."""
+    """Scale features over the documents of the query, as `/rank` does."""
     rows = query.documents
     if isinstance(rows, np.ndarray):
         return LabelledQuery(query.labels, candidates.min_max(rows.astype(np.float32)))
@@ -102,7 +102,7 @@ def _scaled(query: LabelledQuery) -> LabelledQuery:
 
 
 def split(judged: Judgements, validation: float) -> tuple[Judgements, Judgements]:
-    """Queries to train on, and queries held out: a share of them, or so many of the last ones."""
+    """Split into training and held-out queries: a share of them, or the last ones."""
     ordering = judged.ordering()
     if validation < 1.0:
         held = _drawn(ordering, validation) | _drawn(~ordering, validation)
@@ -110,14 +110,14 @@ def split(judged: Judgements, validation: float) -> tuple[Judgements, Judgements
         held = np.arange(len(ordering)) >= len(ordering) - int(validation)
     if not (ordering & held).any() or not (ordering & ~held).any():
         raise BadData(
-            "validation: expected queries to train on and queries to hold out, got "
-            f"{ordering.sum()} with different labels; give C instead"
+            "validation: expected queries with different labels both to train on and to hold out "
+            f"(or give C instead), got {ordering.sum()} such queries"
         )
     return judged.some(~held), judged.some(held)
 
 
 def _drawn(these: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:
-    """A share of these, drawn, but always the same ones; one at least, if there are any."""
+    """Choose a share of these queries, at least one, by a fixed seed."""
     count = int(these.sum())
     drawn = np.zeros(len(these), np.bool_)
     drawn[these] = np.random.default_rng(0).permutation(count) < max(1, round(share * count))
@@ -125,7 +125,7 @@ def _drawn(these: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:
 
 
 def checked_judgements(judged: Judgements, training: Training) -> Judgements:
-    """The same, or BadData if there is nothing to train on, or to choose by."""
+    """Return the data unchanged; BadData if it is not enough to train or to validate."""
     if not judged.ordering().any():
         raise BadData("labels: expected two documents of one query with different labels, got none")
     if training.given is None:
@@ -140,52 +140,62 @@ def _share(training: Training) -> float:
 # ---- training ----
 
 
-def train_batch(judged: Judgements, training: Training, watch: Watch | None = None) -> BatchModel:
-    """The best linear ranking of judged queries; BadData if they order nothing.
+def train_batch(
+    judged: Judgements, training: Training, report: ReportProgress | None = None
+) -> BatchModel:
+    """Train the best linear model on judged queries; BadData if their labels are all equal.
 
-    C (or the penalty) is as given, or the best on queries held out. A drawn share of the queries
-    is learnt from too, once C is found; the last queries are not: they were meant for that alone.
+    C (or the penalty) is given, or the best on held-out queries. If a random share is held out,
+    the final model is trained on it too. If the last queries are held out, it is not.
     """
     judged = checked_judgements(judged, check_training(training))
     kind: Kind = "domination" if training.trainer == "domination" else training.loss
     if training.given is not None:
-        return _trained(kind, judged, training.given, None, watch)
+        return _trained(kind, judged, training.given, None, report)
     share = _share(training)
     rest, held_out = split(judged, share)
-    found = path.follow_path(Watched(trainer(kind, rest), held_out, watch), held_out, training.by)
+    found = path.follow_path(
+        ReportingTrainer(trainer(kind, rest), held_out, report), held_out, training.by
+    )
     tried, best = tuple((one.parameter, one.quality) for one in found.tried), found.best
     if share >= 1.0:
         return BatchModel(best.minimum, best.parameter, tried, rest)
-    whole = _trained(kind, judged, best.parameter, best.minimum.w, watch)
+    whole = _trained(kind, judged, best.parameter, best.minimum.w, report)
     return replace(whole, tried=tried)
 
 
 def _trained(
-    kind: Kind, judged: Judgements, parameter: float, start: Floats | None, watch: Watch | None
+    kind: Kind,
+    judged: Judgements,
+    parameter: float,
+    start: Floats | None,
+    report: ReportProgress | None,
 ) -> BatchModel:
-    minimum = Watched(trainer(kind, judged), judged, watch).fit(parameter, start)
+    minimum = ReportingTrainer(trainer(kind, judged), judged, report).fit(parameter, start)
     return BatchModel(minimum, parameter, (), judged)
 
 
-class Watched:
-    """A trainer that says how far it is."""
+class ReportingTrainer:
+    """A trainer that reports its progress."""
 
-    def __init__(self, inner: Trainer, measured_on: Judgements, watch: Watch | None) -> None:
+    def __init__(
+        self, inner: Trainer, measured_on: Judgements, report: ReportProgress | None
+    ) -> None:
         self.n, self.grid = inner.n, inner.grid
-        self._inner, self._measured_on, self._watch = inner, measured_on, watch
+        self._inner, self._measured_on, self._report = inner, measured_on, report
         self._next, self._before = 0.0, 0
 
     def fit(self, parameter: float, start: Floats | None = None, _: Any = None) -> Minimum:
-        """As the trainer within."""
+        """Fit with the wrapped trainer."""
 
         def progress(iteration: int, objective: float, distance: float, w: Floats) -> None:
-            if self._watch is not None and monotonic() >= self._next:
+            if self._report is not None and monotonic() >= self._next:
                 at, ndcg = (
                     self._before + iteration,
                     path.batch_quality(self._measured_on, w, "ndcg@10"),
                 )
-                self._watch(Progressed(parameter, at, objective, distance, ndcg))
-                self._next = monotonic() + WORD
+                self._report(Progressed(parameter, at, objective, distance, ndcg))
+                self._next = monotonic() + PROGRESS_SECONDS
 
         minimum = self._inner.fit(parameter, start, progress)
         self._before += minimum.iterations
@@ -196,13 +206,13 @@ class Watched:
 
 
 def online(found: BatchModel, config: ModelConfig) -> Model:
-    """An online model that goes on from here: w as it is, and for SOLAR-II what Σ would be.
+    """Convert to an online model: the same w, and for SOLAR-II the matching Σ.
 
-    Of the order as submitted, which judged data does not have, it knows nothing: `_order` weighs 0.
+    Judged data has no submitted order, so the weight of `_order` is 0.
     """
     w, judged = found.weights.copy(), found.judged
     if not (np.isfinite(w).all() and np.abs(w).max() <= LARGEST_WEIGHT):
-        raise BadData("features: expected some that float64 can weigh; scale them")
+        raise BadData("features: expected values for which float64 weights suffice; scale them")
     spread = np.zeros(0)
     if config.algorithm == "solar-ii":
         after = covariance_after if config.covariance == "full" else variances_after
@@ -216,7 +226,7 @@ def online(found: BatchModel, config: ModelConfig) -> Model:
 
 
 def _with_order(w: Floats, spread: Floats, config: ModelConfig) -> tuple[Floats, Floats]:
-    """One more feature: of weight 0, independent of the others."""
+    """Add the feature `_order`: weight 0, independent of the others."""
     row = {"solar-i": 0, "solar-ii": 1 + (len(w) if config.covariance == "full" else 0)}
     last = np.zeros(row[config.algorithm])
     last[-1:] = 1.0
@@ -224,12 +234,12 @@ def _with_order(w: Floats, spread: Floats, config: ModelConfig) -> tuple[Floats,
 
 
 def describe_training(found: BatchModel, training: Training) -> dict[str, Any]:
-    """A batch model in words and numbers."""
+    """Describe a batch model as the result of a job."""
     minimum, judged, named = found.minimum, found.judged, training.parameter
-    said: dict[str, Any] = {"trainer": training.trainer, named: found.parameter}
+    about: dict[str, Any] = {"trainer": training.trainer, named: found.parameter}
     if named == "C":
-        said["loss"] = training.loss
-    said |= {
+        about["loss"] = training.loss
+    about |= {
         "queries": len(judged.starts) - 1,
         "documents": len(judged.labels),
         "iterations": minimum.iterations,
@@ -240,6 +250,6 @@ def describe_training(found: BatchModel, training: Training) -> dict[str, Any]:
         "ndcg@10": path.batch_quality(judged, found.weights, "ndcg@10"),
     }
     if found.tried:
-        said["by"] = training.by
-        said["tried"] = [{named: at, "quality": quality} for at, quality in found.tried]
-    return said
+        about["by"] = training.by
+        about["tried"] = [{named: at, "quality": quality} for at, quality in found.tried]
+    return about

@@ -364,7 +364,7 @@ WHOLES: dict[str, tuple[bytes, str]] = {
     "too few features": (b"0 qid:a 1:1\n1 qid:a 2:1\n", "features: expected 3"),
     "too many features": (b"0 qid:a 1:1\n1 qid:a 4:1\n", "features: expected 3"),
     "far too many features": (b"0 qid:a 1:1\n1 qid:a 9999999:1\n", "features: expected 3"),
-    "a feature beyond the bound": (line("3:10001"), "features: expected at most"),
+    "a feature beyond the bound": (line("3:10001"), "features: expected values within"),
     "one query to choose by": (line(), "validation: expected queries"),
     "one level": (b"1 qid:a 3:1\n1 qid:a 3:2\n", "labels: expected two"),
     "one document a query": (b"1 qid:a 3:1\n0 qid:b 3:2\n", "labels: expected two"),
@@ -455,7 +455,10 @@ def test_data_beyond_the_memory_of_a_training_is_refused() -> None:
         assert http.put("/models/books", json={**PLAIN, "features": 40}).status_code == 201
         answer = warm_start(http, "books", letor(drawn(40, queries=400, documents=20)), C=1)
         check_refusal(answer, 422)
-        assert answer.json()["detail"] == "expected data that 1000000 bytes of memory can hold"
+        assert answer.json()["detail"] == (
+            "expected data that fits into 1000000 bytes of memory (SOLAR_TRAINING_MEMORY); "
+            "send less data or raise the limit"
+        )
         assert (uploads(running), records(store_of(running), "books")) == ([], [])
         assert http.get("/readyz").status_code == 200
 

@@ -17,7 +17,7 @@ import redis
 
 from app.storage.jobs import DIED, JOB_KEPT_SECONDS
 from app.storage.keys import Keys
-from app.training.job import CHANGED, STOPPED
+from app.training.job import CHANGED, DELETED, STOPPED
 from tests.api.services import PLAIN, Running, serving
 from tests.api.test_faults import another, child, gone
 from tests.api.trainings import (
@@ -111,7 +111,9 @@ def test_a_process_that_is_killed_fails_its_job_at_once_and_it_can_be_started_ag
     new_model(http)
     job = begun(warm_start(http, "m", DATA, C=0.01))
     os.kill(held(service), signal.SIGKILL)
-    assert failed(http, job) == "the process that trained ended with -9"
+    assert failed(http, job) == (
+        "the training process ended with exit code -9; start the job again"
+    )
     assert job in uploads(service)
     folder = service.data / "uploads" / job
     (folder / "order").unlink()
@@ -244,7 +246,7 @@ def test_a_model_that_is_deleted_and_made_anew_is_not_replaced(
     assert http.delete("/models/d").status_code == 204
     new_model(http, "d")
     os.kill(trains, signal.SIGCONT)
-    assert failed(http, job) == "the model is gone"
+    assert failed(http, job) == DELETED
     assert http.post(f"/jobs/{job}/start").status_code == 409  # it was for another model
     assert records(store_of(service), "d") == []
     assert http.delete("/models/d").status_code == 204

@@ -433,7 +433,7 @@ def test_verify_and_replay_agree_with_all_that_was_learnt_above(
     command = [sys.executable, "-m", "app", "verify", "--data-dir", str(service.data)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count("log dense, chain and state equal to the replay") == len(models)
+    assert ran.stdout.count("log without gaps, chain and state equal to the replay") == len(models)
     url = server.find(service.data)
     assert url is not None
     found = with_store(url, lambda store: replays(store, models))

@@ -93,7 +93,7 @@ async def lossy_failovers(fleet: SentinelFleet | ClusterFleet, fault: str) -> No
             print(f"\n{fault}: seen to go back {seen.backwards} times")  # noqa: T201
             assert found["replicated"].lost == 0
             assert found["fsync"].lost + found["local"].lost >= rounds(1)
-            assert "went back" in reader.service.logged()
+            assert "version rollback in the store" in reader.service.logged()
 
 
 async def one_failover(

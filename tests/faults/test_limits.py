@@ -156,7 +156,7 @@ def test_a_click_on_a_list_that_was_shown_anew_is_not_learnt_on_the_new_one(
             )  # fmt: skip
             shorter = Impression(old.ids[:3], old.documents[:3], np.arange(3))
             await store.log.remember(MODEL, epoch, {request: shorter.dump()}, ttl=60)
-            with pytest.raises(Unavailable, match="shown anew"):
+            with pytest.raises(Unavailable, match="impression of a request changed"):
                 await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
             assert await store.log.tail(MODEL) == 0
 
@@ -204,7 +204,7 @@ def test_a_replay_is_put_in_place_beside_those_who_post(server: Server) -> None:
 
             posting, said = asyncio.create_task(appender()), list[str]()
             await replay_log(store, MODEL, "nobody", apply=True, show=said.append)
-            assert "puts the result in place" in said[-1]
+            assert "replaces the model by the result" in said[-1]
             stop.set()
             await asyncio.gather(posting, learning)
             assert await verify(store, MODEL) == []
@@ -241,7 +241,7 @@ def test_a_learner_whose_embedded_server_is_gone_says_so_and_ends(tmp_path: Path
         asyncio.run(_learns(server.url))
     _, said = learner.communicate(timeout=60)
     assert learner.returncode == 2
-    assert "solar: the embedded server is gone" in said
+    assert "solar: the embedded server has stopped" in said
 
 
 async def _learns(url: str) -> None:

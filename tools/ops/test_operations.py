@@ -147,7 +147,7 @@ def test_files_copied_from_a_running_server_are_a_backup(tmp_path: Path) -> None
         operator.config_set("auto-aof-rewrite-percentage", 100)
         assert send_clicks(http, "books", 1) == seq + 1  # not in the backup
     with single(backup) as restored:
-        assert "books: log dense" in solar(restored.url, "verify")
+        assert "books: log without gaps" in solar(restored.url, "verify")
         with (
             serving(environ={"SOLAR_REDIS_URL": restored.url}) as service,
             service.client() as http,

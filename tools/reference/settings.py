@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from app.cli.config import setting_text
-from app.config import SECRETS, VARIABLES, Settings
+from app.config import SECRETS, VARIABLES, Settings, setting_text
 from tools.reference.markdown import code, table
 
 #: The first setting of each group.

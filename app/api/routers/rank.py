@@ -122,7 +122,7 @@ def _request_id(service: Service, body: AnyRankBody) -> str:
 def _pinned(ids: Sequence[str], submitted: Candidates) -> Positions:
     """Where the documents were submitted that are to stay there, from the top."""
     if not ids:
-        return candidates.NOBODY
+        return candidates.NO_PINS
     places = {name: place for place, name in enumerate(submitted.ids)}
     unknown = [at for at, name in enumerate(ids) if name not in places]
     if unknown:

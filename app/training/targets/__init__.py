@@ -1,1 +1,1 @@
-"""Where `solar train` puts a model: a file, a store, a running service."""
+"""Targets of `solar train`: a file, a store, a running service."""

@@ -1,4 +1,4 @@
-"""`solar train`: judged files → a batch model, and a file of it."""
+"""`solar train` into a file: train a batch model and write its weights."""
 
 import json
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from app.training.trainer import BatchModel, Progressed
 
 @dataclass(frozen=True, slots=True)
 class TrainingRequest:
-    """What to learn from, how, and where the model goes beside."""
+    """Input files, training options and output file."""
 
     files: tuple[Path, ...]
     validate: Path | None
@@ -28,7 +28,7 @@ class TrainingRequest:
     output: Path | None
 
     def read(self) -> tuple[JudgedData, Training]:
-        """All judged data; queries to validate on stand last."""
+        """Read all judged data; validation queries come last."""
         if self.validate is None:
             return letor.read_letor(self.files), self.training
         *parts, last = letor.read_parts([*self.files, self.validate])
@@ -37,7 +37,7 @@ class TrainingRequest:
         return JudgedData(last.n, queries), training
 
     def write(self, features: tuple[str, ...], weights: list[float], about: Any) -> None:
-        """The model as a file, if one is wanted."""
+        """Write the weights to the output file, if there is one."""
         if self.output is None:
             return
         named = dict(zip(features, weights, strict=True))
@@ -49,7 +49,7 @@ class TrainingRequest:
 
 
 def new_config(n: int) -> ModelConfig:
-    """The settings of a model that is made for n features."""
+    """Settings of a new model with n features."""
     features = tuple(f"f{at}" for at in range(1, n + 1))
     covariance: Covariance = "full" if n <= MOST_FEATURES_FULL else "diagonal"
     return check_config(ModelConfig(features, covariance=covariance, clicks="debiased"))
@@ -58,29 +58,29 @@ def new_config(n: int) -> ModelConfig:
 def trained(
     data: JudgedData, training: Training, config: ModelConfig, bound: float
 ) -> tuple[BatchModel, dict[str, Any]]:
-    """Train here, with a progress bar on a terminal."""
+    """Train in this process, with a progress bar on a terminal."""
     with tqdm(unit=" iterations", disable=None, leave=False) as bar:
 
-        def watch(one: Progressed) -> None:
-            show(bar, training, one.described())
+        def report(progress: Progressed) -> None:
+            show(bar, training, progress.described())
 
-        found = trainer.train_batch(trainer.judgements(data, config, bound), training, watch)
+        found = trainer.train_batch(trainer.judgements(data, config, bound), training, report)
     return found, trainer.describe_training(found, training)
 
 
-def show(bar: "tqdm[Any]", training: Training, said: dict[str, Any]) -> None:
-    """How far it is, on the bar."""
-    if "iteration" not in said:
+def show(bar: "tqdm[Any]", training: Training, progress: dict[str, Any]) -> None:
+    """Show the progress on the bar."""
+    if "iteration" not in progress:
         return
-    bar.set_description(f"{training.trainer}, {training.parameter} = {said['parameter']:.3g}")
-    shown = {name: f"{said[name]:.4g}" for name in ("objective", "distance", "ndcg@10")}
+    bar.set_description(f"{training.trainer}, {training.parameter} = {progress['parameter']:.3g}")
+    shown = {name: f"{progress[name]:.4g}" for name in ("objective", "distance", "ndcg@10")}
     bar.set_postfix(shown, refresh=False)
-    bar.n = said["iteration"]
+    bar.n = progress["iteration"]
     bar.refresh()
 
 
 def into_file(request: TrainingRequest, bound: float) -> str:
-    """Train, and write the model; what was found."""
+    """Train and write the model; return a summary."""
     data, training = request.read()
     config = new_config(data.n)
     found, about = trained(data, training, config, bound)
@@ -89,15 +89,17 @@ def into_file(request: TrainingRequest, bound: float) -> str:
 
 
 def summary(about: dict[str, Any]) -> str:
-    """What a training found, in a line or two."""
+    """Summarise a training in a few lines."""
     named = "penalty" if "penalty" in about else "C"
     size = f"{about['queries']} queries, {about['documents']} documents"
-    quality = f"NDCG@10 {about['ndcg@10']:.4f} on them"
+    quality = f"NDCG@10 {about['ndcg@10']:.4f} on these queries"
     zeros = f"{about['zeros']:.0%} of the weights are 0"
     lines = [f"{size}; {named} = {about[named]:.4g}, {quality}, {zeros}"]
     if "tried" in about:
         best = max(one["quality"] for one in about["tried"])
-        lines.append(f"best of {len(about['tried'])} on held-out queries: {about['by']} {best:.4f}")
+        lines.append(
+            f"best of {len(about['tried'])} values on held-out queries: {about['by']} {best:.4f}"
+        )
     if not about["converged"]:
-        lines.append("it stopped before it had converged")
+        lines.append("warning: the training stopped before it converged")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""`solar train` over HTTP: a service trains, and this watches its job."""
+"""`solar train` over HTTP: start a training job in a service and wait for it."""
 
 import gzip
 import lzma
@@ -17,41 +17,41 @@ from app.training.options import Training
 from app.training.targets.file import TrainingRequest, new_config, show, summary
 
 CHUNK = 1 << 20
-JOB_POLL_SECONDS = 0.2  # seconds between two looks at a job
-ANSWER_SECONDS = 600.0  # seconds that a service gets to answer
+JOB_POLL_SECONDS = 0.2  # seconds between two requests for the job
+ANSWER_SECONDS = 600.0  # timeout of an answer, in seconds
 
 
 def over_http(request: TrainingRequest, model: str, url: str) -> str:
-    """Let a service train, and watch; what was found."""
-    data, training = request.read()  # what is wrong with it is said before anything is sent
+    """Train in a service and wait; return a summary."""
+    data, training = request.read()  # reports invalid data before the upload
     with connect_service(url, ANSWER_SECONDS) as service:
-        job, found = _trained_there(service, request, model, data.n, training)
+        job, found = _train_remotely(service, request, model, data.n, training)
     about = {key: value for key, value in job["result"].items() if key != "seq"}
     features = tuple(found["features"])
     request.write(features, [found["weights"][name] for name in features], about)
-    return f"{summary(about)}\nmodel {model}: record {job['result']['seq']} puts it in place"
+    return f"{summary(about)}\nmodel {model}: record {job['result']['seq']} replaces the model"
 
 
-def _trained_there(
+def _train_remotely(
     service: httpx.Client, request: TrainingRequest, model: str, n: int, training: Training
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The job that is done, and the model as it is then; a model that is not there is made."""
+    """Run a job; create the model if needed. Return the finished job and the model."""
     if _ask(service, "GET", f"/models/{model}", (200, 404))[0] == 404:
         new = {"features": n, "covariance": new_config(n).covariance, "prior": 0.0}
         _ask(service, "PUT", f"/models/{model}", (200, 201), json=new)
     files = [*request.files, *([request.validate] if request.validate else [])]
     given = {name: getattr(training, name) for name in Training.__struct_fields__}
     _, job = _ask(
-        service, "POST", f"/models/{model}/warm-start", (202,), content=_packed(files),
+        service, "POST", f"/models/{model}/warm-start", (202,), content=_compressed(files),
         headers={"content-type": "application/gzip"},
         params={name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
-    job = _watched(service, job, training)
+    job = _finished_job(service, job, training)
     return job, _ask(service, "GET", f"/models/{model}", (200,))[1]
 
 
-def _watched(service: httpx.Client, job: dict[str, Any], training: Training) -> dict[str, Any]:
-    """The job once it is done; SolarError if it is not."""
+def _finished_job(service: httpx.Client, job: dict[str, Any], training: Training) -> dict[str, Any]:
+    """Wait for a job; SolarError if it fails or is cancelled."""
     path = f"/jobs/{job['id']}"
     with tqdm(unit=" iterations", disable=None, leave=False) as bar:
         try:
@@ -63,12 +63,14 @@ def _watched(service: httpx.Client, job: dict[str, Any], training: Training) -> 
             _ask(service, "DELETE", path, (202, 409))
             raise
     if job["state"] != "done":
-        raise SolarError(f"job {job['id']}: {job['state']}: {job.get('error', 'it was stopped')}")
+        raise SolarError(
+            f"job {job['id']}: {job['state']}: {job.get('error', 'stopped on request')}"
+        )
     return job
 
 
-def _packed(files: list[Path]) -> Iterator[bytes]:
-    """All files one after the other, as gzip."""
+def _compressed(files: list[Path]) -> Iterator[bytes]:
+    """Compress all files into one gzip stream."""
     packer = zlib.compressobj(wbits=31)
     openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
     for path in files:
@@ -82,12 +84,12 @@ def _packed(files: list[Path]) -> Iterator[bytes]:
 def _ask(
     service: httpx.Client, method: str, path: str, expect: tuple[int, ...], **parts: Any
 ) -> tuple[int, dict[str, Any]]:
-    """The status and the answer, also to an upload that was refused halfway; or SolarError."""
+    """Send a request; return status and answer, also if an upload is refused halfway."""
     try:
         response = service.request(method, path, **parts)
     except (OSError, httpx.RequestError) as error:
-        raise SolarError(f"the service cannot be reached: {error}") from error
-    said = read_json(response)
+        raise SolarError(f"the service is unreachable: {error}; check --url") from error
+    answer = read_json(response)
     if response.status_code not in expect:
-        raise SolarError(f"the service says {response.status_code}: {said.get('detail', '')}")
-    return response.status_code, said
+        raise SolarError(f"the service answered {response.status_code}: {answer.get('detail', '')}")
+    return response.status_code, answer

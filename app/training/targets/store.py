@@ -1,4 +1,4 @@
-"""`solar train` into a store: trains here, and appends what it found to the model's log."""
+"""`solar train` into a store: train in this process and append to the model's log."""
 
 import os
 from uuid import uuid4
@@ -16,7 +16,7 @@ from app.training.targets.file import TrainingRequest, new_config, summary, trai
 
 
 async def into_store(request: TrainingRequest, model: str, store: Store, settings: Settings) -> str:
-    """Train, and put the model in place; what was found."""
+    """Train and replace the model; return a summary."""
     data, training = request.read()
     try:
         config = (await store.states.load_weights(model)).config
@@ -31,4 +31,4 @@ async def into_store(request: TrainingRequest, model: str, store: Store, setting
         limit=settings.backlog, time=now(), wait=True,
     )  # fmt: skip
     request.write(config.given, found.weights.tolist(), about)
-    return f"{summary(about)}\nmodel {model}: record {appended.seq} puts it in place"
+    return f"{summary(about)}\nmodel {model}: record {appended.seq} replaces the model"
