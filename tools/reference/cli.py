@@ -43,9 +43,7 @@ def _options(name: str, parser: argparse.ArgumentParser) -> str:
     if not actions:
         return note.strip()
     rows = (_row(one) for one in actions)
-    return (f"{note}Other options:\n\n" if note else "") + table(
-        ["option", "meaning", "default"], rows
-    )
+    return (f"{note}Other options:\n\n" if note else "") + table(["option", "meaning"], rows)
 
 
 def _row(action: argparse.Action) -> list[str]:
@@ -57,9 +55,7 @@ def _row(action: argparse.Action) -> list[str]:
     else:
         choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else None
         shown = f"{action.option_strings[0]} {metavar or choices or action.dest.upper()}"
-    given = action.default
-    default = "" if given in (None, False, "==SUPPRESS==", []) else f"`{given}`"
-    return [f"`{shown}`", _sentence((action.help or "") % {"default": given}), default]
+    return [f"`{shown}`", _sentence((action.help or "") % {"default": action.default})]
 
 
 def _sentence(text: str) -> str:

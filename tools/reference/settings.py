@@ -1,5 +1,6 @@
 """The settings page: every field of `app.config.Settings`."""
 
+import re
 from collections.abc import Iterator
 
 from app.config import SECRETS, VARIABLES, Settings, setting_text
@@ -10,6 +11,7 @@ _GROUPS = {
     "host": "Server", "keys": "Authentication", "redis_url": "Store", "default_features": "Ranking",
     "body_bytes": "Limits", "jobs": "Training jobs", "access_log": "Logs and traces",
 }  # fmt: skip
+_LINK = re.compile(r"docs/((\w+)\.md#[\w-]+)")
 _HEAD = """# Settings
 
 All settings of SOLAR, with flag, meaning and default.
@@ -50,7 +52,7 @@ def _row(name: str) -> list[str]:
     variable = next(key for key, value in VARIABLES.items() if value == name)
     flag = f"--no-{name}" if field.default is True else f"--{name.replace('_', '-')}"
     secret = " Secret." if name in SECRETS else ""
-    meaning = f"{field.description}".rstrip(".")
+    meaning = _LINK.sub(r"[\2](../\1)", f"{field.description}".rstrip("."))
     default = setting_text(name, field.default)
     return [
         code(variable),
