@@ -448,5 +448,5 @@ def test_a_key_for_an_unknown_scope_is_not_made(capsys: pytest.CaptureFixture[st
     said = capsys.readouterr()
     assert (said.out, said.err) == (
         "",
-        "solar: --scopes: expected rank, feedback, admin, with + between\n",
+        "solar: --scopes: expected rank, feedback, admin, joined by +\n",
     )
