@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.admin_schemas import Reading
+from app.api.admin_schemas import ClickStrategy
 from app.domain import candidates, codec
 from app.domain.candidates import Exploration
 from app.domain.impressions import Impression, PriorFeedback, on_request
@@ -288,7 +288,7 @@ def test_a_reset_of_measures_forgets_the_explored_ones_too() -> None:
 
 
 def test_the_readings_of_clicks_are_the_same_on_the_wire_in_the_core_and_in_settings() -> None:
-    assert set(get_args(Reading)) == set(READINGS)
+    assert set(get_args(ClickStrategy)) == set(READINGS)
     assert set(READINGS) == {*STRATEGIES, *EXPLORING}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.api.test_processes import answered, free_port
-from tests.api.trainings import begun, done, drawn, letor, store_of, warm_start
+from tests.api.trainings import done, judged_queries, letor, started_job, store_of, warm_start
 from tests.servers import PATIENCE, until
 
 SOLAR = str(Path(sys.executable).parent / "solar")
@@ -65,7 +65,7 @@ def solar(folder: Path, *words: str | Path) -> str:
 @pytest.fixture
 def judged(tmp_path: Path) -> Path:
     path = tmp_path / "judged.txt"
-    path.write_bytes(letor(drawn()))
+    path.write_bytes(letor(judged_queries()))
     return path
 
 
@@ -90,7 +90,7 @@ def test_a_service_ranks_and_learns(service: Running) -> None:
 def test_a_service_trains(service: Running) -> None:
     with service.client() as http:
         assert http.put("/models/trained", json={"features": 3}).status_code == 201
-        done(http, begun(warm_start(http, "trained", letor(drawn()), C=0.1)))
+        done(http, started_job(warm_start(http, "trained", letor(judged_queries()), C=0.1)))
 
 
 def test_solar_train_trains_into_a_service(service: Running, folder: Path, judged: Path) -> None:

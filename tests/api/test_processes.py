@@ -18,7 +18,7 @@ from app.api.auth import new_key
 from app.storage.embedded import server as embedded
 from app.storage.embedded.server import EmbeddedServer
 from tests.api.services import PLAIN, ROOT, Running, serving
-from tests.api.test_faults import another, child
+from tests.api.test_faults import child, child_replaced
 from tests.servers import PATIENCE, until
 from tests.test_metrics import Series, read, series
 
@@ -343,7 +343,7 @@ def test_children_keep_the_settings_of_an_env_file_that_is_gone(tmp_path: Path) 
         worker = child(running.process.pid, "app.runtime.worker")
         assert worker is not None
         os.kill(worker, signal.SIGKILL)
-        until(another(running.process.pid, "app.runtime.worker", worker))
+        until(child_replaced(running.process.pid, "app.runtime.worker", worker))
         asked = {"documents": [{"id": "a", "features": [1, 2]}]}
         assert http.post("/rank", json=asked).status_code == 200
         assert http.post("/rank", json={"documents": [{"features": [1]}]}).status_code == 422
@@ -361,7 +361,7 @@ def test_logs_are_lines_of_json_without_bodies_and_keys() -> None:
         worker = child(running.process.pid, "app.runtime.worker")
         assert worker is not None
         os.kill(worker, signal.SIGKILL)
-        until(another(running.process.pid, "app.runtime.worker", worker))
+        until(child_replaced(running.process.pid, "app.runtime.worker", worker))
         assert running.stop() == 0
         logged = running.logged()
     lines = [json.loads(line) for line in logged.splitlines()]
@@ -399,7 +399,7 @@ def test_a_store_whose_socket_has_moved_takes_the_processes_along(tmp_path: Path
         server = child(running.process.pid, "valkey-server")
         assert server is not None
         os.kill(server, signal.SIGKILL)
-        until(another(running.process.pid, "valkey-server", server))
+        until(child_replaced(running.process.pid, "valkey-server", server))
         until(lambda: embedded.find(data) not in (None, before))
         with running.client() as http:
             until(lambda: answered(http, "/readyz") == 200 and answered(http, "/models/m") == 200)
