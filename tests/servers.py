@@ -19,10 +19,10 @@ from app.storage.connection import Place
 from app.storage.embedded.server import EmbeddedServer, server_binary
 from app.storage.store import Store
 from tests import fleets
-from tests.waits import PATIENCE, until
+from tests.waits import TIMEOUT, until
 
 T = TypeVar("T")
-__all__ = ["PATIENCE", "until"]  # re-exported from tests.waits
+__all__ = ["TIMEOUT", "until"]  # re-exported from tests.waits
 PLACES = ("embedded", "redis", "sentinel", "cluster")
 
 
@@ -180,7 +180,7 @@ def old_server(version: str) -> Iterator[str]:
 
 async def eventually(ask: Callable[[], Awaitable[T]], right: Callable[[T], object]) -> T:
     """Call `ask` until its answer is right, or fail with the last answer."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not right(answer := await ask()):
         assert time.monotonic() < deadline, f"timeout; the last answer was {answer}"
         await asyncio.sleep(0.005)
@@ -202,6 +202,6 @@ def with_store(url: str, act: Callable[[Store], Coroutine[Any, Any, T]], durabil
 
     async def run() -> T:
         async with opened(url, durability) as store:
-            return await asyncio.wait_for(act(store), 3 * PATIENCE)
+            return await asyncio.wait_for(act(store), 3 * TIMEOUT)
 
     return asyncio.run(run())

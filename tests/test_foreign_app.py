@@ -14,7 +14,7 @@ import pytest
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.api.test_processes import free_port, status_of
 from tests.api.trainings import done, judged_queries, letor, started_job, store_of, warm_start
-from tests.servers import PATIENCE, until
+from tests.servers import TIMEOUT, until
 
 SOLAR = str(Path(sys.executable).parent / "solar")
 #: Code that records which command imports it.
@@ -56,7 +56,7 @@ def service(folder: Path) -> Iterator[Running]:
 def solar(folder: Path, *words: str | Path) -> str:
     ran = subprocess.run(
         [SOLAR, *map(str, words)], cwd=folder, capture_output=True, text=True, check=False,
-        timeout=3 * PATIENCE,
+        timeout=3 * TIMEOUT,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
@@ -79,7 +79,7 @@ def test_plain_python_imports_the_foreign_app(tmp_path: Path) -> None:
 
 def test_solar_serve_ranks_and_learns(service: Running) -> None:
     with service.client() as http:
-        learnt = http.post("/feedback", json=EVENT, headers={"Prefer": f"wait={PATIENCE:g}"})
+        learnt = http.post("/feedback", json=EVENT, headers={"Prefer": f"wait={TIMEOUT:g}"})
         assert learnt.status_code == 200, learnt.text
         body = {"model": "m", "ids": ["b", "a"], "features": [[0, 1, 0], [1, 0, 0]]}
         ranked = http.post("/rank", json={**body, "explore": False}).json()
@@ -114,7 +114,7 @@ def test_solar_learn_learns(service: Running, folder: Path) -> None:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
                 until(lambda: status_of(http, "/readyz") == 200 or process.poll() is not None)
             process.send_signal(signal.SIGTERM)
-            errors = process.communicate(timeout=PATIENCE)[1]
+            errors = process.communicate(timeout=TIMEOUT)[1]
         finally:
             process.kill()
     assert process.returncode == 0, errors

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable
 
-PATIENCE = 20.0  # seconds that a test waits for a condition
+TIMEOUT = 20.0  # seconds that a test waits for a condition
 
 
 def until(true: Callable[[], object]) -> None:
     """Wait until a condition holds, or fail."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not true():
         assert time.monotonic() < deadline, "timeout"
         time.sleep(0.005)

@@ -21,7 +21,7 @@ from fastapi.testclient import TestClient
 
 from app.config import Settings
 from app.main import create_app
-from tests.servers import PATIENCE, until
+from tests.servers import TIMEOUT, until
 
 #: Model settings without exploration and without a prior: classical clicks.
 PLAIN = {"clicks": "click-skip-above", "prior": 0}
@@ -49,7 +49,7 @@ class Running:
 
     def client(self, **options: Any) -> httpx.Client:
         """Open a client of the service."""
-        return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, **options)
+        return httpx.Client(base_url=self.url, timeout=TIMEOUT, trust_env=False, **options)
 
     def logged(self) -> str:
         """Return the log so far."""
@@ -58,7 +58,7 @@ class Running:
     def stop(self) -> int:
         """Send SIGTERM, and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(3 * PATIENCE)
+        return self.process.wait(3 * TIMEOUT)
 
     def kill(self) -> None:
         """Send SIGKILL."""

@@ -19,7 +19,7 @@ from app.api import auth
 from app.errors import SolarError
 from app.storage.embedded.server import EmbeddedServer
 from tests.api.services import ROOT, Running, application, serving
-from tests.servers import PATIENCE, server
+from tests.servers import TIMEOUT, server
 
 __all__ = ["server"]  # a fixture
 
@@ -38,7 +38,7 @@ def solar(*arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SOLAR_")}
     return subprocess.run(
         [sys.executable, "-m", "app", *arguments], cwd=ROOT, env={**clean, **environ},
-        capture_output=True, text=True, timeout=3 * PATIENCE, check=False,
+        capture_output=True, text=True, timeout=3 * TIMEOUT, check=False,
     )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def test_without_a_key_existing_and_missing_models_get_the_same_answer(guarded: 
 def test_a_request_without_a_key_is_refused_before_its_body_is_read(guarded: Guarded) -> None:
     port = httpx.URL(guarded.running.url).port
     head = "POST /rank HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    with socket.create_connection(("127.0.0.1", port or 0), PATIENCE) as wire:
+    with socket.create_connection(("127.0.0.1", port or 0), TIMEOUT) as wire:
         wire.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode())
         assert wire.recv(100).startswith(b"HTTP/1.1 401 ")
 

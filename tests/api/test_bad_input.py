@@ -26,7 +26,7 @@ import redis
 from app.api.errors import TITLES
 from app.storage.embedded import server
 from tests.api.services import PLAIN, Running, serving
-from tests.servers import PATIENCE, until
+from tests.servers import TIMEOUT, until
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 PROBLEM = "application/problem+json"
@@ -63,7 +63,7 @@ class Wire:
 
     def __init__(self, url: str) -> None:
         host, port = url.removeprefix("http://").split(":")
-        self._socket = socket.create_connection((host, int(port)), PATIENCE)
+        self._socket = socket.create_connection((host, int(port)), TIMEOUT)
         self._unread = b""
 
     def __enter__(self) -> "Wire":

@@ -21,7 +21,7 @@ from playwright.sync_api import (
 
 from app.api import auth
 from tests.api.services import Running, serving
-from tests.servers import PATIENCE
+from tests.servers import TIMEOUT
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="expected chromium on PATH, got none")
@@ -121,7 +121,7 @@ def running(key: tuple[str, str]) -> Iterator[Running]:
 @pytest.fixture
 def watched(browser: Browser, running: Running) -> Iterator[WatchedPage]:
     page = browser.new_page()
-    page.set_default_timeout(PATIENCE * 1000)
+    page.set_default_timeout(TIMEOUT * 1000)
     yield WatchedPage(page, urlsplit(running.url).netloc)
     page.close()
 

@@ -17,7 +17,7 @@ from starlette.websockets import WebSocketDisconnect
 from app.config import Settings
 from app.main import create_app
 from tests.api.services import application, serving
-from tests.servers import PATIENCE, server, until
+from tests.servers import TIMEOUT, server, until
 
 __all__ = ["server"]  # a fixture
 
@@ -231,7 +231,7 @@ def test_a_request_that_outlasts_the_drain_is_503(tmp_path: Path) -> None:
             with service.client() as other:
                 until(lambda: other.get("/models/books").json()["seq"] == 1)
             assert service.stop() == 0
-            reply = waiting.result(PATIENCE)
+            reply = waiting.result(TIMEOUT)
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
         assert reply.headers["content-type"] == "application/problem+json"
         assert "Traceback" not in service.logged()

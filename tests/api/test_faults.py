@@ -35,10 +35,10 @@ from tests.faults.checker import (
     repeated,
 )
 from tests.faults.scene import play
-from tests.servers import PATIENCE, until
+from tests.servers import TIMEOUT, until
 
 N = 3
-WAIT_UNTIL_LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+WAIT_UNTIL_LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 SHORT_LEASE = {"SOLAR_LEASE": "1"}
 SHORT_TIMEOUTS = {**SHORT_LEASE, "SOLAR_REMEMBER_SECONDS": "0.05"}  # the production default
 
@@ -114,7 +114,7 @@ class FeedbackClient:
         self._rng = np.random.default_rng(seed)
 
     def work(self) -> None:
-        with httpx.Client(timeout=PATIENCE, trust_env=False) as http:
+        with httpx.Client(timeout=TIMEOUT, trust_env=False) as http:
             at = 0
             while not self._sent.done.is_set():
                 at += 1
@@ -153,7 +153,7 @@ class FeedbackClient:
 
     def _post_until_accepted(self, http: httpx.Client, event: dict[str, Any]) -> None:
         """Post until accepted; the same event always gets the same seq (I6)."""
-        deadline = monotonic() + 3 * PATIENCE
+        deadline = monotonic() + 3 * TIMEOUT
         while monotonic() < deadline:
             try:
                 answered = http.post(f"{self._sent.url}/feedback", json=event)
@@ -183,7 +183,7 @@ def traffic(url: str, clients: int = 3) -> Iterator[Traffic]:
         finally:
             sent.done.set()
         for one in working:
-            one.result(4 * PATIENCE)
+            one.result(4 * TIMEOUT)
 
 
 def acknowledged_more(sent: Traffic, events: int) -> Callable[[], bool]:
@@ -211,7 +211,7 @@ def check_nothing_lost(store: str, sent: Traffic) -> None:
         check_state(found)
         await check_replay(store, "m")
 
-    play(check(), 3 * PATIENCE)
+    play(check(), 3 * TIMEOUT)
 
 
 def check_record(record: Feedback, rows: list[list[float]]) -> None:
@@ -221,7 +221,7 @@ def check_record(record: Feedback, rows: list[list[float]]) -> None:
 
 
 def new_model(url: str) -> None:
-    with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+    with httpx.Client(base_url=url, timeout=TIMEOUT, trust_env=False) as http:
         assert (
             http.put("/models/m", json={**PLAIN, "features": N, "gamma": 50.0}).status_code == 201
         )
@@ -241,7 +241,7 @@ def learns_further(url: str) -> Callable[[], bool]:
     """Return a check that the learner has applied further records."""
 
     def version() -> int:
-        with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+        with httpx.Client(base_url=url, timeout=TIMEOUT, trust_env=False) as http:
             found: int = http.get("/models/m").json()["version"]
             return found
 
@@ -365,7 +365,7 @@ def test_a_stop_under_load_loses_no_acknowledged_event_and_leaves_no_process() -
             finally:
                 done.set()
             for one in working:
-                one.result(PATIENCE)
+                one.result(TIMEOUT)
         assert not refused
         assert not any(map(alive, family))
         assert "ended in time" not in running.logged()
@@ -382,7 +382,7 @@ def check_all_stored(store: str, acknowledged: set[str]) -> None:
         check_log(found)
         await check_replay(store, "m")
 
-    play(check(), 3 * PATIENCE)
+    play(check(), 3 * TIMEOUT)
 
 
 def test_a_half_sent_request_is_answered_during_a_stop() -> None:
@@ -394,7 +394,7 @@ def test_a_half_sent_request_is_answered_during_a_stop() -> None:
             f"POST /rank HTTP/1.1\r\nhost: {url.host}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n"
         )
-        with socket.create_connection((url.host, url.port or 80), timeout=PATIENCE) as connection:
+        with socket.create_connection((url.host, url.port or 80), timeout=TIMEOUT) as connection:
             connection.sendall(head.encode() + body[:20])
             with running.client() as http:  # by now the worker has read the first part
                 assert rank_one(http).status_code == 200
@@ -408,12 +408,12 @@ def test_a_half_sent_request_is_answered_during_a_stop() -> None:
                 answer += part
         assert answer.startswith(b"HTTP/1.1 200"), answer
         assert b'"logged":true' in answer
-        assert running.process.wait(3 * PATIENCE) == 0
+        assert running.process.wait(3 * TIMEOUT) == 0
 
 
 def listens(url: httpx.URL) -> bool:
     try:
-        socket.create_connection((url.host, url.port or 80), timeout=PATIENCE).close()
+        socket.create_connection((url.host, url.port or 80), timeout=TIMEOUT).close()
     except OSError:
         return False
     return True

@@ -13,9 +13,9 @@ from app.cli.verify import verify_models
 from tests import fleets
 from tests.api.services import Running, serving
 from tests.fleets import ClusterFleet, SentinelFleet
-from tests.servers import PATIENCE, until, with_store
+from tests.servers import TIMEOUT, until, with_store
 
-WAIT_UNTIL_LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+WAIT_UNTIL_LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 
 
 Fleet: TypeAlias = SentinelFleet | ClusterFleet

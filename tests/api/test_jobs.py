@@ -46,9 +46,9 @@ from tests.api.trainings import (
     warm_starts,
     worker_of,
 )
-from tests.servers import PATIENCE, with_store
+from tests.servers import TIMEOUT, with_store
 
-WAIT_UNTIL_LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+WAIT_UNTIL_LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 NAMES = ("bm25", "price", "age")
 QUERIES = judged_queries(len(NAMES))
 FIRST, LAST = letor(QUERIES[:5]), letor(QUERIES).removeprefix(letor(QUERIES[:5]))
@@ -212,7 +212,7 @@ def test_feedback_around_a_warm_start_keeps_its_order_and_the_replay_agrees(
 def test_solar_verify_accepts_the_store(scene: Scene) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "app", "verify", "--redis-url", store_of(scene.running), *KINDS],
-        cwd=ROOT, capture_output=True, text=True, timeout=3 * PATIENCE, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=3 * TIMEOUT, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout.count("weights sound")) == (0, len(KINDS)), ran
 

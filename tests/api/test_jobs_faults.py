@@ -41,7 +41,7 @@ from tests.api.trainings import (
 from tests.faults.checker import check_replay, learnt
 from tests.faults.scene import play
 from tests.faults.server import Server
-from tests.servers import PATIENCE
+from tests.servers import TIMEOUT
 
 N = 3
 DATA = letor(judged_queries(N))
@@ -62,7 +62,7 @@ def check_replayed(url: str, model: str = "m") -> None:
         await learnt(url, model)
         await check_replay(url, model)
 
-    play(check(), 3 * PATIENCE)
+    play(check(), 3 * TIMEOUT)
 
 
 @contextmanager
@@ -280,7 +280,7 @@ def test_a_model_tuned_during_training_keeps_the_new_settings(
 
 def half_sent(running: Running, path: str, kind: str) -> socket.socket:
     url = httpx.URL(running.url)
-    connection = socket.create_connection((url.host, url.port or 80), timeout=PATIENCE)
+    connection = socket.create_connection((url.host, url.port or 80), timeout=TIMEOUT)
     head = (
         f"POST {path} HTTP/1.1\r\nhost: {url.host}\r\ncontent-type: {kind}\r\n"
         f"content-length: {len(DATA)}\r\n\r\n"

@@ -34,12 +34,12 @@ from tests.oracles import (
     ndcg,
     ranking,
 )
-from tests.servers import PATIENCE, with_store
+from tests.servers import TIMEOUT, with_store
 from tests.test_candidates import naive_min_max
 
 N, DOCUMENTS, QUERIES = 6, 8, 20
 TOLERANCE = 1e-9
-WAIT_UNTIL_LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+WAIT_UNTIL_LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 NAMES = [f"feature {k}" for k in range(N)]
 
 Rows = NDArray[np.float32]
@@ -69,7 +69,7 @@ STRATEGIES = [
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Running]:
-    with serving(environ={"SOLAR_WAIT_SECONDS": f"{PATIENCE:g}"}) as running:
+    with serving(environ={"SOLAR_WAIT_SECONDS": f"{TIMEOUT:g}"}) as running:
         yield running
 
 

@@ -17,9 +17,9 @@ from app.storage.embedded import server
 from app.storage.states import StoredState
 from app.storage.store import Store
 from tests.api.services import PLAIN, Running, serving
-from tests.servers import PATIENCE, until, with_store
+from tests.servers import TIMEOUT, until, with_store
 
-WAIT_UNTIL_LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+WAIT_UNTIL_LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 NEW = {
     "name": "m",
     "algorithm": "solar-ii",

@@ -19,10 +19,10 @@ from app.storage.embedded import server as embedded
 from app.storage.embedded.server import EmbeddedServer
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.api.test_faults import child, child_replaced
-from tests.servers import PATIENCE, until
+from tests.servers import TIMEOUT, until
 from tests.test_metrics import Series, read, series
 
-WAIT_UNTIL_LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+WAIT_UNTIL_LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 RANKS, EVENTS = 40, 12
 
 #: Metrics that change between two scrapes.
@@ -180,7 +180,7 @@ def test_every_documented_metric_is_exported_with_a_plausible_value(counted: Ser
     assert counted[series("solar_commit_seconds_count", model="m")] > 0
     versions = counted[series("solar_freshness_seconds_count", model="m")]
     assert 2 <= versions <= 2 * EVENTS  # each worker serves each version at most once
-    assert counted[series("solar_freshness_seconds_sum", model="m")] / versions < PATIENCE
+    assert counted[series("solar_freshness_seconds_sum", model="m")] / versions < TIMEOUT
 
 
 def test_label_values_are_bounded_except_model_names(http: httpx.Client, counted: Series) -> None:
@@ -288,11 +288,11 @@ def test_a_separate_learner_learns_and_exports_metrics() -> None:
             )
             until(lambda: metrics(http)[lag] == 0)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(TIMEOUT) == 0
 
 
 def check_learner(url: str, process: "subprocess.Popen[str]") -> None:
-    with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+    with httpx.Client(base_url=url, timeout=TIMEOUT, trust_env=False) as http:
         until(lambda: status_of(http, "/healthz") == 200 or process.poll() is not None)
         assert process.poll() is None, process.communicate()[0]
         until(lambda: status_of(http, "/readyz") == 200)
@@ -313,7 +313,7 @@ def refused(*words: str, **environ: str) -> str:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SOLAR_")}
     ran = subprocess.run(
         [sys.executable, "-m", "app", *words], cwd=ROOT, env={**clean, **environ},
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
+        capture_output=True, text=True, timeout=TIMEOUT, check=False,
     )  # fmt: skip
     lines = ran.stderr.splitlines()
     assert ran.returncode == 2, ran.stderr

@@ -17,7 +17,7 @@ import pytest
 from app.storage.embedded import server as embedded
 from tests.api.services import ROOT, Running, serving, uvicorn
 from tests.api.services import uvicorn_ready as ready
-from tests.servers import PATIENCE, client, server, until, url
+from tests.servers import TIMEOUT, client, server, until, url
 
 __all__ = ["server", "url"]  # fixtures
 
@@ -120,7 +120,7 @@ def test_uvicorn_joins_a_running_store_in_the_data_directory(tmp_path: Path) -> 
 def test_several_processes_need_a_store_url(flags: tuple[str, ...], tmp_path: Path) -> None:
     with uvicorn(*flags, data=tmp_path) as running:
         if "--workers" in flags:
-            running.process.wait(PATIENCE)
+            running.process.wait(TIMEOUT)
         until(lambda: STORE_REQUIRED in running.logged())
         assert "solar serve --workers N" in running.logged()
         assert "Traceback" not in running.logged()
@@ -174,7 +174,7 @@ def test_without_keys_requests_to_a_non_loopback_address_are_403(tmp_path: Path)
     with ready("--host", "0.0.0.0", data=tmp_path, SOLAR_LEARNER="no") as running:  # noqa: S104
         port = running.url.rpartition(":")[2]
         for _ in range(3):
-            reply = httpx.get(f"http://{host}:{port}/models", trust_env=False, timeout=PATIENCE)
+            reply = httpx.get(f"http://{host}:{port}/models", trust_env=False, timeout=TIMEOUT)
             assert reply.status_code == 403
             assert "SOLAR_KEYS" in reply.json()["detail"]
         with running.client() as http:
@@ -184,7 +184,7 @@ def test_without_keys_requests_to_a_non_loopback_address_are_403(tmp_path: Path)
 
 def test_an_invalid_setting_ends_the_start_with_one_line(tmp_path: Path) -> None:
     with uvicorn(data=tmp_path, SOLAR_KEYS="nonsense") as running:
-        assert running.process.wait(PATIENCE) == 3
+        assert running.process.wait(TIMEOUT) == 3
         assert "solar: SOLAR_KEYS" in running.logged()
         assert "Traceback" not in running.logged()
 
@@ -196,7 +196,7 @@ def test_an_invalid_store_url_ends_the_start_without_printing_its_password(
     for wrong in ("redis://solar:se/cret@host:6379", "http://solar:se-cret@host"):
         if by == "uvicorn":
             with uvicorn(data=tmp_path, SOLAR_REDIS_URL=wrong) as running:
-                assert running.process.wait(PATIENCE) == 3
+                assert running.process.wait(TIMEOUT) == 3
                 errors = running.logged()
         else:
             command = [sys.executable, "-m", "app", "serve", "--redis-url", wrong]
@@ -254,7 +254,7 @@ def test_the_documented_flags_give_json_logs_and_no_server_header(tmp_path: Path
         until(lambda: "running on" in running.logged())
         found = re.search(r"running on (http://[0-9.:]+)", running.logged())
         assert found is not None
-        reply = httpx.get(f"{found[1]}/healthz", trust_env=False, timeout=PATIENCE)
+        reply = httpx.get(f"{found[1]}/healthz", trust_env=False, timeout=TIMEOUT)
         assert "server" not in reply.headers
         assert all(line.startswith("{") for line in running.logged().splitlines())
 
@@ -264,7 +264,7 @@ def test_a_store_below_the_durability_level_ends_the_start(tmp_path: Path, url: 
         connection.config_set("appendfsync", "everysec")
     try:
         with uvicorn(data=tmp_path, SOLAR_REDIS_URL=url, SOLAR_DURABILITY="fsync") as running:
-            running.process.wait(PATIENCE)
+            running.process.wait(TIMEOUT)
             assert "appendfsync" in running.logged()
     finally:
         with client(url) as connection:

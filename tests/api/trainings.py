@@ -24,16 +24,16 @@ from app.training.options import Training
 from app.training.trainer import judgements, online, train_batch
 from tests.api.services import Running
 from tests.api.test_faults import child, children
-from tests.servers import PATIENCE
+from tests.servers import TIMEOUT
 
-JOB_PATIENCE = 6 * PATIENCE  # a training process starts slowly and runs at low priority
+JOB_TIMEOUT = 6 * TIMEOUT  # a training process starts slowly and runs at low priority
 TEXT = {"content-type": "text/plain"}
 BOUND = 1e4
 
 
 def until_long(true: Callable[[], object]) -> None:
     """Wait until a condition on a training job holds, or fail after a long timeout."""
-    deadline = time.monotonic() + JOB_PATIENCE
+    deadline = time.monotonic() + JOB_TIMEOUT
     while not true():
         assert time.monotonic() < deadline, "timeout"
         time.sleep(0.01)
