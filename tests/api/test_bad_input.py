@@ -1165,7 +1165,7 @@ def test_many_clicks_on_one_request_stay_within_memory_limits(service: ServiceUn
 
 BODIES = 100_000
 WARM_UP_BODIES = 20_000
-MAX_GROWTH_BYTES = 8_000_000  # bytes
+MAX_GROWTH_BYTES = 8_000_000
 POOL, GROUP = 4, 50  # connections, and requests that go out on each before the first answer
 
 TARGETS = {

@@ -24,9 +24,7 @@ __all__ = ["server"]  # a fixture
 LARGE_BYTES = 9_000_000
 WARM_START = "/models/books/warm-start"
 HEADERS = {"content-type": "application/json"}
-MAX_CPU_SECONDS = (
-    0.4  # of client and service; decoding these bodies to Python objects took 1.2 s or more
-)
+MAX_CPU_SECONDS = 0.4  # client and service; decoding to Python objects took 1.2 s or more
 
 
 @pytest.fixture(scope="module")

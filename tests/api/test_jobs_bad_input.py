@@ -155,7 +155,7 @@ TRANSPORT = [
     Ask("garbage in gzip", 400, PACKED[:40] + b"\xff" * 40 + PACKED[80:], GZIP),
     Ask("a gzip bomb", 413, GZIP_BOMB, GZIP),
     Ask("a gzip bomb in its second member", 413, PACKED + GZIP_BOMB, GZIP),
-    Ask("a gzip bomb that case it is plain", 413, GZIP_BOMB, TEXT),
+    Ask("a gzip bomb declared as text", 413, GZIP_BOMB, TEXT),
     Ask("too much text", 413, VALID + b"#" * UPLOAD_BYTES),
     Ask("one byte too much", 413, b"#" * (UPLOAD_BYTES + 1)),
     Ask("too much JSON", 413, b" " * (BODY_BYTES + 1), JSON),

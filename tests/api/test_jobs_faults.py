@@ -84,9 +84,9 @@ def start_again(http: httpx.Client, job: str) -> None:
 
 
 def job_error(http: httpx.Client, job: str) -> str:
-    """Return the error of a job_error job."""
+    """Return the error of a failed job."""
     found = ended_job(http, job)
-    assert found["state"] == "job_error", found
+    assert found["state"] == "failed", found
     return str(found["error"])
 
 
@@ -250,7 +250,7 @@ def test_a_model_deleted_and_created_again_is_not_replaced(
     assert http.post(f"/jobs/{job}/start").status_code == 409  # the model has another epoch
     assert records(store_of(service), "d") == []
     assert http.delete("/models/d").status_code == 204
-    assert read_job(http, job)["state"] == "job_error"
+    assert read_job(http, job)["state"] == "failed"
     assert http.post(f"/jobs/{job}/start").status_code == 404
     assert records(store_of(service), "d") == []
 
@@ -357,6 +357,6 @@ def test_a_paused_worker_that_lost_its_lease_writes_no_second_record() -> None:
         assert read_job(http, second)["state"] == "running"
         os.kill(second_training, signal.SIGCONT)
         assert done(http, second)["result"]["seq"] == 1
-        assert read_job(http, first)["state"] == "job_error"
+        assert read_job(http, first)["state"] == "failed"
         assert len(warm_starts(store_of(one))) == 1
         check_replayed(store_of(one))

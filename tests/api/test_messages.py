@@ -15,7 +15,7 @@ from tests.api.services import PLAIN, application
 from tests.servers import server
 
 __all__ = ["server"]  # a fixture
-MAX_ANSWER_BYTES = 2000  # bytes
+MAX_ANSWER_BYTES = 2000
 VALUE = "qzVALUEzq"
 MODEL_REQUIRED = "model: required with your own request_id"
 UUID7 = "01970000-0000-7000-8000-000000000000"
