@@ -1,79 +1,79 @@
 """Every error that one package raises for another.
 
 SolarError
-├── InvalidInput        what a caller gave cannot be; its message is written for the caller
-├── BadData             a file that was offered as judged data is not
-├── BadBlob             bytes from the store are not what was once written
-├── NoSuchModel         the model does not exist, or not any more
+├── InvalidInput        the caller's input is invalid; the message is written for the caller
+├── BadData             a file of judged data is invalid
+├── BadBlob             stored bytes are damaged or have an unexpected format
+├── NoSuchModel         the model does not exist, or was deleted
 ├── ModelExists         a model of this name exists already
-└── StoreError          the store cannot do its work
-    ├── NoServerBinary      no server to embed
-    ├── OldServer           the server is older than we need
-    ├── NotDurable          the server is less safe than was asked for
+└── StoreError          the store cannot complete an operation
+    ├── NoServerBinary      no server binary is installed to embed
+    ├── OldServer           the server version is too old
+    ├── NotDurable          the server is less durable than SOLAR_DURABILITY requires
     ├── DataDirectoryInUse  another server holds the data directory
-    ├── ServerFailed        the embedded server did not come up
-    ├── Unavailable         the store cannot be reached, or is loading: try again
+    ├── ServerFailed        the embedded server did not start
+    ├── Unavailable         the store is unreachable or loading: retry
     ├── Full                the store is at its memory limit
-    ├── Backlog             the log is too far ahead of the learner: try again later
-    ├── Changed             a request has got other feedback meanwhile: build the record anew
-    └── Fenced              another learner has taken over, or the state moved on
-        └── RolledBack          the log has other records than those that were learnt
+    ├── Backlog             the backlog limit is reached: retry later
+    ├── Changed             a request received other feedback meanwhile: rebuild the record
+    └── Fenced              another learner took the lease over, or the state has advanced
+        └── RolledBack          the log and the learnt records differ (after a failover)
 
-The core (`app/ranking`) raises ValueError for arguments that cannot be: `parameter: expected ...,
-got ...`.
+The core (`app/ranking`) raises ValueError for an invalid argument, with the message
+`parameter: expected ..., got ...`.
 """
 
 
 class SolarError(Exception):
-    """Something went wrong that its reader can understand and mend."""
+    """An error whose message explains the cause and the remedy."""
 
 
 class InvalidInput(SolarError, ValueError):
-    """What a caller gave cannot be; the message names the field and what was expected."""
+    """The caller's input is invalid; the message names the field and what was expected."""
 
 
 class BadData(SolarError):
-    """A line of a data file is not what it should be; the message says where and what."""
+    """A line of a data file is invalid; the message names the line and the cause."""
 
 
 class BadBlob(SolarError):
-    """Bytes that are damaged, or of a version or kind that was not expected."""
+    """Stored bytes are damaged, or have an unexpected version or kind."""
 
 
 class NoSuchModel(SolarError):
-    """There is no model of this name (any more)."""
+    """No model has this name; it may have been deleted."""
 
 
 class ModelExists(SolarError):
-    """There is a model of this name already."""
+    """A model of this name exists already."""
 
 
 class StoreError(SolarError):
-    """The store cannot do its work."""
+    """The store cannot complete an operation."""
 
 
 class NoServerBinary(StoreError):
-    """There is no server to embed; the message says what to install."""
+    """No server binary is installed to embed; the message names what to install."""
 
 
 class OldServer(StoreError):
-    """The server is too old; the message says which version it has and which we need."""
+    """The server is too old; the message names its version and the required one."""
 
 
 class NotDurable(StoreError):
-    """The server gives less than the level of durability that was asked for; it says what."""
+    """The server is less durable than required; the message names the missing settings."""
 
 
 class DataDirectoryInUse(StoreError):
-    """Another server holds the data directory; the message says who."""
+    """Another server holds the data directory; the message names its process."""
 
 
 class ServerFailed(StoreError):
-    """The embedded server did not come up; the message carries the end of its log."""
+    """The embedded server did not start; the message ends with its last log lines."""
 
 
 class Unavailable(StoreError):
-    """The store cannot be reached now; trying again is safe."""
+    """The store is unreachable or loading; retrying is safe."""
 
 
 class Full(StoreError):
@@ -81,16 +81,16 @@ class Full(StoreError):
 
 
 class Backlog(StoreError):
-    """The log is too far ahead of the learner; nothing was written."""
+    """The backlog limit is reached; nothing was written."""
 
 
 class Changed(StoreError):
-    """What an event builds on is no longer so; nothing was written."""
+    """The state that an event builds on has changed; nothing was written."""
 
 
 class Fenced(StoreError):
-    """A commit was refused: another learner has taken over, or the state moved on."""
+    """A commit was refused: another learner took the lease over, or the state has advanced."""
 
 
 class RolledBack(Fenced):
-    """A commit was refused: the log has other records than those it was made of (a failover)."""
+    """A commit was refused: the log and the learnt records differ (after a failover)."""

@@ -1,7 +1,7 @@
 """The service as a FastAPI application: `uvicorn app.main:app`, or `create_app()` in a test.
 
-Importing this module reads the settings and does nothing else. The lifespan opens the store, and
-starts an embedded one and a learner where the settings name none.
+Importing this module only reads the settings. The lifespan opens the store. Unless the settings
+say otherwise, it also starts an embedded store and a learner.
 """
 
 import sys
@@ -27,12 +27,12 @@ from app.observability.tracing import exporting_spans, telemetry_options
 from app.runtime.companions import store_and_learner
 from app.runtime.wiring import open_service
 
-#: The exit code by which uvicorn knows that a start is in vain.
+#: The exit code of a failed startup; the same as uvicorn's.
 STARTUP_FAILURE = 3
 
 
 def create_app(settings: Settings | None = None, store_url: str | None = None) -> FastAPI:
-    """An application; without settings it reads those of the environment."""
+    """Create the application; without `settings`, read them from the environment."""
     settings = config.read_settings() if settings is None else settings
     if store_url is not None:
         settings = settings.model_copy(update={"redis_url": store_url})
@@ -48,7 +48,7 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
     app.state.settings, app.state.telemetry = settings, telemetry
     if settings.cors:
         _allow_origins(app, settings.cors)
-    app.router.lifespan = _readable(app.router.lifespan)  # type: ignore[method-assign]
+    app.router.lifespan = _with_short_errors(app.router.lifespan)  # type: ignore[method-assign]
     return app
 
 
@@ -77,30 +77,31 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
 
 
-def _readable(lifespan: ASGIApp) -> Callable[..., Coroutine[Any, Any, None]]:
-    """A lifespan whose failures are told in one line, or by a traceback without values.
+def _with_short_errors(lifespan: ASGIApp) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Wrap a lifespan: report a failure in one line, or as a traceback without values.
 
-    Starlette sends `traceback.format_exc()` from its `except` clause, where the error is at hand.
+    Starlette sends `traceback.format_exc()` inside its `except` clause, so `sys.exc_info()` has
+    the error.
     """
 
-    async def told_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
-        async def tell(message: Message) -> None:
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_short(message: Message) -> None:
             error = sys.exc_info()[1]
             if message["type"].endswith(".failed") and error is not None:
                 known = isinstance(error, SolarError)
                 message["message"] = f"solar: {error}" if known else format_traceback(error)
             await send(message)
 
-        await lifespan(scope, receive, tell)
+        await lifespan(scope, receive, send_short)
 
-    return told_lifespan
+    return wrapped
 
 
 def _application() -> Any:
     try:
         return create_app()
     except SolarError as error:
-        print(f"solar: {error}", file=sys.stderr)  # noqa: T201  # nothing is configured yet
+        print(f"solar: {error}", file=sys.stderr)  # noqa: T201  # logging is not configured yet
         sys.exit(STARTUP_FAILURE)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.storage.store import Store
 from tests import servers
-from tests.servers import PATIENCE, PLACES, started
+from tests.servers import PLACES, TIMEOUT, started
 from tests.simulation.client import Client
 from tests.simulation.server import Server
 
@@ -60,6 +60,6 @@ def with_store(url: str, act: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
 
     async def run() -> T:
         face: Any = Client(_DOUBLES[url])
-        return await asyncio.wait_for(act(Store(face)), 3 * PATIENCE)
+        return await asyncio.wait_for(act(Store(face)), 3 * TIMEOUT)
 
     return asyncio.run(run())

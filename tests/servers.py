@@ -1,4 +1,4 @@
-"""Real servers for the tests, and a store on one: no doubles."""
+"""Real servers and stores for the tests; no test doubles."""
 
 import asyncio
 import contextlib
@@ -19,16 +19,16 @@ from app.storage.connection import Place
 from app.storage.embedded.server import EmbeddedServer, server_binary
 from app.storage.store import Store
 from tests import fleets
-from tests.waits import PATIENCE, until
+from tests.waits import TIMEOUT, until
 
 T = TypeVar("T")
-__all__ = ["PATIENCE", "until"]  # from tests.waits, for those who look here
+__all__ = ["TIMEOUT", "until"]  # re-exported from tests.waits
 PLACES = ("embedded", "redis", "sentinel", "cluster")
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    """A server for a module; fsync as in production, in a directory of its own."""
+    """A server for a module, with fsync as in production, in a temporary directory."""
     with (
         tempfile.TemporaryDirectory(prefix="solar-test-") as directory,
         EmbeddedServer.start(Path(directory)) as started,
@@ -46,7 +46,7 @@ def url(server: EmbeddedServer) -> str:
 
 @contextlib.contextmanager
 def started(kind: str) -> Iterator[str]:
-    """A store of a kind (PLACES); its URL."""
+    """Start a store of a kind in PLACES; yield its URL."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-")))
         if kind == "embedded":
@@ -61,7 +61,7 @@ def started(kind: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=PLACES)
 def anywhere(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A store of each kind, one after the other: they behave alike (I21)."""
+    """A store of each kind in turn; all kinds must behave the same (I21)."""
     with started(request.param) as url:
         yield url
 
@@ -76,7 +76,7 @@ def anywhere_emptied(anywhere: str) -> str:
 
 @contextlib.contextmanager
 def client(url: str) -> Iterator[Any]:
-    """A plain client, to look behind the store's back."""
+    """Open a Redis client that bypasses the store."""
     connection: Any
     if "+" in url.partition("://")[0]:
         place = Place.of(url)
@@ -95,23 +95,23 @@ def client(url: str) -> Iterator[Any]:
 
 
 def keys_like(connection: Any, pattern: str = "*") -> set[bytes]:
-    """All keys of a pattern, on all masters."""
+    """Return all keys that match a pattern, on all masters."""
     everywhere = isinstance(connection, RedisCluster)
     options = {"target_nodes": RedisCluster.PRIMARIES} if everywhere else {}
     return set(connection.keys(pattern, **options))
 
 
 def total(connection: Any, section: str, field: str) -> int:
-    """What INFO says, over all masters."""
+    """Sum a field of INFO over all masters."""
     if isinstance(connection, RedisCluster):
-        said = connection.info(section, target_nodes=RedisCluster.PRIMARIES)
-        return sum(int(one[field]) for one in said.values())
+        infos = connection.info(section, target_nodes=RedisCluster.PRIMARIES)
+        return sum(int(one[field]) for one in infos.values())
     return int(connection.info(section)[field])
 
 
 @contextlib.contextmanager
 def bare_server(*settings: str, binary: str | None = None) -> Iterator[str]:
-    """A server with settings that ours would never have; its URL."""
+    """Start a server with settings that the embedded server never has; yield its URL."""
     with tempfile.TemporaryDirectory(prefix="solar-test-") as directory:
         path = Path(directory) / "s"
         plain = ["--port", "0", "--unixsocket", str(path), "--dir", directory, "--save", ""]
@@ -129,12 +129,12 @@ def bare_server(*settings: str, binary: str | None = None) -> Iterator[str]:
 def _answers(connection: Any) -> bool:
     try:
         return bool(connection.ping())
-    except redis.ConnectionError:  # it has no socket yet, or does not listen on it
+    except redis.ConnectionError:  # the socket does not exist yet, or the server does not listen
         return False
 
 
 class _Old(socketserver.StreamRequestHandler):
-    """Answers as Redis 5.0.6 and 6.2.14 were seen to, so far as a client gets."""
+    """Answers a connecting client as Redis 5.0.6 and 6.2.14 do; recorded from real servers."""
 
     server: "_OldServer"
 
@@ -151,8 +151,8 @@ class _Old(socketserver.StreamRequestHandler):
             case b"HELLO" if self.server.version >= "6":
                 return b"%1\r\n$5\r\nproto\r\n:3\r\n"
             case b"HELLO":
-                told = b"".join(b"`%s`, " % word for word in words[1:])
-                return b"-ERR unknown command `HELLO`, with args beginning with: %s\r\n" % told
+                args = b"".join(b"`%s`, " % word for word in words[1:])
+                return b"-ERR unknown command `HELLO`, with args beginning with: %s\r\n" % args
             case b"INFO":
                 info = f"# Server\r\nredis_version:{self.server.version}\r\n".encode()
                 return b"$%d\r\n%s\r\n" % (len(info), info)
@@ -166,7 +166,7 @@ class _OldServer(socketserver.ThreadingTCPServer):
 
 @contextlib.contextmanager
 def old_server(version: str) -> Iterator[str]:
-    """What passes for a server of a version that nobody can install any more; its URL."""
+    """Start a stand-in for a server of an old version; yield its URL."""
     with _OldServer(("127.0.0.1", 0), _Old) as listening:
         listening.version = version
         thread = threading.Thread(target=listening.serve_forever, args=[0.01])
@@ -179,17 +179,17 @@ def old_server(version: str) -> Iterator[str]:
 
 
 async def eventually(ask: Callable[[], Awaitable[T]], right: Callable[[T], object]) -> T:
-    """Ask until the answer is right, or fail with the last one."""
-    deadline = time.monotonic() + PATIENCE
+    """Call `ask` until its answer is right, or fail with the last answer."""
+    deadline = time.monotonic() + TIMEOUT
     while not right(answer := await ask()):
-        assert time.monotonic() < deadline, f"waited in vain; the last answer was {answer}"
+        assert time.monotonic() < deadline, f"timeout; the last answer was {answer}"
         await asyncio.sleep(0.005)
     return answer
 
 
 @contextlib.asynccontextmanager
 async def opened(url: str, durability: str = "") -> AsyncIterator[Store]:
-    """A store that is closed in the end."""
+    """Open a store, and close it after the block."""
     store = Store.open(url, durability)
     try:
         yield store
@@ -198,10 +198,10 @@ async def opened(url: str, durability: str = "") -> AsyncIterator[Store]:
 
 
 def with_store(url: str, act: Callable[[Store], Coroutine[Any, Any, T]], durability: str = "") -> T:
-    """Run a coroutine on a store; what hangs fails."""
+    """Run a coroutine on a store, with a timeout."""
 
     async def run() -> T:
         async with opened(url, durability) as store:
-            return await asyncio.wait_for(act(store), 3 * PATIENCE)
+            return await asyncio.wait_for(act(store), 3 * TIMEOUT)
 
     return asyncio.run(run())

@@ -1,4 +1,4 @@
-"""What hypothesis draws: streams of gaps, lists of documents, clicks."""
+"""Hypothesis strategies: streams of feature differences, rankings with pairs, labels."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from app.ranking.pairs import Pairs
 
 
 class Stream(NamedTuple):
-    """Gaps in order, each with its weight."""
+    """Feature differences of pairs in order, each with its weight."""
 
     gaps: Any
     weights: Any
@@ -21,14 +21,14 @@ class Stream(NamedTuple):
 
 
 def values(size: float = 10.0) -> st.SearchStrategy[float]:
-    """Feature values that are small numbers, or zero, or alike: what makes ties and zero gaps."""
+    """Draw small feature values, often 0, 1 or -1, which make ties and zero differences."""
     plain = st.floats(-size, size, width=32, allow_subnormal=False)
     return st.one_of(st.sampled_from([0.0, 1.0, -1.0]), plain)
 
 
 @st.composite
 def streams(draw: st.DrawFn, most: int = 30, weighted: bool = True) -> Stream:
-    """Up to `most` gaps of 1 to 20 features."""
+    """Draw up to `most` differences of 1 to 20 features."""
     shape = (draw(st.integers(0, most)), draw(st.integers(1, 20)))
     gaps = draw(arrays.arrays(np.float64, shape, elements=values()))
     omega = st.floats(0.01, 100.0) if weighted else st.just(1.0)
@@ -37,7 +37,7 @@ def streams(draw: st.DrawFn, most: int = 30, weighted: bool = True) -> Stream:
 
 @st.composite
 def lists(draw: st.DrawFn) -> tuple[Any, Pairs]:
-    """Documents in float32, half of their values zero, and pairs of them with weights."""
+    """Draw float32 documents, and weighted pairs of them."""
     shape = (draw(st.integers(1, 8)), draw(st.integers(1, 40)))
     documents = draw(arrays.arrays(np.float32, shape, elements=values()))
     row = st.integers(0, shape[0] - 1)
@@ -49,6 +49,6 @@ def lists(draw: st.DrawFn) -> tuple[Any, Pairs]:
 
 
 def labels(most: int = 30) -> st.SearchStrategy[Any]:
-    """Labels of a list, whole or not."""
+    """Draw the labels of a ranking, integers or fractions."""
     label = st.one_of(st.sampled_from([0.0, 0.0, 1.0, 2.0]), st.floats(2.0**-10, 30.0))
     return arrays.arrays(np.float64, st.integers(1, most), elements=label)

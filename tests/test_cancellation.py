@@ -1,4 +1,4 @@
-"""Tasks that must end do, though a cancellation may get lost; and what they failed of is known."""
+"""`end` ends tasks even if they swallow a cancellation, and logs unknown failures."""
 
 import asyncio
 import gc
@@ -11,8 +11,8 @@ from app.errors import Fenced
 from app.storage.cancellation import end
 
 
-def ended(error: Exception | None) -> None:
-    """End a task that waits, or that has failed with an error already."""
+def end_task(error: Exception | None) -> None:
+    """End a waiting task, or a task that has failed with an error."""
 
     async def work() -> None:
         if error is not None:
@@ -26,26 +26,26 @@ def ended(error: Exception | None) -> None:
         assert task.done()
 
     asyncio.run(run())
-    gc.collect()  # asyncio complains of an error that nobody asked for when the task goes
+    gc.collect()  # asyncio logs an error that was never retrieved when the task is collected
 
 
-def test_a_task_that_failed_for_a_known_reason_ends_without_a_word(
+def test_a_task_with_a_known_error_ends_without_a_log_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for error in (None, Fenced("another learner has taken over")):
-        ended(error)
+        end_task(error)
     assert caplog.records == []
 
 
-def test_a_task_that_failed_by_a_bug_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    ended(ZeroDivisionError())
+def test_a_task_with_a_bug_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    end_task(ZeroDivisionError())
     (record,) = caplog.records
     assert (record.levelno, record.getMessage()) == (logging.ERROR, "task lease failed")
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
 
 
-def test_a_task_that_swallows_cancellations_is_ended_all_the_same() -> None:
+def test_a_task_that_swallows_cancellations_is_ended() -> None:
     swallowed = 0
 
     async def stubborn() -> None:
@@ -56,25 +56,25 @@ def test_a_task_that_swallows_cancellations_is_ended_all_the_same() -> None:
             swallowed += 1
         await asyncio.Event().wait()
 
-    async def scene() -> None:
+    async def run() -> None:
         tasks = [asyncio.create_task(stubborn()), asyncio.create_task(asyncio.sleep(0))]
         await asyncio.sleep(0)
         async with asyncio.timeout(10):
             await end(tasks)
         assert all(task.done() for task in tasks)
 
-    asyncio.run(scene())
+    asyncio.run(run())
     assert swallowed == 3
 
 
-def test_a_failure_of_a_task_that_is_ended_is_nobody_s() -> None:
+def test_the_error_of_an_ended_task_is_not_raised() -> None:
     async def failing() -> None:
         raise ValueError
 
-    async def scene() -> None:
+    async def run() -> None:
         task = asyncio.create_task(failing())
         await asyncio.sleep(0)
         await end([task])
         assert isinstance(task.exception(), ValueError)
 
-    asyncio.run(scene())
+    asyncio.run(run())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from app.api.decoding import LARGEST
+from app.api.decoding import MAX_FLOAT32
 from app.domain import candidates
 from app.domain.candidates import Exploration
 from app.errors import InvalidInput
@@ -41,7 +41,7 @@ def naive_min_max(documents: Rows) -> Rows:
 
 @given(rows())
 def test_min_max_equals_the_naive_version(documents: Rows) -> None:
-    found = candidates.as_documents(documents.astype(np.float64), "query-minmax", LARGEST)
+    found = candidates.as_documents(documents.astype(np.float64), "query-minmax", MAX_FLOAT32)
     assert found.dtype == np.float32
     assert np.array_equal(found, naive_min_max(documents))
     assert ((found >= 0.0) & (found <= 1.0)).all()
@@ -57,7 +57,7 @@ def test_each_feature_spans_0_to_1_unless_it_is_constant(documents: Rows) -> Non
 
 @given(rows())
 def test_without_normalisation_documents_are_unchanged(documents: Rows) -> None:
-    found = candidates.as_documents(documents.astype(np.float64), "none", LARGEST)
+    found = candidates.as_documents(documents.astype(np.float64), "none", MAX_FLOAT32)
     assert found.tobytes() == documents.tobytes()
 
 

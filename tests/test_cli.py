@@ -29,7 +29,7 @@ from app.storage.embedded.server import SOCKET, EmbeddedServer
 from app.storage.keys import Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store
-from tests.servers import PATIENCE, client, old_server, server, until, url, with_store
+from tests.servers import TIMEOUT, client, old_server, server, until, url, with_store
 from tests.test_codec import bits
 from tests.test_learner import QUICK, append, blobs, committed, feedback, first, folded, learning
 
@@ -187,7 +187,7 @@ def test_a_learner_without_a_store_is_healthy_and_becomes_ready_with_the_store(
             with EmbeddedServer.start(tmp_path / "data"):
                 until(lambda: status(port, "/readyz") == 200)
                 process.terminate()
-                assert process.wait(PATIENCE) == 0
+                assert process.wait(TIMEOUT) == 0
         finally:
             process.kill()
 

@@ -1,4 +1,4 @@
-"""The documents hold: their commands run, their examples parse, every command and metric is listed."""
+"""The documents are true: commands run, examples parse, paths and metrics are listed."""
 
 import doctest
 import json

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.admin_schemas import Reading
+from app.api.admin_schemas import ClickStrategy
 from app.domain import candidates, codec
 from app.domain.candidates import Exploration
 from app.domain.impressions import Impression, PriorFeedback, on_request
@@ -289,7 +289,7 @@ def test_a_reset_also_resets_the_measures_of_randomised_rankings() -> None:
 
 
 def test_api_core_and_settings_have_the_same_click_readings() -> None:
-    assert set(get_args(Reading)) == set(READINGS)
+    assert set(get_args(ClickStrategy)) == set(READINGS)
     assert set(READINGS) == {*STRATEGIES, *EXPLORING}
 
 

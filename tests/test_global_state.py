@@ -1,4 +1,4 @@
-"""What a test leaves behind is noticed and named."""
+"""The check of global state names each change that a test leaves behind."""
 
 import gc
 import os
@@ -17,42 +17,42 @@ from tests.global_state import changes, global_state
 
 
 @contextmanager
-def logging_as_in_a_command() -> Iterator[None]:
+def configured_logging() -> Iterator[None]:
     with logging_put_back():
         configure_logging()
         yield
 
 
 @contextmanager
-def a_frozen_heap() -> Iterator[None]:
+def frozen_heap() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
 
 
 @contextmanager
-def a_variable() -> Iterator[None]:
+def environment_variable() -> Iterator[None]:
     os.environ["SOLAR_DEV_LEFT_BEHIND"] = "1"
     yield
     del os.environ["SOLAR_DEV_LEFT_BEHIND"]
 
 
 @contextmanager
-def another_import_path() -> Iterator[None]:
+def longer_import_path() -> Iterator[None]:
     sys.path.append("/")
     yield
     sys.path.remove("/")
 
 
 @contextmanager
-def a_signal_ignored() -> Iterator[None]:
+def ignored_signal() -> Iterator[None]:
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGUSR1, before)
 
 
 @contextmanager
-def a_running_thread() -> Iterator[None]:
+def running_thread() -> Iterator[None]:
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
@@ -64,16 +64,16 @@ def a_running_thread() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        (logging_as_in_a_command, "logging"),
-        (a_frozen_heap, "garbage collector"),
-        (a_variable, "environment"),
+        (configured_logging, "logging"),
+        (frozen_heap, "garbage collector"),
+        (environment_variable, "environment"),
         (partial(chdir, "/"), "working directory"),
-        (another_import_path, "import path"),
-        (a_signal_ignored, "signal handlers"),
-        (a_running_thread, "threads"),
+        (longer_import_path, "import path"),
+        (ignored_signal, "signal handlers"),
+        (running_thread, "threads"),
     ],
 )
-def test_what_is_left_behind_is_named(
+def test_each_change_of_global_state_is_named(
     change: Callable[[], AbstractContextManager[None]], name: str
 ) -> None:
     before = global_state()
@@ -83,7 +83,7 @@ def test_what_is_left_behind_is_named(
     assert changes(before, global_state()) == []
 
 
-def test_a_command_in_this_process_leaves_nothing_behind(
+def test_a_command_run_in_this_process_restores_the_global_state(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = global_state()

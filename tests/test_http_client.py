@@ -1,4 +1,4 @@
-"""The client of `solar simulate --url` and `solar train --url`, against real sockets."""
+"""The HTTP client of `solar simulate --url` and `solar train --url`, over real sockets."""
 
 import json
 import random
@@ -28,7 +28,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Scripted(ThreadingHTTPServer):
-    """Answers each request by the next of its `answers`, the last one for ever; keeps the heads."""
+    """A server with scripted `answers`, the last one repeated; it records the request heads."""
 
     def __init__(self, *answers: Answer) -> None:
         self.answers, self.heads = list(answers), list[str]()
@@ -39,7 +39,7 @@ class Scripted(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_address[1]}"
 
     def handle_error(self, *_: object) -> None:
-        """A client that has gone is what some tests are about."""
+        """Ignore errors: some tests close the connection early."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -57,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def says(status: int, body: bytes = b"{}", **headers: str) -> Answer:
+def answers_with(status: int, body: bytes = b"{}", **headers: str) -> Answer:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
         for name, value in headers.items():
@@ -91,18 +91,30 @@ def scripted(*answers: Answer, context: ssl.SSLContext | None = None) -> Iterato
 # ---- waiting ----
 
 
-def test_it_waits_where_it_is_asked_to_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_waits_for_retry_after_and_records_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
-    answers = (says(503, Retry_After="2"), says(429, Retry_After="soon"), says(503, b"<html>"))
-    with scripted(*answers, hangs_up, says(200)) as server, HttpClient(server.url) as client:
+    answers = (
+        answers_with(503, Retry_After="2"),
+        answers_with(429, Retry_After="soon"),
+        answers_with(503, b"<html>"),
+    )
+    with (
+        scripted(*answers, hangs_up, answers_with(200)) as server,
+        HttpClient(server.url) as client,
+    ):
         assert client.ask("GET", "/") == (200, {})
         assert client.waited == ["503", "429", "503", "a connection"]
     assert slept == [2.0, 0.1, 0.2, 0.4]
 
 
-def test_it_connects_again_after_a_lost_connection() -> None:
-    with scripted(says(200), hangs_up, says(200)) as server, HttpClient(server.url) as client:
+def test_the_client_reconnects_after_a_lost_connection() -> None:
+    with (
+        scripted(answers_with(200), hangs_up, answers_with(200)) as server,
+        HttpClient(server.url) as client,
+    ):
         assert client.ask("GET", "/one")[0] == 200
         assert client.ask("POST", "/two", b"{}")[0] == 200
         assert client.waited == ["a connection"]
@@ -113,7 +125,7 @@ def test_it_connects_again_after_a_lost_connection() -> None:
         ]
 
 
-def test_a_service_that_is_not_there_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_service_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "REQUEST_SECONDS", 0.1)
     with (
         HttpClient("http://127.0.0.1:9") as client,
@@ -123,31 +135,31 @@ def test_a_service_that_is_not_there_is_said_to_be(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("body", [b"<html>welcome</html>", b"\xff", b"[1]", b'"hello"'])
-def test_an_answer_of_something_else_is_said_to_be(body: bytes) -> None:
+def test_an_answer_that_is_not_json_is_reported(body: bytes) -> None:
     with (
-        scripted(says(200, body)) as server,
+        scripted(answers_with(200, body)) as server,
         HttpClient(server.url) as client,
         pytest.raises(SolarError, match="expected an answer of a service, got 200 without a JSON"),
     ):
         client.ask("GET", "/")
 
 
-# ---- where it goes, and with what ----
+# ---- addresses, keys and proxies ----
 
 
 @pytest.mark.parametrize(
     "url", ["localhost:8000", "", "ftp://host", "http://", "http://host:port", "http://h:99999"]
 )
-def test_what_is_no_url_of_a_service_is_refused(url: str) -> None:
+def test_an_invalid_service_url_is_refused(url: str) -> None:
     with pytest.raises(SolarError, match="--url: expected http://HOST:PORT"):
         HttpClient(url)
 
 
-def test_the_path_of_the_url_comes_first_and_credentials_in_it_are_not_sent(
+def test_the_path_of_the_url_is_kept_and_its_credentials_are_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("SOLAR_KEY", "hush\n")  # as a file has it
-    with scripted(says(200)) as server:
+    monkeypatch.setenv("SOLAR_KEY", "hush\n")  # as read from a file
+    with scripted(answers_with(200)) as server:
         url = server.url.replace("//", "//somebody:else@") + "/solar/?page=1#top"
         with HttpClient(url) as client:
             client.ask("GET", "/models?a=b")
@@ -157,7 +169,7 @@ def test_the_path_of_the_url_comes_first_and_credentials_in_it_are_not_sent(
 
 
 @pytest.mark.parametrize("key", ["hüsh", "hu\nsh"])
-def test_a_key_that_cannot_be_sent_is_not_repeated(
+def test_an_invalid_key_is_refused_and_not_repeated(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOLAR_KEY", key)
@@ -167,10 +179,10 @@ def test_a_key_that_cannot_be_sent_is_not_repeated(
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"])
-def test_no_proxy_is_asked_for_a_service_on_this_machine(
+def test_no_proxy_is_used_for_a_loopback_address(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with scripted(says(200, b'{"by": "proxy"}')) as proxy:
+    with scripted(answers_with(200, b'{"by": "proxy"}')) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         with (
             connect_service(f"http://{name}:9", 1.0) as client,
@@ -180,34 +192,34 @@ def test_no_proxy_is_asked_for_a_service_on_this_machine(
     assert proxy.heads == []
 
 
-def test_a_service_elsewhere_is_reached_by_the_proxy_of_the_environment(
+def test_a_remote_service_is_reached_through_the_proxy_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    with scripted(says(200, b'{"by": "proxy"}')) as proxy:
+    with scripted(answers_with(200, b'{"by": "proxy"}')) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         with HttpClient("http://ranking.invalid") as client:
             assert client.ask("GET", "/models") == (200, {"by": "proxy"})
     assert proxy.heads[0].startswith("GET http://ranking.invalid/models HTTP/1.1\n")
 
 
-def test_a_proxy_that_cannot_be_used_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_proxy_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("all_proxy", "gopher://somewhere")
     with pytest.raises(SolarError, match=r"a proxy of the environment cannot be used: .*gopher"):
         connect_service("http://ranking.invalid", 1.0)
 
 
-def test_https_trusts_what_the_system_trusts_and_nothing_else(tmp_path: Path) -> None:
-    """In a process of its own: the trusted certificates are read once."""
-    made = certified(tmp_path, "ours")
+def test_https_trusts_only_the_certificates_of_the_system(tmp_path: Path) -> None:
+    """In separate processes, as a process reads the trusted certificates once."""
+    made = certified(tmp_path, "solar")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.file, made.key)
     code = (
         "import sys; from app.simulation.http_client import connect_service\n"
         "with connect_service(sys.argv[1], 10.0) as client: print(client.get('/').status_code)"
     )
-    with scripted(says(204), context=context) as server:
+    with scripted(answers_with(204), context=context) as server:
         url = server.url.replace("http://127.0.0.1", "https://localhost")
         ran = [
             subprocess.run(
@@ -224,7 +236,7 @@ def test_https_trusts_what_the_system_trusts_and_nothing_else(tmp_path: Path) ->
 
 
 def judged_file(folder: Path, documents: int) -> str:
-    """Text that packs badly, so that an upload is on its way for a while."""
+    """Write text that compresses badly, so that its upload takes a while."""
     rng = random.Random(3)  # noqa: S311
     file = folder / "judged.txt"
     with file.open("w") as out:
@@ -238,25 +250,25 @@ REFUSED = json.dumps({"detail": "expected at most 1000 bytes"}).encode()
 
 
 def refuses_halfway(handler: BaseHTTPRequestHandler) -> None:
-    """An answer as soon as the head is there; what is still sent meets a closed connection."""
-    says(413, REFUSED, Connection="close")(handler)
+    """Answer after the head, and close the connection during the upload."""
+    answers_with(413, REFUSED, Connection="close")(handler)
 
 
-def test_an_upload_that_is_refused_halfway_says_why(
+def test_an_upload_refused_halfway_reports_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", judged_file(tmp_path, 20_000), "--model", "m", "--C", "1"]
-    with scripted(says(200), refuses_halfway) as server:
+    with scripted(answers_with(200), refuses_halfway) as server:
         assert solar(*words, "--url", server.url) == 2
-    said = capsys.readouterr().err
-    assert said == "solar: the service answered 413: expected at most 1000 bytes\n"
+    message = capsys.readouterr().err
+    assert message == "solar: the service answered 413: expected at most 1000 bytes\n"
 
 
-def test_a_service_refuses_more_than_it_takes_and_says_so(
+def test_an_upload_over_the_limit_reports_the_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", judged_file(tmp_path, 20_000), "--model", "m", "--C", "1"]
     with serving(environ={"SOLAR_UPLOAD_BYTES": "1000000"}) as service:
         assert solar(*words, "--url", service.url) == 2
-    said = capsys.readouterr().err
-    assert said == "solar: the service answered 413: body: expected at most 1000000 bytes\n"
+    message = capsys.readouterr().err
+    assert message == "solar: the service answered 413: body: expected at most 1000000 bytes\n"

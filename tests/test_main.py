@@ -1,4 +1,4 @@
-"""`app.main`: importing it does nothing but read settings; `create_app` takes what it is given."""
+"""`app.main`: the import only reads settings; `create_app` uses the given settings and store."""
 
 import os
 import subprocess
@@ -23,8 +23,8 @@ from tests.servers import server
 __all__ = ["server"]  # a fixture
 ROOT = Path(__file__).parents[1]
 
-#: Tells what an import does, by the events that Python itself audits.
-AUDITED = """
+#: Prints the side effects of an import, from Python's audit events.
+AUDIT_SCRIPT = """
 import os, sys
 
 seen = []
@@ -49,10 +49,10 @@ print(sorted(set(seen)))
 """
 
 
-def audited(folder: Path, first: str = "") -> str:
+def audit_import(folder: Path, first: str = "") -> str:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SOLAR_")}
     ran = subprocess.run(
-        [sys.executable, "-B", "-c", AUDITED.replace("{first}", first)], cwd=folder,
+        [sys.executable, "-B", "-c", AUDIT_SCRIPT.replace("{first}", first)], cwd=folder,
         env={**clean, "PYTHONPATH": str(ROOT), "SOLAR_DATA_DIR": str(folder / "data")},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -61,8 +61,8 @@ def audited(folder: Path, first: str = "") -> str:
     return ran.stdout.strip()
 
 
-def test_importing_it_writes_no_file_opens_no_socket_and_starts_nothing(tmp_path: Path) -> None:
-    assert audited(tmp_path) == "[]"
+def test_the_import_writes_no_file_opens_no_socket_and_starts_nothing(tmp_path: Path) -> None:
+    assert audit_import(tmp_path) == "[]"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -78,13 +78,11 @@ def test_importing_it_writes_no_file_opens_no_socket_and_starts_nothing(tmp_path
         ),
     ],
 )
-def test_the_audit_notices_what_an_import_must_not_do(
-    tmp_path: Path, first: str, event: str
-) -> None:
-    assert event in audited(tmp_path, first)
+def test_the_audit_detects_each_side_effect(tmp_path: Path, first: str, event: str) -> None:
+    assert event in audit_import(tmp_path, first)
 
 
-def test_an_application_serves_from_the_store_that_it_is_given(server: EmbeddedServer) -> None:
+def test_an_application_serves_from_the_given_store(server: EmbeddedServer) -> None:
     with application(server.url) as first, application(server.url) as second:
         assert first.put("/models/books", json={"features": 2}).status_code == 201
         assert second.get("/models/books").json()["features"] == ["f1", "f2"]
@@ -101,14 +99,14 @@ def test_the_same_application_can_be_started_again(server: EmbeddedServer) -> No
 @pytest.mark.parametrize(
     "settings", [{"keys": "web"}, {"default_features": "a,a"}, {"default_features": "0"}]
 )
-def test_settings_that_cannot_be_are_refused_before_anything_starts(
+def test_invalid_settings_are_refused_before_the_start(
     settings: dict[str, Any],
 ) -> None:
     with pytest.raises(SolarError):
         create_app(Settings(learner=False, **settings), "redis://127.0.0.1:1")
 
 
-def test_it_says_in_one_line_why_it_cannot_be_imported(tmp_path: Path) -> None:
+def test_an_invalid_setting_fails_the_import_with_one_line(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", "import app.main"], cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "SOLAR_KEYS": "web:root:qzSECRETzq"},
@@ -120,20 +118,20 @@ def test_it_says_in_one_line_why_it_cannot_be_imported(tmp_path: Path) -> None:
     assert "qzSECRETzq" not in ran.stderr
 
 
-def test_the_application_is_fastapis() -> None:
+def test_the_application_is_a_fastapi_application() -> None:
     assert isinstance(app.main.app, fastapi.FastAPI)
 
 
-def test_without_a_store_it_starts_one_also_for_a_test_client(tmp_path: Path) -> None:
+def test_without_a_store_url_an_embedded_store_is_started_for_a_test_client(tmp_path: Path) -> None:
     made = create_app(Settings(learner=False, data_dir=tmp_path))
-    for status in (201, 200):  # the second time it finds what the first has left
+    for status in (201, 200):  # the second run finds the data of the first
         with TestClient(made) as client:
             assert client.put("/models/books", json={"features": 2}).status_code == status
         assert embedded.find(tmp_path) is None
 
 
-def test_a_start_that_fails_ends_what_it_has_started(tmp_path: Path) -> None:
-    (tmp_path / "valkey.lock").mkdir()  # no server can lock its data
+def test_a_failed_start_ends_its_companions(tmp_path: Path) -> None:
+    (tmp_path / "valkey.lock").mkdir()  # makes the lock fail
     with (
         pytest.raises(SolarError, match="cannot keep data there"),
         TestClient(create_app(Settings(data_dir=tmp_path))),

@@ -18,7 +18,7 @@ from app.errors import SolarError
 from app.observability import multiprocess
 from app.observability.metrics import Metrics
 from tests.api.services import ROOT
-from tests.servers import PATIENCE, until
+from tests.servers import TIMEOUT, until
 from tests.test_metrics import Series, paged, read, series
 
 #: As the service's: the directory is chosen when it is imported, made when it starts.
@@ -82,7 +82,7 @@ class Workers:
 
     def ask(self, path: str) -> bytes:
         """The answer of whichever worker takes the connection."""
-        return httpx.get(self.url + path, trust_env=False, timeout=PATIENCE).content
+        return httpx.get(self.url + path, trust_env=False, timeout=TIMEOUT).content
 
     def metrics(self) -> Series:
         return read(self.ask("/metrics"))
@@ -112,7 +112,7 @@ def workers(folder: Path, *flags: str) -> Iterator[Workers]:
     finally:
         if found.process.poll() is None:
             found.process.terminate()
-            found.process.wait(PATIENCE)
+            found.process.wait(TIMEOUT)
 
 
 def counted(found: Series) -> float:

@@ -22,7 +22,7 @@ from app.learning.replay import verify
 from app.storage.embedded.server import LOCK, LOG, find
 from app.storage.store import Store
 from tests.api.services import Running, serving
-from tests.servers import PATIENCE, until, with_store
+from tests.servers import TIMEOUT, until, with_store
 
 GOLDEN = Path(__file__).parent / "golden" / "data-directory-0.1.tar.xz"
 SAID = "said.json"  # beside the data: what the service said of each model
@@ -36,7 +36,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "plain": {"features": 3, "algorithm": "solar-i", "C": 0.01, "clicks": "last-click-skip-above",
               "normalization": "query-minmax"},
 }  # fmt: skip
-LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 
 
 class Life:

@@ -45,7 +45,7 @@ from app.storage.log import (
 from app.storage.store import Store
 from tests.backends import anywhere, anywhere_emptied, client, on_servers, with_store
 from tests.servers import (
-    PATIENCE,
+    TIMEOUT,
     bare_server,
     eventually,
     keys_like,
@@ -720,13 +720,13 @@ def test_a_watcher_wakes_on_a_commit(url: str) -> None:
         base = (await store.models.create("books", state), 0, state.chain)
         await written(store)
         fence = await store.leases.take("books", 0, 60.0)
-        watching = store.states.watch("books", poll=PATIENCE)
+        watching = store.states.watch("books", poll=TIMEOUT)
         await anext(watching)  # subscribed
         waking = asyncio.ensure_future(anext(watching))
         started = time.monotonic()
         await store.states.commit("books", base, fence, later(state, 1))
         await waking
-        assert time.monotonic() - started < PATIENCE / 4
+        assert time.monotonic() - started < TIMEOUT / 4
         await watching.aclose()  # type: ignore[attr-defined]
 
     with_store(url, act)
@@ -736,7 +736,7 @@ def test_a_watcher_wakes_without_any_commit(url: str) -> None:
     async def act(store: Store) -> None:
         watching = store.states.watch("books", poll=0.02)
         for _ in range(4):
-            await asyncio.wait_for(anext(watching), PATIENCE)
+            await asyncio.wait_for(anext(watching), TIMEOUT)
         await watching.aclose()  # type: ignore[attr-defined]
 
     with_store(url, act)
@@ -835,7 +835,7 @@ def test_a_server_that_is_gone_is_unavailable_at_once(tmp_path: Path) -> None:
                 await asked
         assert time.monotonic() - started < 10.0
         watching = store.states.watch("books", poll=0.01)
-        await asyncio.wait_for(anext(watching), PATIENCE)
+        await asyncio.wait_for(anext(watching), TIMEOUT)
         await watching.aclose()  # type: ignore[attr-defined]
 
     with EmbeddedServer.start(tmp_path) as lost:

@@ -21,7 +21,7 @@ from app.runtime.children import Child, child_environ
 from app.runtime.wiring import StoreLocator
 from app.runtime.worker import listening
 from app.storage.embedded.server import EmbeddedServer
-from tests.servers import PATIENCE, client, until
+from tests.servers import TIMEOUT, client, until
 
 
 def python(code: str) -> list[str]:
@@ -199,4 +199,4 @@ def test_the_socket_takes_connections_before_anybody_accepts_them() -> None:
     with listening("127.0.0.1", 0) as socket_:
         address = socket_.getsockname()
         for _ in range(10):
-            socket.create_connection(address, timeout=PATIENCE).close()
+            socket.create_connection(address, timeout=TIMEOUT).close()

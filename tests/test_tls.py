@@ -20,7 +20,7 @@ import pytest
 from app.errors import Unavailable
 from app.storage.embedded.server import server_binary
 from app.storage.store import Store
-from tests.servers import PATIENCE, bare_server, with_store
+from tests.servers import TIMEOUT, bare_server, with_store
 from tests.test_cli import one_line, solar
 from tests.test_store import first
 
@@ -91,7 +91,7 @@ def tls_end(path: str, certificate: Certificate) -> Iterator[int]:
         await asyncio.gather(*others, return_exceptions=True)
 
     def run(coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(PATIENCE)
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(TIMEOUT)
 
     listening = run(asyncio.start_server(accept, "localhost", 0, ssl=context, family=FAMILY))
     try:
@@ -129,7 +129,7 @@ def binary_with_tls() -> str:
     places = [server_binary(), shutil.which("valkey-server"), shutil.which("redis-server")]
     for binary in filter(None, places):
         asked = [binary, "--port", "0", "--tls-port", "1", "--save", ""]
-        said = subprocess.run(asked, capture_output=True, timeout=PATIENCE, check=False).stdout
+        said = subprocess.run(asked, capture_output=True, timeout=TIMEOUT, check=False).stdout
         if b"tls-cert-file" in said:
             return binary
     pytest.skip("no server here was built with TLS: `apt-get install redis-server`")

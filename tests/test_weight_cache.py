@@ -20,7 +20,7 @@ from app.storage.cancellation import end
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.keys import Keys
 from app.storage.store import Store
-from tests.servers import PATIENCE, client, eventually, server, url, with_store
+from tests.servers import TIMEOUT, client, eventually, server, url, with_store
 from tests.test_learner import append, blobs, first, learning
 
 __all__ = ["server", "url"]  # fixtures
@@ -52,7 +52,7 @@ async def following(
 async def close(weight_cache: WeightCache) -> bool:
     """Close the cache; return whether no task was left. Remaining tasks are cancelled."""
     closing = asyncio.create_task(weight_cache.close())
-    await asyncio.wait([closing], timeout=PATIENCE / 10)
+    await asyncio.wait([closing], timeout=TIMEOUT / 10)
     ended = closing.done() and not running_followers()
     while tasks := running_followers():
         await end(tasks)
@@ -122,7 +122,7 @@ def test_every_commit_is_served_with_the_weights_that_were_committed(url: str) -
 def test_a_hint_triggers_an_update_before_the_next_poll(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        async with following(store, poll=10 * PATIENCE) as weight_cache:
+        async with following(store, poll=10 * TIMEOUT) as weight_cache:
             await weight_cache.find("books")
             with client(url) as connection:  # a subscriber is connected
                 await eventually(lambda: asyncio.to_thread(connection.pubsub_channels), len)
@@ -332,7 +332,7 @@ def test_a_caller_that_waits_for_a_version_gets_it_when_it_is_served(url: str) -
         async with following(store) as weight_cache:
             assert await weight_cache.reach("books", 1, 0.01) is None
             waiting = [
-                asyncio.create_task(weight_cache.reach("books", 4, PATIENCE)) for _ in range(3)
+                asyncio.create_task(weight_cache.reach("books", 4, TIMEOUT)) for _ in range(3)
             ]
             await learnt(store, 0, 4)
             found = await asyncio.gather(*waiting)
@@ -346,7 +346,7 @@ def test_a_caller_that_waits_for_a_deleted_model_gets_an_error(url: str) -> None
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         async with following(store) as weight_cache:
-            waiting = asyncio.create_task(weight_cache.reach("books", 1, PATIENCE))
+            waiting = asyncio.create_task(weight_cache.reach("books", 1, TIMEOUT))
             await weight_cache.find("books")
             await store.models.delete("books")
             with pytest.raises(NoSuchModel):

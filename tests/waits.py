@@ -1,14 +1,14 @@
-"""Waiting for something to become true; never for some time to pass."""
+"""Wait for a condition, never for a fixed time."""
 
 import time
 from collections.abc import Callable
 
-PATIENCE = 20.0  # seconds: how long a test waits for what must come
+TIMEOUT = 20.0  # seconds that a test waits for a condition
 
 
 def until(true: Callable[[], object]) -> None:
-    """Wait until something holds, or fail."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until a condition holds, or fail."""
+    deadline = time.monotonic() + TIMEOUT
     while not true():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timeout"
         time.sleep(0.005)

@@ -1,1 +1,1 @@
-"""HTTP: it decodes requests, calls the packages below, and encodes answers. It decides nothing."""
+"""HTTP: decode requests, call the packages below, encode answers. No decisions are made here."""

@@ -1,4 +1,4 @@
-"""The bodies and answers of everything but /rank and /feedback: pydantic, strict, no NaN."""
+"""Request and response schemas of all paths except /rank and /feedback: strict pydantic, no NaN."""
 
 from typing import Annotated, Any, Literal
 
@@ -17,8 +17,8 @@ from app.domain.names import unknown_name
 from app.ranking.limits import LEAST, MOST, MOST_FEATURES_SERVED
 from app.training.options import Training
 
-#: How clicks are read.
-Reading = Literal[
+#: How clicks become training pairs.
+ClickStrategy = Literal[
     "debiased", "fair-pairs", "click-skip-above", "last-click-skip-above", "click-skip-previous",
     "click-no-click-next",
 ]  # fmt: skip
@@ -30,12 +30,12 @@ FeatureNames = Annotated[
 FeatureCount = Annotated[int, Field(ge=1, le=MOST_FEATURES_SERVED), Tag("count")]
 
 
-#: A field that may be left out, but not be null.
-_LEFT_OUT: Any = Field(default_factory=lambda: None)
+#: An optional field that must not be null.
+_OPTIONAL: Any = Field(default_factory=lambda: None)
 
 
 class Body(BaseModel):
-    """A request body: nothing is converted, unknown fields are refused by name."""
+    """A request body: values are not converted, unknown fields are refused by name."""
 
     model_config = ConfigDict(
         strict=True, extra="forbid", allow_inf_nan=False, frozen=True, hide_input_in_errors=True
@@ -44,12 +44,12 @@ class Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown(cls, given: Any) -> Any:
-        """Say which field is unknown, and which was probably meant; one is enough."""
+        """Report the first unknown field, and suggest a known one."""
         if isinstance(given, dict):
             unknown = next((name for name in given if name not in cls.model_fields), None)
             if unknown is not None:
-                said = unknown_name("field", str(unknown), list(cls.model_fields))
-                raise PydanticCustomError("unknown_field", "{said}", {"said": said})
+                message = unknown_name("field", str(unknown), list(cls.model_fields))
+                raise PydanticCustomError("unknown_field", "{message}", {"message": message})
         return given
 
 
@@ -59,66 +59,68 @@ class NewModel(Body):
     features: Annotated[
         FeatureNames | FeatureCount,
         Discriminator(lambda given: "count" if isinstance(given, int) else "names"),
-        Field(description="names, or a count: f1 to fn"),
+        Field(description="feature names, or a count n for the names f1 to fn"),
     ]
     algorithm: Literal["solar-i", "solar-ii"] = "solar-ii"
     covariance: Literal["full", "diagonal"] = "full"
     C: Positive = 1e-5
     gamma: Positive = 1e4
     normalization: Literal["none", "query-minmax"] = "none"
-    clicks: Reading = "debiased"
+    clicks: ClickStrategy = "debiased"
     explore: Annotated[
-        bool | None, Field(description="vary lists; null: if `clicks` learns from varied lists")
+        bool | None,
+        Field(description="randomise rankings; null: only if the `clicks` strategy needs it"),
     ] = None
     prior: Annotated[
         float | None,
-        Field(description="initial weight of the order as submitted; null: the default"),
+        Field(description="initial weight of the submitted order; null: the default"),
     ] = None
 
 
 class ModelPatch(Body):
-    """New hyper-parameters; fields left out stay as they are."""
+    """New hyper-parameters; omitted fields keep their values."""
 
-    C: Positive = _LEFT_OUT
-    gamma: Positive = _LEFT_OUT
-    clicks: Reading = _LEFT_OUT
-    explore: bool = _LEFT_OUT
+    C: Positive = _OPTIONAL
+    gamma: Positive = _OPTIONAL
+    clicks: ClickStrategy = _OPTIONAL
+    explore: bool = _OPTIONAL
 
 
 class RollbackBody(Body):
-    """The kept version to go back to."""
+    """The kept version to roll back to."""
 
     version: Annotated[int, Field(ge=0)]
 
 
 class TrainingOptions(Body):
-    """How to train. `C` (`penalty` for domination) is given, or chosen on held-out queries."""
+    """Training options. Without `C` (`penalty` for domination), held-out queries choose it."""
 
     trainer: Literal["ranksvm", "domination"] = "ranksvm"
     loss: Literal["l2", "l1"] = "l2"
     C: float | None = None
     penalty: float | None = None
     validation: Annotated[
-        float | None, Field(description="share of held-out queries, or how many of the last ones")
+        float | None,
+        Field(description="share of queries to hold out, or the number of last queries"),
     ] = None
-    by: Annotated[Literal["ndcg@10", "pairwise"], Field(description="the measure that chooses")] = (
-        "ndcg@10"
-    )
+    by: Annotated[
+        Literal["ndcg@10", "pairwise"], Field(description="the measure that selects C or penalty")
+    ] = "ndcg@10"
 
     def training(self) -> Training:
-        """The same for the trainer."""
+        """Convert the options for the trainer."""
         return Training(**self.model_dump())
 
 
 class TrainingQuery(TrainingOptions):
-    """The same as query parameters, which are text."""
+    """Training options as query parameters, which are text."""
 
     model_config = ConfigDict(strict=False)
 
     @field_validator("C", "penalty", "validation", mode="before")
     @classmethod
     def _refuse_underscores(cls, given: Any) -> Any:
-        """Python reads 1_0 as 10; nobody else does."""
+        """Refuse 1_0, which Python parses as 10 and other languages do not."""
         if "_" in str(given):
             raise PydanticCustomError("number", "expected a number")
         return given
@@ -131,39 +133,39 @@ class ProblemBody(BaseModel):
     title: str
     status: int
     detail: Annotated[str, Field(description="the field, what was expected, and the remedy")]
-    instance: Annotated[str, Field(description="of an internal error: its id in the log")] = (
-        _LEFT_OUT
+    instance: Annotated[
+        str, Field(description="the request_id in the log, for an internal error only")
+    ] = _OPTIONAL
+    accepted: Annotated[int, Field(description="0: no event was accepted; for a batch only")] = (
+        _OPTIONAL
     )
-    accepted: Annotated[int, Field(description="of a batch in which no event was accepted: 0")] = (
-        _LEFT_OUT
-    )
-    duplicates: int = _LEFT_OUT
-    rejected: int = _LEFT_OUT
-    seq: int = _LEFT_OUT
-    errors: list[Any] = _LEFT_OUT  # RefusedEvent; msgspec's, so openapi.py puts it in
+    duplicates: int = _OPTIONAL
+    rejected: int = _OPTIONAL
+    seq: int = _OPTIONAL
+    errors: list[Any] = _OPTIONAL  # of RefusedEvent, a msgspec schema that openapi.py inserts
 
 
 class Alive(BaseModel):
-    """The process runs."""
+    """The process is running."""
 
     status: Literal["alive"]
 
 
 class Ready(BaseModel):
-    """The process can do its work; degraded: from memory, the store is unreachable."""
+    """The process is ready; degraded: the store is unreachable, /rank serves from memory."""
 
     status: Literal["ready"]
     degraded: bool
 
 
 class ModelSummary(BaseModel):
-    """A model in a list."""
+    """One model in the list of all models."""
 
     name: str
     algorithm: str
     features: int
-    version: Annotated[int, Field(description="the last record in the committed weights")]
-    seq: Annotated[int, Field(description="the last record in the log")]
+    version: Annotated[int, Field(description="seq of the last record in the committed weights")]
+    seq: Annotated[int, Field(description="seq of the last record in the log")]
 
 
 class ModelList(BaseModel):
@@ -183,13 +185,13 @@ class RankingQuality(BaseModel):
 
 
 class ExploredQuality(RankingQuality):
-    """Mean measures of the lists that were varied."""
+    """Mean measures of the randomised rankings."""
 
     queries: int
 
 
 class ModelDetails(BaseModel):
-    """A model: its settings, its weights, how well it ranks."""
+    """A model: its settings, its weights and its measures."""
 
     name: str
     algorithm: str
@@ -204,7 +206,7 @@ class ModelDetails(BaseModel):
     seq: int
     features: list[str]
     weights: dict[str, float]
-    stddev: dict[str, float] = _LEFT_OUT
+    stddev: dict[str, float] = _OPTIONAL
     queries: int
     feedback: int
     rejected: int
@@ -217,19 +219,19 @@ class ModelDetails(BaseModel):
 
 
 class KeptVersion(BaseModel):
-    """A version that a rollback can go to."""
+    """A version that a rollback can restore."""
 
     version: int
 
 
 class VersionList(BaseModel):
-    """The versions kept, oldest first."""
+    """The kept versions, oldest first."""
 
     versions: list[KeptVersion]
 
 
 class AppendedRecord(BaseModel):
-    """The record in the log by which the change takes effect."""
+    """The record in the log that makes the change."""
 
     seq: int
 
@@ -240,8 +242,8 @@ class JobDetails(BaseModel):
     id: str
     model: str
     state: Literal["running", "done", "failed", "cancelled"]
-    begun: Annotated[float, Field(description="seconds since 1970")] = _LEFT_OUT
-    training: dict[str, Any] = _LEFT_OUT
-    progress: dict[str, Any] = _LEFT_OUT
-    result: dict[str, Any] = _LEFT_OUT
-    error: str = _LEFT_OUT
+    begun: Annotated[float, Field(description="seconds since 1970")] = _OPTIONAL
+    training: dict[str, Any] = _OPTIONAL
+    progress: dict[str, Any] = _OPTIONAL
+    result: dict[str, Any] = _OPTIONAL
+    error: str = _OPTIONAL

@@ -1,4 +1,4 @@
-"""Who may do what: API keys with scopes, kept as hashes, compared in constant time."""
+"""Authentication: API keys with scopes, stored as hashes, compared in constant time."""
 
 import hmac
 import secrets
@@ -20,19 +20,19 @@ SCOPES = ("rank", "feedback", "admin")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """An API key: whose it is, what it may do, and the SHA-256 of its secret."""
+    """An API key: its name, its scopes, and the SHA-256 of its secret."""
 
     name: str
     scopes: frozenset[str]
     digest: bytes
 
 
-#: Whoever calls where no keys are needed.
-ANYBODY = Key("anybody", frozenset(SCOPES), b"")
+#: The key of every request if the service has no keys or the path needs none.
+ANONYMOUS = Key("anonymous", frozenset(SCOPES), b"")
 
 
 def read_keys(text: str) -> tuple[Key, ...]:
-    """Keys as the settings have them: `name:rank+feedback:<SHA-256 in hex>`, commas between.
+    """Read the keys of SOLAR_KEYS: `name:rank+feedback:<SHA-256 in hex>`, separated by commas.
 
     >>> [key.name for key in read_keys("web:rank+feedback:" + 64 * "0")]
     ['web']
@@ -45,17 +45,22 @@ def _read_key(text: str) -> Key:
         name, scopes, digest = text.split(":")
         key = Key(name, frozenset(scopes.split("+")), bytes.fromhex(digest))
     except ValueError:
-        raise SolarError("SOLAR_KEYS: expected name:scope+scope:hash for each key") from None
+        raise SolarError(
+            "SOLAR_KEYS: expected name:scope+scope:hash for each key; `solar key NAME` makes one"
+        ) from None
     fit = 1 <= len(name) <= 64 and name.isprintable()
     if not fit or not key.scopes <= set(SCOPES) or len(key.digest) != 32:
-        raise SolarError(f"SOLAR_KEYS: expected a name, scopes of {', '.join(SCOPES)}, a SHA-256")
+        raise SolarError(
+            "SOLAR_KEYS: expected a name of 1 to 64 printable characters, scopes among "
+            f"{', '.join(SCOPES)}, and a SHA-256 in hex"
+        )
     return key
 
 
 def new_key(name: str, scopes: str) -> tuple[str, str]:
-    """A new secret, and the entry for the settings that knows it."""
+    """Make a new secret, and the entry for SOLAR_KEYS with its hash."""
     if not set(scopes.split("+")) <= set(SCOPES):
-        raise SolarError(f"--scopes: expected {', '.join(SCOPES)}, with + between")
+        raise SolarError(f"--scopes: expected {', '.join(SCOPES)}, joined by +")
     secret = secrets.token_urlsafe(32)
     entry = f"{name}:{scopes}:{_digest(secret.encode()).hex()}"
     read_keys(entry)
@@ -67,7 +72,7 @@ def _digest(secret: bytes) -> bytes:
 
 
 def holder(keys: tuple[Key, ...], secret: bytes) -> Key | None:
-    """Whose secret this is; every key is compared, each in constant time."""
+    """Find the key of a secret; every key is compared, each in constant time."""
     digest, found = _digest(secret), None
     for key in keys:
         if hmac.compare_digest(key.digest, digest):
@@ -78,30 +83,32 @@ def holder(keys: tuple[Key, ...], secret: bytes) -> Key | None:
 _API_KEY = HTTPBearer(
     scheme_name="key",
     auto_error=False,
-    description="An API key, as `solar key` prints it. Not needed where the service has no keys.",
+    description="An API key, as `solar key` prints it. A service without keys needs none.",
 )
 
 
 def requires(scope: str) -> Any:
-    """The dependency of a path that needs a key with this scope; the route itself checks it."""
+    """Declare that a path needs a key with this scope; the route itself checks the key."""
     return Security(_API_KEY, scopes=[scope])
 
 
-def admit(keys: tuple[Key, ...], headers: Mapping[bytes, bytes], scope: str) -> Key:
-    """Whose key a request has; 401 without one, 403 if it lacks the scope."""
+def authenticate(keys: tuple[Key, ...], headers: Mapping[bytes, bytes], scope: str) -> Key:
+    """Return the key of a request; 401 without a valid key, 403 without the scope."""
     kind, _, secret = headers.get(b"authorization", b"").partition(b" ")
     found = holder(keys, secret.strip()) if kind.lower() == b"bearer" else None
     if found is None:
         raise Problem(
-            401, "authorization: expected Bearer and a valid key", {"www-authenticate": "Bearer"}
+            401,
+            "authorization: expected Bearer and a valid API key",
+            {"www-authenticate": "Bearer"},
         )
     if scope not in found.scopes:
-        raise Problem(403, f"authorization: expected a key with the scope {scope}")
+        raise Problem(403, f"authorization: expected an API key with the scope {scope}")
     return found
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address.
+    """Whether an address is a loopback address, which only this machine can reach.
 
     >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("::ffff:127.0.0.1")
     (True, True, True)
@@ -117,19 +124,19 @@ def is_loopback(host: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-#: The names that test clients give a server: TestClient's, and httpx's in its documentation.
+#: Server names of test clients: Starlette's TestClient, and httpx in its documentation.
 TEST_CLIENTS = ("testserver", "test")
 
 
 @lru_cache(maxsize=64)
-def came_in_locally(server: tuple[str, int | None] | None) -> bool:
-    """Whether the address that a request came in on is of this machine alone, or a test client's.
+def received_locally(server: tuple[str, int | None] | None) -> bool:
+    """Whether a request arrived on a loopback address, a unix socket or from a test client.
 
     A unix socket has no port.
 
-    >>> came_in_locally(("127.0.0.1", 80)), came_in_locally(("/run/solar.sock", None))
+    >>> received_locally(("127.0.0.1", 80)), received_locally(("/run/solar.sock", None))
     (True, True)
-    >>> came_in_locally(("10.0.0.7", 80)), came_in_locally(("solar.example.com", 80))
+    >>> received_locally(("10.0.0.7", 80)), received_locally(("solar.example.com", 80))
     (False, False)
     """
     if server is None:
@@ -139,9 +146,9 @@ def came_in_locally(server: tuple[str, int | None] | None) -> bool:
 
 
 def check_exposed(host: str, keys: tuple[Key, ...], *, insecure: bool) -> None:
-    """SolarError if anybody who reaches this machine could do anything."""
+    """Raise SolarError for a non-loopback address without API keys, unless `insecure`."""
     if not (keys or insecure or is_loopback(host)):
         raise SolarError(
-            f"--host {host}: expected API keys (SOLAR_KEYS; `solar key NAME` makes one) "
-            "for an address beyond loopback, or --insecure"
+            f"--host {host}: a non-loopback address needs API keys; set SOLAR_KEYS "
+            "(`solar key NAME` makes one), or pass --insecure"
         )

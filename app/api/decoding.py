@@ -1,4 +1,4 @@
-"""Decoded bodies → candidates and feedback, every limit checked; and the ids of requests."""
+"""Conversion of decoded bodies to candidates and feedback, with all limits; request ids."""
 
 import re
 from collections.abc import Sequence
@@ -36,21 +36,21 @@ from app.ranking.limits import LEAST, MOST
 from app.serving.weight_cache import ServedModel
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_OURS = re.compile(
+_GENERATED_ID = re.compile(
     r"([A-Za-z0-9_-]{1,64})\.([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 )
-LARGEST = float(np.finfo(np.float32).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def candidates_of(body: AnyRankBody, served: ServedModel, limits: Settings) -> Candidates:
-    """The documents of a body as the model sees them; InvalidInput says what is wrong with them."""
+    """Convert the documents of a body to the model's candidates; InvalidInput names the error."""
     if isinstance(body, BinaryRankBody):
         check_ids(body.ids, limits)
         rows = _raw_rows(body.features, len(body.ids), len(served.config.given))
         return _candidates(body.ids, rows, served, limits)
     if body.documents is not UNSET:
         if body.ids is not UNSET or body.features is not UNSET:
-            raise InvalidInput("documents: expected either these, or ids and features")
+            raise InvalidInput("documents: expected either documents, or ids and features")
         return candidates_of_documents(body.documents, served, limits)
     if body.ids is UNSET or body.features is UNSET:
         raise InvalidInput("expected documents, or ids and features")
@@ -63,7 +63,7 @@ def candidates_of(body: AnyRankBody, served: ServedModel, limits: Settings) -> C
 def candidates_of_documents(
     documents: Sequence[Document], served: ServedModel, limits: Settings
 ) -> Candidates:
-    """Documents as objects."""
+    """Convert documents that are objects."""
     ids = [document.id for document in documents]
     check_ids(ids, limits)
     features = [document.features for document in documents]
@@ -71,7 +71,7 @@ def candidates_of_documents(
 
 
 def feature_rows(features: Sequence[Features], config: ModelConfig) -> Floats:
-    """Features of documents, as lists or by name, as rows."""
+    """Convert features, as lists or by name, to rows."""
     lists = [row for row in features if type(row) is list]
     if len(lists) == len(features):
         return _rows(lists, len(config.given))
@@ -84,13 +84,13 @@ def _candidates(
     ids: Sequence[str], rows: Floats, served: ServedModel, limits: Settings
 ) -> Candidates:
     config = served.config
-    bound = limits.feature_bound if config.normalization == "none" else LARGEST
+    bound = limits.feature_bound if config.normalization == "none" else MAX_FLOAT32
     normalization, ordered = config.normalization, config.prior > 0.0
     return Candidates(ids, candidates.as_documents(rows, normalization, bound, ordered=ordered))
 
 
 def _rows(features: Sequence[list[float]], n: int) -> Floats:
-    """Lists of numbers as rows; packing them is three times as fast as numpy's conversion."""
+    """Convert lists of numbers to rows; packing is three times as fast as numpy's conversion."""
     pack = _row(n).pack
     try:
         packed = b"".join([pack(*row) for row in features])
@@ -111,7 +111,7 @@ def _raw_rows(features: bytes, count: int, n: int) -> Floats:
             f"features: expected {4 * n * count} bytes, {count} rows of {n} float32, "
             f"got {len(features)}"
         )
-    with np.errstate(invalid="ignore"):  # a signalling NaN is refused, not warned of
+    with np.errstate(invalid="ignore"):  # a signalling NaN is refused later, without a warning
         return np.frombuffer(features, "<f4").reshape(count, n).astype(np.float64)
 
 
@@ -126,16 +126,16 @@ def _wrong_width(at: int, expected: int, got: int) -> InvalidInput:
 
 
 def check_ids(ids: Sequence[str], limits: Settings) -> None:
-    """InvalidInput unless there are some, not too many, all different and fit to be ids."""
+    """Raise InvalidInput unless the ids are unique, valid and within the limits."""
     if not 1 <= len(ids) <= limits.documents:
         raise InvalidInput(f"documents: expected 1 to {limits.documents}, got {len(ids)}")
     if len(set(ids)) != len(ids):
-        raise InvalidInput("documents: expected ids that differ")
+        raise InvalidInput("documents: expected unique ids")
     check_texts("documents[].id", ids, limits)
 
 
 def check_texts(what: str, texts: Sequence[str], limits: Settings) -> None:
-    """InvalidInput if one of these is too long or has control characters."""
+    """Raise InvalidInput if a text is too long or has control characters."""
     if max(map(len, texts), default=0) > limits.id_length:
         raise InvalidInput(f"{what}: expected at most {limits.id_length} characters")
     if _CONTROL.search("".join(texts)):
@@ -144,18 +144,18 @@ def check_texts(what: str, texts: Sequence[str], limits: Settings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackDecoder:
-    """Events → feedback, as a model sees it; InvalidInput says what is wrong with an event."""
+    """Converts events to feedback for a model; InvalidInput names the error in an event."""
 
     served: ServedModel
     limits: Settings
 
     def on_impression(self, event: AnyEvent, shown: Impression, source: str) -> Feedback:
-        """Feedback on a list that was shown for a request."""
+        """Convert an event on a logged impression."""
         about = {"submitted": shown.submitted, "odds": shown.odds, "swaps": shown.swaps}
         return self._feedback(event, shown, query=str(event.request_id), source=source, **about)
 
     def on_documents(self, event: AnyEvent, documents: Sequence[Document], source: str) -> Feedback:
-        """Feedback on documents that come with the event."""
+        """Convert an event that carries its documents."""
         found = candidates_of_documents(documents, self.served, self.limits)
         own = Impression(tuple(found.ids), found.documents, np.zeros(0, np.int64))
         return self._feedback(event, own, query=event.query_id, source=source)
@@ -181,7 +181,7 @@ class FeedbackDecoder:
         if not ((weights >= LEAST) & (weights <= MOST)).all():
             raise InvalidInput(f"triplets: expected weights from {LEAST} to {MOST}")
         if (preferred == other).any():
-            raise InvalidInput("triplets: expected two documents in each")
+            raise InvalidInput("triplets: expected two different documents in each triplet")
         return Feedback(
             event.event_id, "triplets", shown.documents,
             preferred=preferred, other=other, weights=weights, **about,
@@ -189,16 +189,18 @@ class FeedbackDecoder:
 
     def _check_clicks(self, clicks: Positions, shown: int) -> None:
         if len(clicks) > shown:
-            raise InvalidInput(f"clicked: expected at most {shown}, each once")
+            raise InvalidInput(
+                f"clicked: expected at most {shown} documents, each once, got {len(clicks)}"
+            )
         if len(clicks) * shown <= self.limits.pairs:
             return
-        reading, places = self.served.config.clicks, np.unique(clicks)
-        if reading == "click-skip-above":  # counted, not made: 240,000 pairs take 0.1 s
-            self._check_pairs(int((places - np.arange(len(places))).sum()))
-        elif reading == "debiased":
-            self._check_pairs(len(places) * (min(shown, int(places[-1]) + 2) - len(places)))
-        elif reading in STRATEGIES:
-            self._check_pairs(len(STRATEGIES[reading](clicks.tolist(), shown)))
+        strategy, clicked = self.served.config.clicks, np.unique(clicks)
+        if strategy == "click-skip-above":  # counted without building: 240,000 pairs take 0.1 s
+            self._check_pairs(int((clicked - np.arange(len(clicked))).sum()))
+        elif strategy == "debiased":
+            self._check_pairs(len(clicked) * (min(shown, int(clicked[-1]) + 2) - len(clicked)))
+        elif strategy in STRATEGIES:
+            self._check_pairs(len(STRATEGIES[strategy](clicks.tolist(), shown)))
 
     def _check_pairs(self, count: int) -> None:
         if count > self.limits.pairs:
@@ -206,20 +208,20 @@ class FeedbackDecoder:
 
 
 def _label_pairs(labels: Floats) -> int:
-    """How many pairs labels give: all, less those of equal labels."""
+    """Count the pairs of documents with different labels."""
     _, counts = np.unique(labels, return_counts=True)
     return int(len(labels) ** 2 - (counts**2).sum()) // 2
 
 
 class RequestId(NamedTuple):
-    """What an id made by us says."""
+    """The parts of a generated request id."""
 
     model: str
     time: float  # seconds since 1970
 
 
 def new_request_id(model: str) -> str:
-    """`<model>.<uuid7>`: names the model and the time."""
+    """Generate a request id `<model>.<uuid7>`, which names the model and the time."""
     drawn = token_bytes(10).hex()
     moment = f"{int(time() * 1000):012x}"
     variant = "89ab"[int(drawn[3], 16) & 3]
@@ -227,13 +229,13 @@ def new_request_id(model: str) -> str:
 
 
 def read_request_id(request: str) -> RequestId | None:
-    """What an id says, None if it is not ours.
+    """Read a generated request id; None for any other id.
 
     >>> read_request_id(new_request_id("books")).model
     'books'
     >>> read_request_id("my-own.id")
     """
-    ours = _OURS.fullmatch(request)
-    if ours is None:
+    parts = _GENERATED_ID.fullmatch(request)
+    if parts is None:
         return None
-    return RequestId(ours[1], int(ours[2] + ours[3], 16) / 1000)
+    return RequestId(parts[1], int(parts[2] + parts[3], 16) / 1000)

@@ -1,4 +1,4 @@
-"""What all routes work with."""
+"""Dependencies of all routes: the service, and the settings' checks."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Service:
-    """The store, the weights in memory, and the settings."""
+    """The store, the weights in memory, the settings, and the writers."""
 
     store: Store
     weight_cache: WeightCache
@@ -44,23 +44,23 @@ class Service:
     async def resolve(
         self, model: str, decode: Callable[[ServedModel], Awaitable[T]]
     ) -> tuple[ServedModel, T]:
-        """A model as it is served, and what a request decodes to by its features.
+        """Find a served model, and decode a request by its features.
 
-        A `default` that is still to be made has epoch 0, and is made once a request that names it
+        A `default` model that does not exist yet has epoch 0. It is created once a request for it
         decodes to something.
         """
-        served = self.weight_cache.serving.get(model) or await self._look(model)
+        served = self.weight_cache.serving.get(model) or await self._find(model)
         decoded = await decode(served)
         if decoded and not served.epoch:
             with suppress(ModelExists):
                 await self.create(DEFAULT, served.config)
-            made = await self.weight_cache.look(DEFAULT)
-            if made.config != served.config:
-                raise Unavailable(f"model {model}: another request made it, of other features")
-            served = made
+            created = await self.weight_cache.look(DEFAULT)
+            if created.config != served.config:
+                raise Unavailable(f"model {model}: another request created it with other features")
+            served = created
         return served, decoded
 
-    async def _look(self, model: str) -> ServedModel:
+    async def _find(self, model: str) -> ServedModel:
         try:
             return await self.weight_cache.look(model)
         except NoSuchModel:
@@ -71,7 +71,7 @@ class Service:
         return ServedModel(DEFAULT, 0, 0, config, weights, weights, 0.0)
 
     async def create(self, model: str, config: ModelConfig) -> ModelState:
-        """Create a model; its first state, or ModelExists if there is one of this name."""
+        """Create a model and return its first state; ModelExists if the name is taken."""
         if len(config.given) > MOST_FEATURES_SERVED:
             raise InvalidInput(f"features: expected at most {MOST_FEATURES_SERVED}")
         state = initial_state(check_config(config), seed=os.urandom(16))
@@ -84,16 +84,16 @@ async def _of_state(request: Request) -> Any:
 
 
 async def _of_route() -> None:
-    """Nothing: FastAPI reads the signature; `FastRoute.work` calls `endpoint(service, call)`."""
+    """Do nothing: FastAPI reads the signature, `FastRoute.work` calls `endpoint(service, call)`."""
 
 
-#: The service, for an endpoint; a FastRoute gives its endpoint the call too.
+#: Parameters of an endpoint: the service, and for a FastRoute the call too.
 FromState = Annotated[Service, Depends(_of_state)]
 FromRoute = Annotated[Call, Depends(_of_route)]
 
 
 def check_settings(settings: Settings) -> None:
-    """SolarError if a service cannot be started with these settings."""
+    """Raise SolarError if the service cannot start with these settings."""
     read_keys(settings.keys)
     check_url(settings.redis_url)
     if settings.default_features:
@@ -101,7 +101,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def default_features(settings: Settings) -> tuple[str, ...]:
-    """The features of the default model: their names, or `f1` … `fn`."""
+    """Return the feature names of the default model, given as names or as a count."""
     text = settings.default_features.strip()
     if text.isdigit():
         return numbered(int(text))
@@ -109,7 +109,7 @@ def default_features(settings: Settings) -> tuple[str, ...]:
 
 
 def numbered(count: int) -> tuple[str, ...]:
-    """Names for features that have none.
+    """Return the names `f1` … `fn` for unnamed features.
 
     >>> numbered(3)
     ('f1', 'f2', 'f3')

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457): at most 2 kB, names repeated, values never."""
+"""Errors as `application/problem+json` (RFC 9457): at most 2 kB, with names but no values."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,19 +11,20 @@ from app.errors import (
     Backlog,
     BadBlob,
     Changed,
+    Full,
     InvalidInput,
     ModelExists,
     NoSuchModel,
     StoreError,
+    Unavailable,
 )
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
-#: Characters of a place.
-LONGEST_PLACE = 100
-#: Characters of a detail, at most: an answer stays below 2 kB.
-LONGEST_DETAIL = 400
+#: The most characters of a location in a body, and of a detail: answers stay below 2 kB.
+MAX_LOCATION = 100
+MAX_DETAIL = 400
 
-#: The phrases of RFC 9110 (and RFC 6585 for 429); those of http.HTTPStatus change with Python.
+#: The titles of RFC 9110 (and RFC 6585 for 429); those of http.HTTPStatus change with Python.
 TITLES = {
     400: "Bad Request",
     401: "Unauthorized",
@@ -43,24 +44,24 @@ TITLES = {
 
 
 class Problem(Exception):
-    """An answer that says what is wrong, and what to do about it."""
+    """An error answer: its status, the cause and the remedy."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
-        self.status, self.detail = status, detail[:LONGEST_DETAIL]
+        self.status, self.detail = status, detail[:MAX_DETAIL]
         self.headers = {**(headers or {})}
         if status in (429, 503):
             self.headers.setdefault("retry-after", "1")
 
     def body(self, more: Mapping[str, Any]) -> bytes:
-        """The problem as it is sent, with more members if there are any."""
+        """Encode the problem, with additional members."""
         title = TITLES.get(self.status, "Error")
         known = {"type": "about:blank", "title": title, "status": self.status}
         return msgspec.json.encode({**known, "detail": self.detail, **more})
 
 
 def problem(error: Exception) -> Problem | None:
-    """The problem that an error is; None for a bug, of which nothing is told."""
+    """Convert an error to a problem; None for a bug, whose details stay in the log."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, InvalidInput):
@@ -73,71 +74,74 @@ def problem(error: Exception) -> Problem | None:
 
 _KNOWN: dict[type[Exception], tuple[int, str]] = {
     NoSuchModel: (404, "model: no model of this name; create it with PUT /models/{name}"),
-    ModelExists: (409, "model: this name is taken by a model with other settings"),
-    Backlog: (503, "the backlog of records that wait to be learnt is full; post again later"),
-    Changed: (503, "the request got other feedback at the same moment; post again"),
-    StoreError: (503, "the store is unavailable; try again"),
-    BadBlob: (503, "the model's state is damaged and is being rebuilt; try again later"),
+    ModelExists: (409, "model: exists with other settings; choose another name"),
+    Backlog: (503, "the backlog limit is reached (SOLAR_BACKLOG); retry after 1 second"),
+    Changed: (503, "the request received other feedback meanwhile; retry after 1 second"),
+    Full: (503, "the store is at its memory limit, nothing was written; retry later"),
+    Unavailable: (503, "the store is unreachable or not ready; retry after 1 second"),
+    StoreError: (503, "the store failed to complete the request; retry after 1 second"),
+    BadBlob: (503, "the model's state is damaged and is being rebuilt; retry later"),
 }
 
 
 def too_slow(seconds: float) -> Problem:
-    """The answer to a body that does not come in time."""
-    return Problem(408, f"body: expected all of it within {seconds:g} s", {"connection": "close"})
+    """Build the answer to a body that arrives too slowly."""
+    detail = f"body: expected the complete body within {seconds:g} s"
+    return Problem(408, detail, {"connection": "close"})
 
 
 def too_large(most: int) -> Problem:
-    """The answer to a body over its limit."""
+    """Build the answer to a body over the size limit."""
     return Problem(413, f"body: expected at most {most} bytes", {"connection": "close"})
 
 
 def unreadable() -> Problem:
-    """The answer to a body that is no JSON or msgpack."""
+    """Build the answer to a body that is neither JSON nor msgpack."""
     return Problem(400, "body: expected valid JSON or msgpack in UTF-8, without NaN or Infinity")
 
 
-#: Where msgspec found something: fields of ours, and places in lists and objects.
-_PLACE = re.compile(r" - at `\$((?:\.\w+|\[(?:\d+|\.\.\.)])*)`$", re.ASCII)
+#: The location in a msgspec message: field names, and indexes of lists and objects.
+_LOCATION = re.compile(r" - at `\$((?:\.\w+|\[(?:\d+|\.\.\.)])*)`$", re.ASCII)
 _NAMED = re.compile(r"`(.*)`", re.DOTALL)
 
 
 def undecodable(error: Exception, fields: Mapping[str, Sequence[str]], within: str = "") -> Problem:
-    """The answer to a body that msgspec refuses: unreadable (400), or of another shape (422).
+    """Build the answer to a body that msgspec refuses: unreadable (400), or invalid (422).
 
-    `fields` are the field names of the objects of a body, by place: "" for the body itself,
-    "documents" for each of its documents. `within` is where the body stands in a larger one.
+    `fields` are the known field names by location: "" for the body itself, "documents" for each of
+    its documents. `within` is the location of this part in the whole body.
     """
     if not isinstance(error, msgspec.ValidationError):
         return unreadable()
-    said = str(error)
-    found = _PLACE.search(said)
-    place, said = (found[1].lstrip("."), said[: found.start()]) if found else ("", said)
-    named = _NAMED.search(said)
-    if said.startswith("Object contains unknown field") and named:
-        known = fields.get(re.sub(r"\[[^]]*]", "", place).lstrip("."), ())
-        said = unknown_name("field", named[1], known)
-    elif said.startswith("Object missing required field") and named:
-        said = f"missing field {named[1]}"
-    elif said.startswith("Invalid"):  # a tag: msgspec would repeat the value
-        said = f"expected {listed(fields.get('type', ()))}"
-    place = within + ("." if within and place and place[0] != "[" else "") + place
-    said = said[:1].lower() + said[1:].replace("`", "")
-    return Problem(422, f"{place[:LONGEST_PLACE]}: {said}" if place else said)
+    text = str(error)
+    found = _LOCATION.search(text)
+    where, text = (found[1].lstrip("."), text[: found.start()]) if found else ("", text)
+    named = _NAMED.search(text)
+    if text.startswith("Object contains unknown field") and named:
+        known = fields.get(re.sub(r"\[[^]]*]", "", where).lstrip("."), ())
+        text = unknown_name("field", named[1], known)
+    elif text.startswith("Object missing required field") and named:
+        text = f"missing field {named[1]}"
+    elif text.startswith("Invalid"):  # a tag: msgspec would repeat the value
+        text = f"expected {listed(fields.get('type', ()))}"
+    where = within + ("." if within and where and where[0] != "[" else "") + where
+    text = text[:1].lower() + text[1:].replace("`", "")
+    return Problem(422, f"{where[:MAX_LOCATION]}: {text}" if where else text)
 
 
-#: Parts of pydantic's places that are no fields.
+#: Parts of pydantic's locations that are not fields.
 _TAGS = ("names", "count")
 
 
 def invalid(errors: Sequence[Any], root: Sequence[str] = ("body", "query", "path")) -> Problem:
-    """The answer to what pydantic refuses: its first error, without the value."""
+    """Build the answer to input that pydantic refuses: its first error, without the value."""
     first = errors[0]
     parts = [part for part in first["loc"] if part not in (*root, *_TAGS)]
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-    said = first["msg"].replace("Input should be", "expected").replace("'", "")
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    text = first["msg"].replace("Input should be", "expected").replace("'", "")
     if first["type"] == "missing":
-        said = "required"
+        text = "required"
     elif first["type"] == "too_long":
-        said = f"expected at most {first['ctx']['max_length']}"
-    place = place.lstrip(".")[:LONGEST_PLACE]
-    return Problem(422, f"{place}: {said}" if place else said)
+        text = f"expected at most {first['ctx']['max_length']}"
+    where = where.lstrip(".")[:MAX_LOCATION]
+    return Problem(422, f"{where}: {text}" if where else text)

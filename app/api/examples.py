@@ -1,4 +1,4 @@
-"""Examples of bodies and answers, as `/docs` offers them."""
+"""Examples of request bodies for `/docs`."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ RANK_BODIES = {
             "columns": ("Ids and features as columns", {
                 "model": "books", "ids": ["d1", "d7"], "features": [[7.1, 12.5], [9.8, 3.0]],
             }),
-            "own_request_id": ("With a request_id of your own", {
+            "own_request_id": ("Documents with your own request_id", {
                 "model": "books", "request_id": "page-1", "documents": _DOCUMENTS,
             }),
         }),
@@ -54,14 +54,14 @@ FEEDBACK_BODIES = {
     "required": True,
     "content": {
         JSON: _body(("ClicksEvent", "TripletsEvent", "LabelsEvent", "EventBatch"), {
-            "clicks": ("Clicks on a ranking: put the request_id of an answer of /rank in", _CLICKS),
-            "own_request_id": ("Clicks under a request_id of your own: the model is required", {
+            "clicks": ("Clicks on a ranking: insert the request_id of a /rank answer", _CLICKS),
+            "own_request_id": ("Clicks with your own request_id: the model is required", {
                 "event_id": "e4", "type": "clicks", "model": "books", "request_id": "page-1",
                 "clicked": ["d7"],
             }),
-            "labels": ("Labels of documents sent along", _LABELS),
-            "triplets": ("Preferences between documents sent along", _TRIPLETS),
-            "batch": ("Many events of one model", {
+            "labels": ("Labels, with the documents in the event", _LABELS),
+            "triplets": ("Preferences, with the documents in the event", _TRIPLETS),
+            "batch": ("A batch of events of one model", {
                 "model": "books", "events": [
                     {"event_id": "e5", "type": "clicks", "request_id": "page-1",
                      "clicked": ["d7"]},
@@ -75,7 +75,7 @@ FEEDBACK_BODIES = {
 
 PREFER = {
     "name": "Prefer", "in": "header", "schema": {"type": "string"}, "example": "wait=5",
-    "description": "`wait=5`: answer 200 once the feedback is learnt, 202 after 5 seconds",
+    "description": "`wait=5`: answer 200 once the feedback is learnt, or 202 after 5 seconds",
 }  # fmt: skip
 
 NEW_MODELS: dict[str, Any] = {
@@ -89,7 +89,7 @@ NEW_MODELS: dict[str, Any] = {
 }  # fmt: skip
 PATCHES: dict[str, Any] = {
     "gamma": {"summary": "Smaller steps from now on", "value": {"gamma": 1e3}},
-    "explore": {"summary": "Serve lists by score alone", "value": {"explore": False}},
+    "explore": {"summary": "No exploration: rank by score alone", "value": {"explore": False}},
 }
 ROLLBACKS: dict[str, Any] = {"first": {"summary": "The first version", "value": {"version": 0}}}
 _JUDGED = {

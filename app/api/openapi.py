@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with the schemas of msgspec and of problems merged in."""
+"""The OpenAPI document: FastAPI's document plus the schemas of msgspec and of problems."""
 
 from typing import Any
 
@@ -10,28 +10,28 @@ from app.api.admin_schemas import ProblemBody, TrainingOptions
 from app.api.errors import PROBLEM_MEDIA_TYPE, TITLES
 
 DESCRIPTION = (
-    "A streaming online-ranking service: it ranks, learns from every pair of documents, and "
-    "measures itself. Errors are `application/problem+json`; `detail` names the field and the "
-    "remedy."
+    "A streaming online-ranking service. It ranks documents, learns from every pair of documents, "
+    "and measures its rankings. Errors are `application/problem+json`; `detail` names the field "
+    "and the remedy."
 )
 TAGS = [
     {"name": "ranking", "description": "Rank the documents of a query."},
-    {"name": "feedback", "description": "Post what users did with a ranking."},
+    {"name": "feedback", "description": "Post clicks, preferences and labels."},
     {"name": "models", "description": "Create, read, tune, roll back and delete models."},
     {"name": "jobs", "description": "Train a model on judged data: a warm start."},
     {"name": "operations", "description": "Health and metrics."},
 ]
-#: Problems of every path with a key, of every path, and of paths with a body.
+#: Problem statuses: of paths that need a key, of open paths, and of paths with a body.
 COMMON_PROBLEMS = (401, 403, 500, 503)
 OPEN_PROBLEMS = (403, 500)
 BODY_PROBLEMS = (400, 408, 413, 415, 422, *COMMON_PROBLEMS)
 _REFERENCE = "#/components/schemas/"
-_RETRY_AFTER = {"description": "seconds to wait", "schema": {"type": "integer"}}
-_REQUEST_ID = {"description": "the request in the service's log", "schema": {"type": "string"}}
+_RETRY_AFTER = {"description": "seconds to wait before a retry", "schema": {"type": "integer"}}
+_REQUEST_ID = {"description": "id of the request in the log", "schema": {"type": "string"}}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error answers of a path."""
+    """Describe the error answers of a path."""
     content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": f"{_REFERENCE}ProblemBody"}}}
     answers: dict[int | str, dict[str, Any]] = {
         status: {"description": TITLES[status], "content": content} for status in sorted(statuses)
@@ -44,7 +44,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def fast_answers(
     status: int, schema: str, *errors: int, learnt: bool = False
 ) -> dict[int | str, dict[str, Any]]:
-    """All answers of a FastRoute, whose schema is msgspec's."""
+    """Describe all answers of a FastRoute; msgspec has the schema."""
     content = {"application/json": {"schema": {"$ref": f"{_REFERENCE}{schema}"}}}
     answers: dict[int | str, dict[str, Any]] = {status: {"description": "Done", "content": content}}
     if learnt:
@@ -53,61 +53,61 @@ def fast_answers(
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """What `/openapi.json` says."""
+    """Build the document for `/openapi.json`, once per application."""
     if not app.openapi_schema:
-        made = get_openapi(
+        built = get_openapi(
             title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes,
             tags=TAGS,
         )  # fmt: skip
-        parts = made.setdefault("components", {}).setdefault("schemas", {})
+        parts = built.setdefault("components", {}).setdefault("schemas", {})
         for unused in ("HTTPValidationError", "ValidationError"):  # every 422 is a problem
             parts.pop(unused, None)
         parts |= schemas.components()
         parts["WarmStartBody"] = _warm_start()
         parts["ProblemBody"] = _problem()
-        for path in made["paths"].values():
+        for path in built["paths"].values():
             for operation in path.values():
                 _complete(operation)
-        app.openapi_schema = made
+        app.openapi_schema = built
     return app.openapi_schema
 
 
 def _complete(operation: dict[str, Any]) -> None:
-    """Say what FastAPI cannot know, and leave out what it adds and no answer has."""
+    """Add what FastAPI cannot know, and remove answers that the service never sends."""
     if "security" in operation:
         scope = operation["security"][0]["key"][0]
-        operation["description"] += f"\n\nScope of the key: `{scope}`."
+        operation["description"] += f"\n\nRequired scope of the API key: `{scope}`."
         operation["security"].append({})  # a service without keys needs none
     for parameter in operation.get("parameters", ()):
-        _leave_out_default(parameter)
+        _remove_default(parameter)
     answers = operation["responses"]
-    if "application/json" in answers.get("422", {}).get("content", {}):  # ours is a problem
+    if "application/json" in answers.get("422", {}).get("content", {}):  # FastAPI's own 422
         del answers["422"]
     for answer in answers.values():
         answer.setdefault("headers", {})["x-request-id"] = _REQUEST_ID
 
 
-def _leave_out_default(parameter: dict[str, Any]) -> None:
-    """Clients send the defaults that they know; beside a JSON body no option is allowed."""
+def _remove_default(parameter: dict[str, Any]) -> None:
+    """Move a default to the description: clients send defaults, which a JSON body forbids."""
     schema = parameter["schema"]
     given = schema.pop("default", None)
     if given is not None:
         parameter["description"] = f"{parameter.get('description', '')} (default: {given})".strip()
     for one in schema.pop("anyOf", ()):
-        if one != {"type": "null"}:  # a parameter is left out, never null
+        if one != {"type": "null"}:  # a query parameter is omitted, never null
             schema.update(one)
 
 
 def _problem() -> dict[str, Any]:
-    """A problem; that of a batch lists its events, which msgspec has the schema of."""
-    made = ProblemBody.model_json_schema(mode="serialization")
-    made["properties"]["errors"]["items"] = {"$ref": f"{_REFERENCE}RefusedEvent"}
-    return made
+    """Build the schema of a problem; msgspec has the schema of a batch's refused events."""
+    schema = ProblemBody.model_json_schema(mode="serialization")
+    schema["properties"]["errors"]["items"] = {"$ref": f"{_REFERENCE}RefusedEvent"}
+    return schema
 
 
 def _warm_start() -> dict[str, Any]:
-    """The options, which pydantic reads, beside the judged queries, which msgspec reads."""
-    made = TrainingOptions.model_json_schema()
+    """Build the schema of a warm start: pydantic's options plus msgspec's judged queries."""
+    schema = TrainingOptions.model_json_schema()
     queries = {"type": "array", "minItems": 1, "items": {"$ref": f"{_REFERENCE}JudgedQuery"}}
-    made["properties"]["queries"] = queries
-    return {**made, "title": "WarmStartBody", "required": ["queries"]}
+    schema["properties"]["queries"] = queries
+    return {**schema, "title": "WarmStartBody", "required": ["queries"]}

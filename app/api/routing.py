@@ -1,8 +1,8 @@
-"""Every request: its id, its key, its limits, its errors and its metrics, around FastAPI's routes.
+"""Request handling around FastAPI's routes: id, API key, limits, errors, metrics, log.
 
-Two kinds of routes share these guards. An `AdminRoute` goes on to FastAPI: dependencies, pydantic,
-response models. A `FastRoute` calls its endpoint with the raw body, for /rank and /feedback; what
-FastAPI would do for it, `handle` does.
+Two route classes share it. An `AdminRoute` continues in FastAPI: dependencies, pydantic, response
+models. A `FastRoute` serves /rank and /feedback: it calls its endpoint with the raw body, without
+FastAPI's work for a request.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.auth import ANYBODY, Key, admit, came_in_locally, read_keys
+from app.api.auth import ANONYMOUS, Key, authenticate, read_keys, received_locally
 from app.api.errors import (
     PROBLEM_MEDIA_TYPE,
     Problem,
@@ -41,17 +41,17 @@ log = logging.getLogger("solar.api")
 
 JSON, MSGPACK, TEXT = "application/json", "application/msgpack", "text/plain"
 Headers = Mapping[bytes, bytes]
-#: Why requests to an address beyond loopback are refused.
+#: Why requests to a non-loopback address are refused.
 EXPOSED = (
-    "expected API keys for an address beyond loopback: set SOLAR_KEYS (`solar key NAME` makes "
-    "one), or SOLAR_INSECURE=yes"
+    "a non-loopback address needs API keys; set SOLAR_KEYS (`solar key NAME` makes one), "
+    "or SOLAR_INSECURE=yes"
 )
-#: Answers that are logged even without an access log.
+#: Statuses that are logged even without an access log.
 LOGGED = (401, 403, 429, 503)
 
 
 class Disconnected(Exception):
-    """The caller is gone; there is nobody to answer."""
+    """The client has closed the connection; no answer is possible."""
 
 
 @dataclass(slots=True)
@@ -74,24 +74,24 @@ class Answer:
 
 
 def refusal(problem: Problem, more: Mapping[str, Any] | None = None) -> Answer:
-    """The answer that a problem is, with more members if there are any."""
+    """Convert a problem to an answer, with additional members."""
     return Answer(problem.status, problem.body(more or {}), PROBLEM_MEDIA_TYPE, problem.headers)
 
 
 def media_type(headers: Headers) -> str:
-    """The media type of a body, without parameters."""
+    """Return the media type of a body, without parameters."""
     kind = headers.get(b"content-type", b"")
     return kind.partition(b";")[0].strip().lower().decode("latin-1")
 
 
 def expect_json(headers: Headers) -> None:
-    """415 if a body says that it is something else."""
+    """Raise 415 unless the media type is JSON."""
     if media_type(headers) != JSON:
         raise Problem(415, f"content-type: expected {JSON}")
 
 
 async def read_body(receive: Receive, headers: Headers, limits: Settings) -> bytes:
-    """The whole body, or a Problem: too large (413), too slow (408), compressed (415)."""
+    """Read the complete body, or raise a Problem: too large (413), slow (408), compressed (415)."""
     most = limits.body_bytes
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Problem(415, "content-encoding: expected none")
@@ -120,7 +120,7 @@ async def _gather(receive: Receive, most: int) -> bytes:
 
 
 async def respond(send: Send, answer: Answer, identity: str) -> None:
-    """Send an answer whole; by its identity the log knows it."""
+    """Send an answer; `identity` is its id in the log."""
     headers = [
         (b"content-type", answer.media_type.encode()),
         (b"content-length", b"%d" % len(answer.body)),
@@ -132,7 +132,7 @@ async def respond(send: Send, answer: Answer, identity: str) -> None:
 
 
 class Reply:
-    """The `send` of a request: it notes the status and adds the request's identity."""
+    """The `send` of a request: records the status and adds the x-request-id header."""
 
     __slots__ = ("_identity", "_send", "status")
 
@@ -143,17 +143,17 @@ class Reply:
         """Send a message."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            numbered = (b"x-request-id", self._identity.encode())
-            message["headers"] = [*message["headers"], numbered]
+            request_id = (b"x-request-id", self._identity.encode())
+            message["headers"] = [*message["headers"], request_id]
         await self._send(message)
 
 
-#: What a route does: it gives its answer back, or sends it itself and gives nothing.
+#: The work of a route: returns its answer, or sends it itself and returns None.
 Work = Callable[[Scope, Receive, Reply, Headers, Key], Awaitable[Answer | None]]
 
 
 class Guard:
-    """What happens around each request: id, key, errors, metrics, log."""
+    """The steps around each request: id, API key, errors, metrics, log."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings, self._metrics = settings, metrics
@@ -164,36 +164,36 @@ class Guard:
     async def answer(
         self, route: str, needs: str | None, work: Work, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Do the work of a request and answer it, whatever happens."""
+        """Do the work of a request and answer it, also after an error."""
         started, identity = perf_counter(), f"{random.getrandbits(64):016x}"
         reply = Reply(send, identity)
-        headers = dict(scope["headers"])  # the last one of a name counts
+        headers = dict(scope["headers"])  # of repeated headers the last one counts
         given = headers.get(b"traceparent")
         traceparent.set(read_traceparent(given) if given else "")
         try:
             if not self._exposable:
                 self._refuse_exposed(scope)
-            key = admit(self._keys, headers, needs) if needs and self._keys else ANYBODY
+            key = authenticate(self._keys, headers, needs) if needs and self._keys else ANONYMOUS
             answer = await work(scope, receive, reply, headers, key)
         except Disconnected:
             return
-        except asyncio.CancelledError:  # SIGTERM, and the time to drain is over
+        except asyncio.CancelledError:  # SIGTERM, and the drain time has elapsed
             if reply.status:
                 raise
-            answer = refusal(Problem(503, "the service is stopping; try again"))
-        except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets an answer
+            answer = refusal(Problem(503, "the service is stopping; retry after 1 second"))
+        except Exception as error:  # noqa: BLE001  # every error gets an answer
             answer = self._refused(error, route, identity)
-            if reply.status:  # the server ends the connection, and logs this error, without values
-                raise RuntimeError("an error in the middle of an answer") from None
+            if reply.status:  # the server closes the connection and logs this error without values
+                raise RuntimeError("error while an answer was being sent") from None
         if answer is not None:
             await respond(send, answer, identity)
         status = reply.status if answer is None else answer.status
         self._note(route, scope["method"], status, perf_counter() - started, identity)
 
     def _refuse_exposed(self, scope: Scope) -> None:
-        """403 if whoever reaches this machine could do anything; logged once."""
+        """Raise 403 for a request to a non-loopback address without API keys; log it once."""
         server = scope.get("server")
-        if came_in_locally(server and tuple(server)):
+        if received_locally(server and tuple(server)):
             return
         if not self._warned:
             log.error("refusing requests to %s: %s", server and server[0], EXPOSED)
@@ -205,10 +205,10 @@ class Guard:
         about = {"route": route, "request_id": identity}
         if found is None:
             log.error("internal error", exc_info=error, extra=about)
-            bug = Problem(500, f"internal error; the log has it under request_id {identity}")
+            bug = Problem(500, f"internal error; search the log for request_id {identity}")
             return refusal(bug, {"instance": identity})
         if found.status == 503 and found is not error:
-            log.warning("%s at %s", type(error).__name__, _place(error), extra=about)
+            log.warning("%s at %s", type(error).__name__, _source(error), extra=about)
         return refusal(found)
 
     def _note(self, route: str, method: str, status: int, seconds: float, identity: str) -> None:
@@ -222,18 +222,18 @@ class Guard:
 
 
 def guard_of(scope: Scope) -> Guard:
-    """The guard of the application, which its lifespan has made."""
+    """Return the guard of the application; its lifespan creates it."""
     try:
         guard: Guard = scope["app"].state.guard
     except AttributeError:
         raise RuntimeError(
-            "the lifespan has not run: use `with TestClient(app)`, and no --lifespan off"
+            "the lifespan has not run: use `with TestClient(app)`, and omit --lifespan off"
         ) from None
     return guard
 
 
 class GuardedRoute(APIRoute):
-    """A route behind the application's guard; its scope is that of its `Security` dependency."""
+    """A route behind the application's guard; its `Security` dependency names the scope."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -245,7 +245,7 @@ class GuardedRoute(APIRoute):
 
     @cached_property
     def needs(self) -> str | None:
-        """The scope that a key must have; None: no key is needed."""
+        """The scope that a key must have; None if no key is needed."""
         return next(
             (one for need in self.dependencies for one in getattr(need, "scopes", ())), None
         )
@@ -253,14 +253,14 @@ class GuardedRoute(APIRoute):
     async def work(
         self, scope: Scope, receive: Receive, reply: Reply, headers: Headers, key: Key, /
     ) -> Answer | None:
-        """What the route itself does."""
+        """Do the work of the route itself."""
         raise NotImplementedError
 
 
 async def refuse_method(
     scope: Scope, _receive: Receive, _reply: Reply, _headers: Headers, _key: Key
 ) -> None:
-    """405, with the methods that the path has."""
+    """Raise 405 with the methods of the path."""
     path = scope["route"].path
     routes = [one for one in iter_route_contexts(scope["app"].routes) if one.path == path]
     allowed = ", ".join(sorted({method for one in routes for method in one.methods or ()}))
@@ -268,10 +268,10 @@ async def refuse_method(
 
 
 async def refuse_path(scope: Scope, receive: Receive, send: Send) -> None:
-    """404: no route has the path. A WebSocket is closed: there is no path for one."""
+    """Answer 404 for an unknown path; close a WebSocket, as no path accepts one."""
 
     async def refuse(*_: Any) -> None:
-        raise Problem(404, "path: unknown; GET /docs lists all paths of the service")
+        raise Problem(404, "path: unknown; GET /docs lists all paths")
 
     if scope["type"] == "http":
         await guard_of(scope).answer("other", None, refuse, scope, receive, send)
@@ -280,10 +280,10 @@ async def refuse_path(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class FastRoute(GuardedRoute):
-    """A route whose endpoint gets the service and the raw body, and gives bytes back."""
+    """A route whose endpoint takes the service and the raw body, and returns bytes."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Compare the path: these routes have no parameters, and a regex would take 3 µs."""
+        """Compare the path: these routes have no parameters, and a regex takes 3 µs."""
         if scope["type"] != "http" or scope.get("root_path"):
             return super().matches(scope)
         if scope["path"] != self.path:
@@ -302,16 +302,16 @@ class FastRoute(GuardedRoute):
 
 
 class AdminRoute(GuardedRoute):
-    """A route of FastAPI's, with a bounded body that is strict JSON."""
+    """A FastAPI route with a bounded body of strict JSON."""
 
     async def work(
         self, scope: Scope, receive: Receive, reply: Reply, _headers: Headers, _key: Key, /
     ) -> None:
-        """Let FastAPI do the rest."""
+        """Continue in FastAPI."""
         await super(GuardedRoute, self).handle(scope, receive, reply)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Read the body before FastAPI would, without a limit."""
+        """Read the body before FastAPI, which has no limit."""
         handler = super().get_route_handler()
         if self.body_field is None:
             return handler
@@ -339,16 +339,16 @@ class ReadRequest(Request):
         self._read, self._decoded = body, decoded
 
     async def body(self) -> bytes:
-        """The body."""
+        """Return the body."""
         return self._read
 
     async def json(self) -> Any:
-        """What it says."""
+        """Return the decoded body."""
         return self._decoded
 
 
 async def answer_problem(_: Request, error: Exception) -> Response:
-    """The answer to errors of FastAPI's own: an invalid body, or an HTTPException."""
+    """Answer an error that FastAPI raises: an invalid body, or an HTTPException."""
     if isinstance(error, RequestValidationError):
         found = invalid(error.errors())
     elif isinstance(error, HTTPException):
@@ -358,8 +358,8 @@ async def answer_problem(_: Request, error: Exception) -> Response:
     return Response(found.body({}), found.status, found.headers, PROBLEM_MEDIA_TYPE)
 
 
-def _place(error: BaseException) -> str:
-    """Where an error came from: the file's name and the line."""
+def _source(error: BaseException) -> str:
+    """Return the file name and the line that raised an error."""
     trace: Any = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

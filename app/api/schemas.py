@@ -1,4 +1,4 @@
-"""The bodies and answers of /rank and /feedback: msgspec, as they are read and documented."""
+"""Request and response schemas of /rank and /feedback, in msgspec."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, Any, TypeAlias
@@ -8,7 +8,9 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="the name of a model")]
 Identity = Annotated[str, Meta(min_length=1, description="without control characters")]
-Source = Annotated[str, Meta(max_length=64, description="who posts; else the name of the key")]
+Source = Annotated[
+    str, Meta(max_length=64, description="the sender; default: the name of the API key")
+]
 Count = Annotated[int, Meta(ge=1)]
 Sequence = Annotated[int, Meta(ge=0)]
 
@@ -18,27 +20,37 @@ Features: TypeAlias = list[float] | FeaturesByName
 
 
 class Document(Struct, forbid_unknown_fields=True):
-    """A document: features in the model's order, or by name (absent is 0)."""
+    """A document: its features as a list in the model's order, or by name (absent is 0)."""
 
     id: Identity
     features: Features
 
 
-class Asked(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What all bodies of /rank share."""
+class RankFields(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The fields that all /rank bodies share."""
 
     model: Name = "default"
-    query_id: Annotated[str, Meta(description="yours; comes back")] = ""
-    request_id: Annotated[Identity | None, Meta(description="yours; null: a new one")] = None
-    top_k: Annotated[Count | None, Meta(description="documents that come back; null: all")] = None
-    explore: Annotated[bool | None, Meta(description="vary the list; null: as the model")] = None
-    pinned: Annotated[list[Identity], Meta(description="documents that keep their places")] = []
-    explain: Annotated[bool, Meta(description="add what each feature contributes")] = False
-    log: Annotated[bool, Meta(description="remember the list for feedback")] = True
-    min_seq: Annotated[Sequence | None, Meta(description="wait for this record")] = None
+    query_id: Annotated[str, Meta(description="your id of the query; returned unchanged")] = ""
+    request_id: Annotated[
+        Identity | None, Meta(description="your id of the request; null: a generated id")
+    ] = None
+    top_k: Annotated[Count | None, Meta(description="number of documents to return; null: all")] = (
+        None
+    )
+    explore: Annotated[
+        bool | None, Meta(description="randomise the ranking; null: the model's setting")
+    ] = None
+    pinned: Annotated[
+        list[Identity], Meta(description="documents that keep their submitted positions")
+    ] = []
+    explain: Annotated[bool, Meta(description="add the contribution of each feature")] = False
+    log: Annotated[bool, Meta(description="log the impression for feedback")] = True
+    min_seq: Annotated[
+        Sequence | None, Meta(description="wait until the weights include this record")
+    ] = None
 
 
-class RankBody(Asked, forbid_unknown_fields=True, kw_only=True):
+class RankBody(RankFields, forbid_unknown_fields=True, kw_only=True):
     """Documents to rank: as objects, or as columns (`ids` and `features`)."""
 
     documents: list[Document] | UnsetType = UNSET
@@ -46,8 +58,8 @@ class RankBody(Asked, forbid_unknown_fields=True, kw_only=True):
     features: list[list[float]] | UnsetType = UNSET
 
 
-class BinaryRankBody(Asked, forbid_unknown_fields=True, kw_only=True):
-    """The same in msgpack: `features` are rows of little-endian float32, one after the other."""
+class BinaryRankBody(RankFields, forbid_unknown_fields=True, kw_only=True):
+    """Documents to rank, in msgpack: `features` holds rows of little-endian float32."""
 
     ids: list[Identity]
     features: bytes
@@ -57,16 +69,16 @@ AnyRankBody: TypeAlias = RankBody | BinaryRankBody
 
 
 class EventFields(Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True):
-    """What all events share."""
+    """The fields that all events share."""
 
-    event_id: Annotated[Identity, Meta(description="yours; posting it again is safe")]
+    event_id: Annotated[Identity, Meta(description="your id of the event; repeating it is safe")]
     model: Name | UnsetType = UNSET
     query_id: str = ""
     source: Source | UnsetType = UNSET
 
 
 class ClicksEvent(EventFields, tag="clicks", kw_only=True):
-    """Which documents of an answer were clicked, in that order; none is fine."""
+    """The clicked documents of a ranking, in click order; may be empty."""
 
     request_id: Identity
     clicked: list[Identity]
@@ -81,7 +93,7 @@ class Triplet(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class TripletsEvent(EventFields, tag="triplets", kw_only=True):
-    """Which document is preferred to which, of an answer or of documents sent along."""
+    """Preferences between documents of a ranking, or of `documents` in the event."""
 
     triplets: list[Triplet]
     request_id: Identity | UnsetType = UNSET
@@ -89,7 +101,7 @@ class TripletsEvent(EventFields, tag="triplets", kw_only=True):
 
 
 class LabelsEvent(EventFields, tag="labels", kw_only=True):
-    """How relevant documents are, 0 to 30; one without a label has 0."""
+    """Relevance labels of documents, 0 to 30; a document without a label has 0."""
 
     labels: dict[str, Annotated[float, Meta(ge=0, le=30)]]
     request_id: Identity | UnsetType = UNSET
@@ -100,27 +112,27 @@ AnyEvent: TypeAlias = ClicksEvent | TripletsEvent | LabelsEvent
 
 
 class Envelope(Struct):
-    """Just enough to tell a batch from one event."""
+    """The field that distinguishes a batch from a single event."""
 
     events: list[Raw] | UnsetType = UNSET
 
 
 class RawEventBatch(Struct, forbid_unknown_fields=True):
-    """Many events of one model; each is read, and refused, on its own."""
+    """A batch of events of one model; each event is decoded and refused separately."""
 
     events: list[Raw]
     model: Name | UnsetType = UNSET
 
 
 class EventBatch(Struct, forbid_unknown_fields=True):
-    """Many events of one model, as they are documented; `model` is that of all of them."""
+    """A batch of events of one model; `model` applies to all events."""
 
     events: list[AnyEvent]
     model: Name | UnsetType = UNSET
 
 
 class JudgedDocument(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A document and how relevant it is, 0 to 30."""
+    """A document and its relevance label, 0 to 30."""
 
     label: Annotated[float, Meta(ge=0, le=30)]
     features: Features
@@ -128,7 +140,7 @@ class JudgedDocument(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class JudgedQuery(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A query's documents with their labels."""
+    """The labelled documents of a query."""
 
     documents: Annotated[list[JudgedDocument], Meta(min_length=1)]
     query_id: str = ""
@@ -147,13 +159,15 @@ class RankedDocument(Struct):
 class RankAnswer(Struct):
     """The answer of /rank."""
 
-    request_id: Annotated[str, Meta(description="for feedback")]
+    request_id: Annotated[str, Meta(description="send it with feedback on this ranking")]
     query_id: str
     model: str
-    version: Annotated[int, Meta(description="the last record in the weights")]
-    explored: Annotated[bool, Meta(description="the list was varied")]
-    logged: Annotated[bool, Meta(description="the list is remembered for feedback")]
-    degraded: Annotated[bool, Meta(description="from memory: the store is unreachable")]
+    version: Annotated[int, Meta(description="seq of the last record in the weights")]
+    explored: Annotated[bool, Meta(description="the ranking was randomised")]
+    logged: Annotated[bool, Meta(description="the impression was logged; it accepts feedback")]
+    degraded: Annotated[
+        bool, Meta(description="the store is unreachable; the weights in memory were used")
+    ]
     documents: list[RankedDocument]
 
 
@@ -172,9 +186,11 @@ class FeedbackAnswer(Struct):
     accepted: int
     duplicates: int
     rejected: int
-    seq: Annotated[int, Meta(description="the last of these records in the log")]
-    errors: Annotated[list[RefusedEvent], Meta(description="as many as fit into 2 kB")]
-    version: Annotated[int, Meta(description="of the weights, once learnt")] | UnsetType = UNSET
+    seq: Annotated[int, Meta(description="the highest seq of these events in the log")]
+    errors: Annotated[list[RefusedEvent], Meta(description="the first errors, up to 2 kB")]
+    version: (
+        Annotated[int, Meta(description="version of the weights, if learnt in time")] | UnsetType
+    ) = UNSET
 
 
 decode_rank = msgspec.json.Decoder(RankBody).decode
@@ -189,10 +205,10 @@ encode = msgspec.json.Encoder().encode
 def object_decoder(
     fields: Iterable[str], raw: Collection[str] = ()
 ) -> Callable[[bytes], dict[str, Any]]:
-    """A decoder of JSON objects for pydantic: known fields of plain values, lists of texts, or raw.
+    """Build a decoder of JSON objects for pydantic: known fields, plain values, string lists, raw.
 
-    What else a body has is refused where it stands: 10 MB of nested lists would take 500 MB and
-    more than a second as Python objects, before pydantic could refuse them.
+    Any other value is refused during decoding. Decoding 10 MB of nested lists for pydantic to
+    refuse would take 500 MB and more than a second.
     """
     names = tuple(fields)
     plain: Any = bool | int | float | str | list[str] | None | UnsetType
@@ -208,12 +224,12 @@ def object_decoder(
     return decode_object
 
 
-#: The fields of each object of a body by its place, for messages.
+#: Field names by location in a body, for messages.
 RANK_FIELDS = {
-    "": ("documents", "ids", "features", *Asked.__struct_fields__),
+    "": ("documents", "ids", "features", *RankFields.__struct_fields__),
     "documents": Document.__struct_fields__,
 }
-BINARY_RANK_FIELDS = {"": ("ids", "features", *Asked.__struct_fields__)}
+BINARY_RANK_FIELDS = {"": ("ids", "features", *RankFields.__struct_fields__)}
 BATCH_FIELDS = {"": RawEventBatch.__struct_fields__}
 EVENT_FIELDS = {
     "": tuple(
@@ -233,7 +249,7 @@ JUDGED_FIELDS = {
 
 
 def components() -> dict[str, Any]:
-    """The schemas of all bodies and answers, for OpenAPI."""
+    """Return the schemas of all bodies and answers, for OpenAPI."""
     documented = (
         RankBody, BinaryRankBody, RankAnswer, ClicksEvent, TripletsEvent, LabelsEvent, EventBatch,
         FeedbackAnswer, JudgedQuery,
@@ -242,6 +258,6 @@ def components() -> dict[str, Any]:
     parts = msgspec.json.schema_components(documented, ref_template=template)[1]
     for part in parts.values():
         tag = part.get("properties", {}).get("type")
-        if tag:  # an enum of one value, for which generated code has a class
+        if tag:  # msgspec writes an enum of one value, for which code generators make a class
             part["properties"]["type"] = {"type": "string", "const": tag["enum"][0]}
     return parts

@@ -1,4 +1,4 @@
-"""A large body, from the socket to a file: bounded in bytes and time, unpacked on the way."""
+"""Large uploads from the socket to a file: limited in bytes and time, decompressed on the way."""
 
 import asyncio
 import zlib
@@ -11,21 +11,21 @@ from starlette.types import Receive
 from app.api.errors import Problem, too_large, too_slow
 from app.api.routing import Disconnected
 
-#: Bytes that are gathered before they are written.
-ENOUGH = 1 << 20
-GZIP, SLICE = b"\x1f\x8b", 1 << 16
+#: Bytes to gather before a write.
+CHUNK_BYTES = 1 << 20
+GZIP_MAGIC, SLICE_BYTES = b"\x1f\x8b", 1 << 16
 
 
 def unwritable() -> Problem:
-    """The answer to an upload that this machine cannot keep."""
-    return Problem(503, "the upload cannot be written to disk here; try again")
+    """Build the answer to an upload that cannot be written to disk."""
+    return Problem(503, "the upload cannot be written to disk; free disk space, then retry")
 
 
 async def save(receive: Receive, path: Path, most: int, seconds: float) -> int:
-    """Write a body to a file, plain or from gzip; how many bytes that are.
+    """Write a body to a file, decompress gzip, and return the number of bytes written.
 
-    413 if it is (or unpacks to) more than `most` bytes, 408 if it takes too long, 400 if it is
-    empty or its gzip is not whole.
+    Raises 413 for more than `most` bytes (decompressed), 408 for a slow body, 400 for an empty
+    body or incomplete gzip data.
     """
     writer = _Writer(path, most)
     try:
@@ -38,15 +38,15 @@ async def save(receive: Receive, path: Path, most: int, seconds: float) -> int:
     except OSError:
         raise unwritable() from None
     finally:
-        with suppress(OSError):  # a full disk, once more
+        with suppress(OSError):  # the disk may be full here too
             writer.close()
     if not writer.size:
-        raise Problem(400, "body: expected judged documents, got nothing")
+        raise Problem(400, "body: expected judged documents, got an empty body")
     return writer.size
 
 
 async def _parts(receive: Receive) -> AsyncIterator[bytes]:
-    """The body in parts that are worth a thread's while."""
+    """Yield the body in chunks large enough for a write in a thread."""
     gathered, size, more = [], 0, True
     while more:
         message = await receive()
@@ -55,14 +55,14 @@ async def _parts(receive: Receive) -> AsyncIterator[bytes]:
         part, more = message.get("body", b""), message.get("more_body", False)
         gathered.append(part)
         size += len(part)
-        if size >= ENOUGH:
+        if size >= CHUNK_BYTES:
             yield b"".join(gathered)
             gathered, size = [], 0
     yield b"".join(gathered)
 
 
 class _Writer:
-    """A file that a body goes to."""
+    """The file that a body is written to."""
 
     def __init__(self, path: Path, most: int) -> None:
         self._file = path.open("wb")
@@ -71,23 +71,23 @@ class _Writer:
         self._unpacker = zlib.decompressobj(wbits=31)
 
     def write(self, part: bytes) -> None:
-        """The next part."""
+        """Write the next part."""
         if part and not self._begun:
-            self._begun, self._gzip = True, part.startswith(GZIP)
+            self._begun, self._gzip = True, part.startswith(GZIP_MAGIC)
         if not self._gzip:
             self._put(part)
             return
-        for at in range(0, len(part), SLICE):  # what is left of it is copied at every member's end
-            self._unpack(part[at : at + SLICE])
+        for at in range(0, len(part), SLICE_BYTES):  # zlib copies the rest after each gzip member
+            self._unpack(part[at : at + SLICE_BYTES])
 
     def _unpack(self, part: bytes) -> None:
         while part:
             try:
-                self._put(self._unpacker.decompress(part, ENOUGH))
+                self._put(self._unpacker.decompress(part, CHUNK_BYTES))
             except zlib.error:
-                raise Problem(400, "body: expected whole gzip data") from None
+                raise Problem(400, "body: expected complete gzip data") from None
             part = self._unpacker.unconsumed_tail
-            if self._unpacker.eof and self._unpacker.unused_data:  # one more member follows
+            if self._unpacker.eof and self._unpacker.unused_data:  # another gzip member follows
                 part = self._unpacker.unused_data
                 self._unpacker = zlib.decompressobj(wbits=31)
 
@@ -98,11 +98,11 @@ class _Writer:
         self._file.write(data)
 
     def finish(self) -> None:
-        """The body has ended."""
+        """Finish the body; 400 if its gzip data is incomplete."""
         if self._gzip and not self._unpacker.eof:
-            raise Problem(400, "body: expected whole gzip data")
+            raise Problem(400, "body: expected complete gzip data")
         self._file.flush()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""Every operation that `/openapi.json` documents, and what a caller needs for it."""
+"""Every operation in `/openapi.json`, with its scope."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,23 +11,23 @@ DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
 
 @dataclass(frozen=True)
 class Operation:
-    """A method of a path; without a scope nobody needs a key."""
+    """A method of a path; an operation without a scope needs no key."""
 
     method: str
     path: str
     scope: str | None
-    said: dict[str, Any]
+    documented: dict[str, Any]
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
-    def at(self, name: str = "nobody") -> str:
-        """A path of it, with a model that may not exist."""
+    def at(self, name: str = "missing") -> str:
+        """Return the path for a model, which may not exist."""
         return self.path.format(name=name, id=f"{name}.01970000-0000-7000-8000-000000000000")
 
 
-def _scope(said: dict[str, Any]) -> str | None:
-    security = said.get("security")
+def _scope(documented: dict[str, Any]) -> str | None:
+    security = documented.get("security")
     if security is None:
         return None
     ((scope,),) = (scopes for one in security for scopes in one.values())
@@ -35,9 +35,9 @@ def _scope(said: dict[str, Any]) -> str | None:
 
 
 OPERATIONS = [
-    Operation(method.upper(), path, _scope(said), said)
+    Operation(method.upper(), path, _scope(documented), documented)
     for path, methods in DOCUMENT["paths"].items()
-    for method, said in methods.items()
+    for method, documented in methods.items()
 ]
 GUARDED = [one for one in OPERATIONS if one.scope is not None]
 OPEN = [one for one in OPERATIONS if one.scope is None]

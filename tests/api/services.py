@@ -1,7 +1,7 @@
-"""A whole service for a test, and a client for it.
+"""A complete service for a test, and its client.
 
-`serving` is `solar serve` as a user starts it: processes, sockets, a learner. `application` is what
-`create_app` makes, in this process and without a learner, for all that HTTP alone can show.
+`serving` runs `solar serve` as a user does: processes, sockets, a learner. `application` runs
+`create_app` in this process without a learner, for tests of HTTP alone.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from fastapi.testclient import TestClient
 
 from app.config import Settings
 from app.main import create_app
-from tests.servers import PATIENCE, until
+from tests.servers import TIMEOUT, until
 
-#: A model as plain as can be: lists by score alone, classical clicks, nothing but what is given.
+#: Model settings without exploration and without a prior: classical clicks.
 PLAIN = {"clicks": "click-skip-above", "prior": 0}
 
 ROOT = Path(__file__).parents[2]
@@ -31,16 +31,16 @@ ROOT = Path(__file__).parents[2]
 
 @contextlib.contextmanager
 def application(url: str, *, server: str = "testserver", **settings: Any) -> Iterator[TestClient]:
-    """The application on a store; a client for it, which gets an answer whatever happens."""
-    patient = {"remember_seconds": 20.0, **settings}
-    app = create_app(Settings(learner=False, **patient), url)
+    """Run the application on a store; yield a client, which gets an answer also after a bug."""
+    long_timeouts = {"remember_seconds": 20.0, **settings}
+    app = create_app(Settings(learner=False, **long_timeouts), url)
     with TestClient(app, f"http://{server}", raise_server_exceptions=False) as client:
         yield client
 
 
 @dataclass
 class Running:
-    """A service that runs: its process, its address, its data, what it has logged."""
+    """A running service: its process, its URL, its data directory, its log file."""
 
     process: "subprocess.Popen[bytes]"
     url: str
@@ -48,20 +48,20 @@ class Running:
     log: Path
 
     def client(self, **options: Any) -> httpx.Client:
-        """A client for it."""
-        return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, **options)
+        """Open a client of the service."""
+        return httpx.Client(base_url=self.url, timeout=TIMEOUT, trust_env=False, **options)
 
     def logged(self) -> str:
-        """All that it has logged so far."""
+        """Return the log so far."""
         return self.log.read_text()
 
     def stop(self) -> int:
-        """SIGTERM, as an operator would; how it ended."""
+        """Send SIGTERM, and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(3 * PATIENCE)
+        return self.process.wait(3 * TIMEOUT)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Send SIGKILL."""
         self.process.kill()
         self.process.wait()
 
@@ -74,7 +74,7 @@ def serving(
     solar: Sequence[str] = (sys.executable, "-m", "app"),
     folder: Path = ROOT,
 ) -> Iterator[Running]:
-    """A service on a free port with an embedded store, started in a folder, ready to answer."""
+    """Start a service on a free port with an embedded store; yield it once it is ready."""
     with contextlib.ExitStack() as stack:
         if data is None:
             data = Path(
@@ -84,8 +84,8 @@ def serving(
             )
         log = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-log-"))) / "log"
         command = [*solar, "serve", "--port", "0", *flags]
-        patient = {"SOLAR_REMEMBER_SECONDS": "20"}  # the machine may be busy with other tests
-        environ = {**_environ(), **patient, "SOLAR_DATA_DIR": str(data), **(environ or {})}
+        long_timeouts = {"SOLAR_REMEMBER_SECONDS": "20"}  # other tests may load the machine
+        environ = {**_environ(), **long_timeouts, "SOLAR_DATA_DIR": str(data), **(environ or {})}
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, cwd=folder, env=environ, stdout=output, stderr=output
@@ -103,26 +103,36 @@ def serving(
 
 @contextlib.contextmanager
 def uvicorn(*flags: str, data: Path, **environ: str) -> Iterator[Running]:
-    """uvicorn on a free port, not yet ready."""
+    """Start uvicorn on a free port; yield it before it is ready."""
     command = [sys.executable, "-m", "uvicorn", "app.main:app", "--port", "0", *flags]
-    told = {**_environ(), "SOLAR_DATA_DIR": str(data), "SOLAR_REMEMBER_SECONDS": "20", **environ}
+    environment = {
+        **_environ(),
+        "SOLAR_DATA_DIR": str(data),
+        "SOLAR_REMEMBER_SECONDS": "20",
+        **environ,
+    }
     with tempfile.TemporaryDirectory(prefix="solar-log-") as folder:
         log = Path(folder) / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=told, stdout=output, stderr=output, start_new_session=True
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
         try:
             yield Running(process, "", data, log)
         finally:
-            with contextlib.suppress(ProcessLookupError):  # its workers too: they would outlive it
+            with contextlib.suppress(ProcessLookupError):  # its workers too, which outlive it
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
 @contextlib.contextmanager
 def uvicorn_ready(*flags: str, data: Path, **environ: str) -> Iterator[Running]:
-    """uvicorn that answers."""
+    """Start uvicorn; yield it once it is ready."""
     with uvicorn(*flags, data=data, **environ) as running:
 
         def address() -> "re.Match[str] | None":
@@ -133,14 +143,14 @@ def uvicorn_ready(*flags: str, data: Path, **environ: str) -> Iterator[Running]:
         found = address()
         assert found is not None
         running.url = found[1].replace("0.0.0.0", "127.0.0.1")  # noqa: S104  # not bound, replaced
-        until(lambda: _answers(running))  # workers listen later than their parent says
+        until(lambda: _answers(running))  # workers listen later than their parent reports
         yield running
 
 
 def _answers(running: Running) -> bool:
-    with running.client() as caller:
+    with running.client() as http:
         try:
-            return caller.get("/readyz").status_code == 200
+            return http.get("/readyz").status_code == 200
         except httpx.TransportError:
             return False
 
@@ -150,12 +160,12 @@ def _environ() -> dict[str, str]:
 
 
 def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    def said() -> "re.Match[str] | None":
+    def match() -> "re.Match[str] | None":
         assert process.poll() is None, log.read_text()
         return re.search(r"serving on (http://[^\"]+)", log.read_text())
 
-    until(said)
-    found = said()
+    until(match)
+    found = match()
     assert found is not None
     return found[1]
 

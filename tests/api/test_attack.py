@@ -1,4 +1,4 @@
-"""Somebody posts clicks against a model: its share is capped, and what it did can be undone."""
+"""An attacking source: its share of feedback is limited, and a replay removes its records."""
 
 import subprocess
 import sys
@@ -36,14 +36,14 @@ def rows_of(at: int) -> Any:
 
 
 def visit(http: httpx.Client, at: int) -> tuple[str, int]:
-    """One list and what was clicked on it: every tenth by the attacker, the worst shown."""
+    """Rank once and click the best document; every tenth time the attacker clicks the worst."""
     rows, source = rows_of(at), f"honest-{at % HONEST}"
-    ids = [str(place) for place in range(8)]
-    asked = {"model": MODEL, "ids": ids, "features": rows.tolist(), "request_id": f"r{at}"}
-    shown = [int(one["id"]) for one in http.post("/rank", json=asked).json()["documents"]]
-    clicked = max(shown, key=lambda place: float(rows[place] @ UTILITY))
+    ids = [str(row) for row in range(8)]
+    body = {"model": MODEL, "ids": ids, "features": rows.tolist(), "request_id": f"r{at}"}
+    shown = [int(one["id"]) for one in http.post("/rank", json=body).json()["documents"]]
+    clicked = max(shown, key=lambda row: float(rows[row] @ UTILITY))
     if at % 10 == 9:
-        source, clicked = "attacker", min(shown, key=lambda place: float(rows[place] @ UTILITY))
+        source, clicked = "attacker", min(shown, key=lambda row: float(rows[row] @ UTILITY))
     event = {
         "event_id": f"e{at}", "type": "clicks", "model": MODEL, "request_id": f"r{at}",
         "clicked": [str(clicked)], "source": source,
@@ -51,7 +51,7 @@ def visit(http: httpx.Client, at: int) -> tuple[str, int]:
     return source, http.post("/feedback", json=event).status_code
 
 
-async def whole_log(store: Store) -> list[LogEntry]:
+async def read_log(store: Store) -> list[LogEntry]:
     return await store.log.read(MODEL, 0, 10 * ROUNDS)
 
 
@@ -60,22 +60,22 @@ def source_of(entry: LogEntry) -> str:
     return record.source if isinstance(record, Feedback) else ""
 
 
-def test_a_source_against_the_model_is_capped_by_its_share_and_can_be_replayed_away(
+def test_an_attacking_source_is_limited_to_its_share_and_a_replay_removes_it(
     service: Running,
 ) -> None:
     url = server.find(service.data)
     assert url is not None
     with service.client() as http:
         assert http.put(f"/models/{MODEL}", json={"features": 3}).status_code == 201
-        became = Counter(visit(http, at) for at in range(ROUNDS))
-        accepted = became["attacker", 202]
-        assert became["attacker", 429] >= 10
+        outcomes = Counter(visit(http, at) for at in range(ROUNDS))
+        accepted = outcomes["attacker", 202]
+        assert outcomes["attacker", 429] >= 10
         assert accepted <= SHARE * ROUNDS + 1
-        assert sum(count for (_, status), count in became.items() if status == 202) > 0.9 * ROUNDS
-        assert {status for _, status in became} == {202, 429}
+        assert sum(count for (_, status), count in outcomes.items() if status == 202) > 0.9 * ROUNDS
+        assert {status for _, status in outcomes} == {202, 429}
         tail = http.get(f"/models/{MODEL}").json()["seq"]
         until(lambda: http.get(f"/models/{MODEL}").json()["version"] == tail)
-        log = with_store(url, whole_log)
+        log = with_store(url, read_log)
         ran = subprocess.run(
             [sys.executable, "-m", "app", "replay", "--redis-url", url, MODEL,
              "--without-source", "attacker", "--apply"],
@@ -85,9 +85,9 @@ def test_a_source_against_the_model_is_capped_by_its_share_and_can_be_replayed_a
         assert f"left out {accepted} records of source attacker" in ran.stdout
         until(lambda: http.get(f"/models/{MODEL}").json()["version"] == tail + 1)
         found = list(http.get(f"/models/{MODEL}").json()["weights"].values())
-    fold = Reducer(with_store(url, lambda store: store.states.version(MODEL, 0)).state)
+    reducer = Reducer(with_store(url, lambda store: store.states.version(MODEL, 0)).state)
     for entry in log:
         if source_of(entry) != "attacker":
-            assert fold.apply(entry.record)
-    assert found == fold.state().model.weights.tolist()
+            assert reducer.apply(entry.record)
+    assert found == reducer.state().model.weights.tolist()
     assert float(np.corrcoef(found[:3], UTILITY)[0, 1]) > 0.9

@@ -1,4 +1,4 @@
-"""Every line of "bad input → answer", over real HTTP: refused, briefly, at once, and not kept."""
+"""Invalid input over real HTTP: refused with a short answer, quickly, and nothing is stored."""
 
 import gzip
 import json
@@ -26,29 +26,29 @@ import redis
 from app.api.errors import TITLES
 from app.storage.embedded import server
 from tests.api.services import PLAIN, Running, serving
-from tests.servers import PATIENCE, until
+from tests.servers import TIMEOUT, until
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 PROBLEM = "application/problem+json"
-#: Stands in every request: in its address, in a header, in its body. No answer, no log has it.
+#: Part of every request: in the path, a header and the body. No answer and no log may contain it.
 MARKER = "qzMARKERzq"
-LARGEST_ANSWER = 2000  # bytes
-AT_ONCE = 0.05  # seconds
-TRIES = 10  # the machine is busy: one of so many has to be that fast
+MAX_ANSWER_BYTES = 2000
+MAX_SECONDS = 0.05
+TRIES = 10  # the machine may be busy: one try has to be within MAX_SECONDS
 BODY_BYTES, PAIRS = 2_000_000, 20_000  # limits of the services under test
-HURRY = 2.5  # seconds within which the hurried service, which waits 0.3 s, gives up on a body
-HUGE, LONG = "9" * 5000, "x" * 129
+GIVE_UP_SECONDS = 2.5  # until 408 from the service with a body timeout of 0.3 s
+MANY_DIGITS, LONG_ID = "9" * 5000, "x" * 129
 
 
-in_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 
 
-# ---- a bare connection ----
+# ---- a raw connection ----
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
+    """An answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -59,11 +59,11 @@ class Reply:
 
 
 class Wire:
-    """A connection that sends whatever it is told, and reads answers."""
+    """A raw connection: sends any bytes, and reads answers."""
 
     def __init__(self, url: str) -> None:
         host, port = url.removeprefix("http://").split(":")
-        self._socket = socket.create_connection((host, int(port)), PATIENCE)
+        self._socket = socket.create_connection((host, int(port)), TIMEOUT)
         self._unread = b""
 
     def __enter__(self) -> "Wire":
@@ -73,19 +73,19 @@ class Wire:
         self._socket.close()
 
     def send(self, data: bytes) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # an answer may come sooner
+        with suppress(BrokenPipeError, ConnectionResetError):  # the answer may come earlier
             self._socket.sendall(data)
 
     def readable(self, seconds: float) -> bool:
-        """Whether something came within so many seconds."""
+        """Whether data arrives within this time."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
-    def cut(self) -> None:
-        """Nothing more comes from here."""
+    def shut_down_sending(self) -> None:
+        """Close the sending side."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def closed(self) -> bool:
-        """Wait until the other side has closed, without a further word."""
+        """Wait until the service closes the connection without sending more."""
         return not self._unread and not self._receive()
 
     def reply(self) -> Reply:
@@ -108,33 +108,33 @@ class Wire:
 
     def _more(self) -> None:
         received = self._receive()
-        assert received, "the connection was closed before there was an answer"
+        assert received, "the connection was closed before an answer"
         self._unread += received
 
     def _receive(self) -> bytes:
         try:
             return self._socket.recv(1 << 16)
-        except ConnectionResetError:  # it closed while we were still sending
+        except ConnectionResetError:  # closed while this side was still sending
             return b""
 
 
 def head(method: str, path: str, *lines: str) -> bytes:
-    told = (f"{method} {path}?m={MARKER} HTTP/1.1", "Host: solar", f"X-Marker: {MARKER}", *lines)
-    return "\r\n".join([*told, "", ""]).encode()
+    start = (f"{method} {path}?m={MARKER} HTTP/1.1", "Host: solar", f"X-Marker: {MARKER}")
+    return "\r\n".join([*start, *lines, "", ""]).encode()
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request, and the status that it deserves."""
+    """A request and its expected status."""
 
-    says: str
+    case: str
     status: int
     body: bytes | str | dict[str, Any]
     path: str = "/rank"
     media_type: str = JSON
     method: str = "POST"
     headers: tuple[str, ...] = ()
-    repeats: bool = False  # the marker is an unknown name too, which the answer repeats
+    repeats: bool = False  # the marker is also an unknown name, which the answer repeats
 
     def encoded(self) -> bytes:
         match self.body:
@@ -152,11 +152,11 @@ class Ask:
         return head(self.method, self.path, *lines) + body
 
 
-# ---- the service, and what must not happen in it ----
+# ---- the service under test ----
 
 
 def worker(running: Running) -> int:
-    """The process that serves."""
+    """Return the worker process of a service."""
     parent = running.process.pid
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     commands = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
@@ -166,20 +166,20 @@ def worker(running: Running) -> int:
 
 
 def resident(process: int) -> int:
-    """Bytes of memory that a process has."""
+    """Return the resident memory of a process in bytes."""
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak(process: int) -> int:
-    """Bytes of memory that a process has ever had."""
+    """Return the peak resident memory of a process in bytes."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     assert found is not None
     return int(found[1]) * 1024
 
 
 @dataclass
-class World:
-    """A service with a model `books` of two features, and a look behind its back."""
+class ServiceUnderTest:
+    """A service with models `books` and `films` of two features, and a client of its store."""
 
     running: Running
     store: Any
@@ -193,19 +193,19 @@ class World:
         return self.ask(Ask("", 0, body, path, headers=headers))
 
     def model(self, name: str = "books") -> Any:
-        """A model that has learnt all that was posted."""
+        """Read a model after it has learnt all records."""
         until(self.settled)
         return self.ask(Ask("", 200, b"", f"/models/{name}", method="GET")).json()
 
     def ranked(self, count: int = 4, model: str = "books") -> tuple[str, list[str]]:
-        """An answer that is remembered: its id, and its documents in the order shown."""
+        """Rank documents and log the impression; return its request id and the ranking."""
         documents = [{"id": f"d{at}", "features": [0, at % 5]} for at in range(count)]
         answer = self.post("/rank", {"model": model, "documents": documents}).json()
         assert answer["logged"]
         return answer["request_id"], [one["id"] for one in answer["documents"]]
 
-    def kept(self) -> dict[str, bytes]:
-        """All that is stored, but for the learner's leases."""
+    def stored(self) -> dict[str, bytes]:
+        """Return everything in the store except the learner's leases."""
         leases = (":lease", ":fence", ":learners")
         names = [name.decode() for name in self.store.keys("*")]
         names = sorted(name for name in names if not name.endswith(leases))
@@ -215,15 +215,15 @@ class World:
         return int(self.store.get(f"solar:{{{model}}}:seq"))
 
     def settled(self) -> bool:
-        """Whether all that was posted is learnt."""
+        """Whether all records are learnt."""
         return all(
             int(self.store.hget(name.replace(b":seq", b":state"), "seq"))
             == int(self.store.get(name))
             for name in self.store.keys("*:seq")
         )
 
-    def spent(self) -> float:
-        """Seconds that the worker was at work, as the machine may be busy with others."""
+    def cpu_seconds(self) -> float:
+        """Return the worker's CPU seconds, as other processes may load the machine."""
         try:
             own = Path(f"/proc/{worker(self.running)}/schedstat").read_text()
         except FileNotFoundError:
@@ -231,40 +231,40 @@ class World:
         return int(own.split()[0]) / 1e9
 
     def refuses(self, ask: Ask) -> Reply:
-        """Refused as it should be: see the title of this file."""
+        """Check that a request is refused shortly, quickly, and without a change in the store."""
         until(self.settled)
-        before, seconds = self.kept(), []
+        before, seconds = self.stored(), []
         for _ in range(TRIES):
             with Wire(self.running.url) as wire:
-                start = self.spent()
+                start = self.cpu_seconds()
                 wire.send(ask.sent())
                 reply = wire.reply()
-                seconds.append(self.spent() - start)
+                seconds.append(self.cpu_seconds() - start)
             check_refusal(reply, ask.status, repeats=ask.repeats)
-            if min(seconds) <= AT_ONCE:
+            if min(seconds) <= MAX_SECONDS:
                 break
         assert MARKER not in self.running.logged()
-        assert self.kept() == before
-        assert min(seconds) <= AT_ONCE
+        assert self.stored() == before
+        assert min(seconds) <= MAX_SECONDS
         return reply
 
 
 def check_refusal(reply: Reply, status: int, *, repeats: bool = False) -> None:
-    """A brief problem; of the request it repeats an unknown name, quoted, and nothing else."""
+    """Check a short problem; of the request it may repeat only a quoted unknown name."""
     assert (reply.status, reply.headers["content-type"]) == (status, PROBLEM), reply
-    assert len(reply.body) <= LARGEST_ANSWER
-    said = reply.json()
-    assert any(MARKER in name for name in names_repeated(said["detail"])) is repeats, said
+    assert len(reply.body) <= MAX_ANSWER_BYTES
+    problem = reply.json()
+    assert any(MARKER in name for name in names_repeated(problem["detail"])) is repeats, problem
     assert MARKER not in str(reply.headers) + without_names(reply.body.decode())
-    assert said["status"] == status
-    assert said["title"]
+    assert problem["status"] == status
+    assert problem["title"]
 
 
 UNKNOWN = re.compile(r'unknown (?:field|feature) \\?"(.{0,65}?)\\?"(?=;)')
 
 
 def names_repeated(detail: str) -> list[str]:
-    """The unknown names that an answer repeats: whole ones, or 64 characters and an ellipsis."""
+    """Return the unknown names in an answer: whole, or 64 characters and an ellipsis."""
     return [name for name in UNKNOWN.findall(detail) if len(name) <= 64 or name.endswith("…")]
 
 
@@ -275,22 +275,22 @@ def without_names(text: str) -> str:
 BOOKS = {**PLAIN, "features": ["bm25", "price"], "gamma": 1000.0}
 
 
-def _world(environ: Mapping[str, str]) -> Iterator[World]:
+def _run_service(environ: Mapping[str, str]) -> Iterator[ServiceUnderTest]:
     with serving(environ=environ) as running:
         url = server.find(running.data)
         assert url is not None
         with redis.Redis.from_url(url) as store:
-            world = World(running, store)
+            service = ServiceUnderTest(running, store)
             for name in ("books", "films"):
-                made = world.ask(Ask("", 201, BOOKS, f"/models/{name}", method="PUT"))
+                made = service.ask(Ask("", 201, BOOKS, f"/models/{name}", method="PUT"))
                 assert made.status == 201
-            until(world.settled)
-            yield world
+            until(service.settled)
+            yield service
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    yield from _world(
+def service() -> Iterator[ServiceUnderTest]:
+    yield from _run_service(
         {
             "SOLAR_BODY_BYTES": str(BODY_BYTES),
             "SOLAR_PAIRS": str(PAIRS),
@@ -301,9 +301,9 @@ def world() -> Iterator[World]:
 
 
 @pytest.fixture(scope="module")
-def hurried() -> Iterator[World]:
-    """A service that soon loses its patience."""
-    yield from _world(
+def impatient_service() -> Iterator[ServiceUnderTest]:
+    """A service with short timeouts and a small source share."""
+    yield from _run_service(
         {
             "SOLAR_BODY_SECONDS": "0.3",
             "SOLAR_IMPRESSION_SECONDS": "5",
@@ -316,7 +316,7 @@ def hurried() -> Iterator[World]:
 
 
 def rank(features: str = "[1, 2]", more: str = "") -> str:
-    """The text of a body for /rank, fine as it is."""
+    """Return a valid JSON body for /rank."""
     return (
         f'{{"model": "books", "query_id": "{MARKER}", '
         f'"documents": [{{"id": "{MARKER}", "features": {features}}}]{more}}}'
@@ -344,20 +344,20 @@ numbers = count()
 
 
 def new_event() -> str:
-    """An id of its own for each event: one that slips through must not hide the next."""
+    """Return a new event id: an event accepted by mistake must not hide the next as a duplicate."""
     return f"{MARKER}{next(numbers)}"
 
 
 def event(**fields: Any) -> dict[str, Any]:
-    """An event with two documents of its own, fine as it is."""
-    fine = {
+    """Return a valid event with two documents; `...` removes a field."""
+    valid = {
         "event_id": new_event(),
         "model": "books",
         "type": "triplets",
         "documents": [{"id": MARKER, "features": [1, 2]}, {"id": "b", "features": {"price": 3}}],
         "triplets": [[MARKER, "b"]],
     }
-    return {name: value for name, value in {**fine, **fields}.items() if value is not ...}
+    return {name: value for name, value in {**valid, **fields}.items() if value is not ...}
 
 
 def labels(**labels: Any) -> dict[str, Any]:
@@ -370,14 +370,14 @@ def clicks(request_id: str, *clicked: str, **more: Any) -> dict[str, Any]:
 
 
 def request_id(model: str, seconds: float) -> str:
-    """As we would have made it then."""
+    """Return the request id that the service generates at a time."""
     moment = f"{int(seconds * 1000):012x}"
     return f"{model}.{moment[:8]}-{moment[8:]}-7000-8000-000000000000"
 
 
-# ---- what each deserves ----
+# ---- requests and their expected statuses ----
 
-FINE = rank()
+VALID = rank()
 DEEP = 100_000
 NUMBERS = {
     "text": f'"{MARKER}"',
@@ -388,13 +388,13 @@ NUMBERS = {
     "an object": f'{{"{MARKER}": 1}}',
     "1e400": "1e400",
     "-1e400": "-1e400",
-    "an integer of 5000 digits": HUGE,
-    "an integer of 400 digits": HUGE[:400],
+    "an integer of 5000 digits": MANY_DIGITS,
+    "an integer of 400 digits": MANY_DIGITS[:400],
 }
 
 
 def unreadable(fine: str) -> dict[str, bytes]:
-    """Ways in which a body with the marker in it cannot be read."""
+    """Return unreadable variants of a valid body that contains the marker."""
     text, marker = fine.encode(), MARKER.encode()
     return {
         "empty": b"",
@@ -421,7 +421,7 @@ def unreadable(fine: str) -> dict[str, bytes]:
 
 
 TRANSPORT = [
-    *(Ask(f"a body that is {how}", 400, body) for how, body in unreadable(FINE).items()),
+    *(Ask(f"a body that is {how}", 400, body) for how, body in unreadable(VALID).items()),
     *(Ask(f"an event that is {how}", 400, body, "/feedback")
       for how, body in unreadable(json.dumps(event())).items()),
     *(Ask(f"a model that is {how}", 400, body, "/models/new", method="PUT")
@@ -431,23 +431,23 @@ TRANSPORT = [
     Ask("bad UTF-8 in a name", 400, b'{"\xff' + MARKER.encode() + b'": 1}'),
     Ask("a surrogate in a name", 400, rank(f'{{"{MARKER}\\ud800": 1}}')),
     Ask("msgpack as JSON", 400, binary([MARKER], float32(1, 2))),
-    Ask("gzip", 415, gzip.compress(FINE.encode()), headers=("Content-Encoding: gzip",)),
+    Ask("gzip", 415, gzip.compress(VALID.encode()), headers=("Content-Encoding: gzip",)),
     Ask("a gzip bomb", 415, gzip.compress(bytes(10**8)), headers=("Content-Encoding: gzip",)),
-    Ask("brotli", 415, FINE, headers=("Content-Encoding: br",)),
-    Ask("a body over the limit", 413, FINE + " " * BODY_BYTES),
-    Ask("no content type", 415, FINE, media_type=""),
-    Ask("plain text", 415, FINE, media_type="text/plain"),
-    Ask("a form", 415, FINE, media_type="application/x-www-form-urlencoded"),
-    Ask("an unknown content type", 415, FINE, media_type=f"application/{MARKER}"),
+    Ask("brotli", 415, VALID, headers=("Content-Encoding: br",)),
+    Ask("a body over the limit", 413, VALID + " " * BODY_BYTES),
+    Ask("no content type", 415, VALID, media_type=""),
+    Ask("plain text", 415, VALID, media_type="text/plain"),
+    Ask("a form", 415, VALID, media_type="application/x-www-form-urlencoded"),
+    Ask("an unknown content type", 415, VALID, media_type=f"application/{MARKER}"),
     Ask("msgpack as feedback", 415, msgspec.msgpack.encode(event()), "/feedback", MSGPACK),
     Ask("a form as feedback", 415, event(), "/feedback", "multipart/form-data"),
     Ask("text as a model", 415, BOOKS, "/models/new", "text/plain", "PUT"),
     Ask("text as a rollback", 415, {"version": 0}, "/models/books/rollback", "text/plain"),
-    Ask("an unknown path", 404, FINE, f"/{MARKER}"),
-    Ask("a path below one", 404, FINE, f"/rank/{MARKER}"),
-    Ask("a path with a slash too many", 404, FINE, "/rank/"),
-    Ask("a path of two models", 404, FINE, f"/models/books/versions/{MARKER}"),
-    Ask("a path of other letters", 404, FINE, f"/%ff%00%0a{MARKER}"),
+    Ask("an unknown path", 404, VALID, f"/{MARKER}"),
+    Ask("a path below one", 404, VALID, f"/rank/{MARKER}"),
+    Ask("a path with a trailing slash", 404, VALID, "/rank/"),
+    Ask("a path of two models", 404, VALID, f"/models/books/versions/{MARKER}"),
+    Ask("a path with odd bytes", 404, VALID, f"/%ff%00%0a{MARKER}"),
     Ask("GET of /rank", 405, b"", method="GET"),
     Ask("PUT of /feedback", 405, event(), "/feedback", method="PUT"),
     Ask("POST of a model", 405, BOOKS, "/models/books", method="POST"),
@@ -522,10 +522,10 @@ SHAPES = [
         method="PUT"),
 ]  # fmt: skip
 
-MANY = [f"d{at}" for at in range(1001)]
-IDS = {
+TOO_MANY_IDS = [f"d{at}" for at in range(1001)]
+INVALID_IDS = {
     "empty": "",
-    "too long": LONG,
+    "too long": LONG_ID,
     "with a NUL": f"{MARKER}\0",
     "with a new line": f"{MARKER}\n",
     "with a DEL": f"{MARKER}\x7f",
@@ -547,21 +547,21 @@ RANK = [
                                         {"id": "b", "features": [1]}]}),
     Ask("no documents", 422, documents()),
     Ask("no columns", 422, columns([], [])),
-    Ask("1001 documents", 422, documents(*MANY)),
-    Ask("1001 rows", 422, columns(MANY, [[1, 2]] * 1001)),
+    Ask("1001 documents", 422, documents(*TOO_MANY_IDS)),
+    Ask("1001 rows", 422, columns(TOO_MANY_IDS, [[1, 2]] * 1001)),
     Ask("an id twice", 422, documents(MARKER, "b", MARKER)),
     Ask("an id twice in columns", 422, columns([MARKER, MARKER], [[1, 2]] * 2)),
     *(Ask(f"a document's id that is {how}", 422, documents("a", name))
-      for how, name in IDS.items()),
+      for how, name in INVALID_IDS.items()),
     *(Ask(f"a column's id that is {how}", 422, columns([name], [[1, 2]]))
-      for how, name in IDS.items()),
+      for how, name in INVALID_IDS.items()),
     *(Ask(f"a request_id that is {how}", 422, documents("a", request_id=name))
-      for how, name in IDS.items()),
+      for how, name in INVALID_IDS.items()),
     *(Ask(f"a query_id that is {how}", 422, documents("a", query_id=name))
-      for how, name in IDS.items() if name),
+      for how, name in INVALID_IDS.items() if name),
     Ask("a feature over the bound", 422, rank("[1, 10001]")),
     Ask("a feature below the bound", 422, rank("[-10001, 1]")),
-    Ask("a feature over the bound that rounding would save", 422, rank("[1, 10000.0001]")),
+    Ask("a feature over the bound that rounds to the bound", 422, rank("[1, 10000.0001]")),
     Ask("a named feature over the bound", 422, rank('{"price": 1e30}')),
     Ask("a feature that the model does not know", 422, rank(f'{{"{MARKER}": 77}}'),
         repeats=True),
@@ -570,9 +570,9 @@ RANK = [
     *(Ask(f"a model called {name!r}", 422, documents("a", model=name))
       for name in ("", "a.b", "{a}", f"{MARKER} b", "a" * 65, "ä")),
     Ask("no msgpack", 400, b"", media_type=MSGPACK),
-    Ask("msgpack cut off", 400, binary([MARKER], float32(1, 2))[:-1], media_type=MSGPACK),
+    Ask("truncated msgpack", 400, binary([MARKER], float32(1, 2))[:-1], media_type=MSGPACK),
     Ask("msgpack and more", 400, binary([MARKER], float32(1, 2)) + b"1", media_type=MSGPACK),
-    Ask("JSON as msgpack", 422, FINE, media_type=MSGPACK),
+    Ask("JSON as msgpack", 422, VALID, media_type=MSGPACK),
     Ask("msgpack with bad UTF-8", 400, binary([MARKER], b"").replace(b"qz", b"\xff\xff"),
         media_type=MSGPACK),
     Ask("msgpack with a number for a name", 422, b"\x81\x01\x01", media_type=MSGPACK),
@@ -587,7 +587,7 @@ RANK = [
     Ask("seven bytes", 422, binary([MARKER], bytes(7)), media_type=MSGPACK),
     Ask("doubles", 422, binary([MARKER], np.ones(2).tobytes()), media_type=MSGPACK),
     Ask("no documents in msgpack", 422, binary([], b""), media_type=MSGPACK),
-    Ask("1001 documents in msgpack", 422, binary(MANY, bytes(8008)), media_type=MSGPACK),
+    Ask("1001 documents in msgpack", 422, binary(TOO_MANY_IDS, bytes(8008)), media_type=MSGPACK),
     Ask("an id twice in msgpack", 422, binary([MARKER] * 2, bytes(16)), media_type=MSGPACK),
     Ask("a control character in msgpack", 422, binary([f"{MARKER}\0"], bytes(8)),
         media_type=MSGPACK),
@@ -597,38 +597,38 @@ RANK = [
         media_type=MSGPACK),
 ]  # fmt: skip
 
-OURS = request_id("books", time.time())
-LONG_AGO = request_id("books", time.time() - 1e6)
+UNUSED = request_id("books", time.time())
+EXPIRED = request_id("books", time.time() - 1e6)
 FEEDBACK = [
     Ask("an unknown request", 404, clicks(MARKER, model="books"), "/feedback"),
-    Ask("a request that nobody made", 404, clicks(OURS), "/feedback"),
-    Ask("a request of long ago", 410, clicks(LONG_AGO), "/feedback"),
+    Ask("a generated request id never issued", 404, clicks(UNUSED), "/feedback"),
+    Ask("an expired request id", 410, clicks(EXPIRED), "/feedback"),
     Ask("labels for an unknown request", 404,
         event(type="labels", request_id=MARKER, documents=..., triplets=..., labels={}),
         "/feedback"),
     Ask("an unknown model's event", 404, event(model=MARKER), "/feedback"),
     Ask("an unknown model's request", 404, clicks(request_id(MARKER, time.time())), "/feedback"),
-    Ask("a request of another model", 422, clicks(OURS, model="films"), "/feedback"),
+    Ask("a request of another model", 422, clicks(UNUSED, model="films"), "/feedback"),
     Ask("events of two models", 422, {"events": [event(), event(event_id="f", model="films")]},
         "/feedback"),
     Ask("events of two models by their requests", 422,
-        {"events": [clicks(OURS), clicks(OURS.replace("books", "films"), event_id="f")]},
+        {"events": [clicks(UNUSED), clicks(UNUSED.replace("books", "films"), event_id="f")]},
         "/feedback"),
     Ask("an unknown type", 422, event(type=MARKER), "/feedback"),
     Ask("no type", 422, event(type=...), "/feedback"),
     Ask("a number as a type", 422, event(type=1), "/feedback"),
     Ask("no event_id", 422, event(event_id=...), "/feedback"),
     *(Ask(f"an event_id that is {how}", 422, event(event_id=name), "/feedback")
-      for how, name in IDS.items()),
+      for how, name in INVALID_IDS.items()),
     *(Ask(f"a source that is {how}", 422, event(source=name), "/feedback")
-      for how, name in IDS.items() if name),
+      for how, name in INVALID_IDS.items() if name),
     *(Ask(f"an event's query_id that is {how}", 422, event(query_id=name), "/feedback")
-      for how, name in IDS.items() if name),
+      for how, name in INVALID_IDS.items() if name),
     *(Ask(f"an event's document that is {how}", 422,
           event(documents=[{"id": name, "features": [1, 2]}], triplets=[]), "/feedback")
-      for how, name in IDS.items()),
+      for how, name in INVALID_IDS.items()),
     Ask("neither a request nor documents", 422, event(documents=...), "/feedback"),
-    Ask("a request and documents", 422, event(request_id=OURS), "/feedback"),
+    Ask("a request and documents", 422, event(request_id=UNUSED), "/feedback"),
     Ask("no documents in an event", 422, event(documents=[], triplets=[]), "/feedback"),
     Ask("an event's document over the bound", 422,
         event(documents=[{"id": MARKER, "features": [1, 1e5]}]), "/feedback"),
@@ -637,70 +637,70 @@ FEEDBACK = [
     Ask("a triplet of one", 422, event(triplets=[[MARKER]]), "/feedback"),
     Ask("a triplet of four", 422, event(triplets=[[MARKER, "b", 1, 1]]), "/feedback"),
     Ask("a triplet with itself", 422, event(triplets=[[MARKER, MARKER]]), "/feedback"),
-    Ask("a triplet with a stranger", 422, event(triplets=[[MARKER, "c"]]), "/feedback"),
+    Ask("a triplet with an unknown document", 422, event(triplets=[[MARKER, "c"]]), "/feedback"),
     *(Ask(f"a weight of {weight}", 422, event(triplets=[[MARKER, "b", weight]]), "/feedback")
       for weight in (0, -1, 1e-13, 1e13)),
     *(Ask(f"a label of {label}", 422, labels(b=label), "/feedback")
       for label in (-0.1, 30.1, 1e300)),
-    Ask("a label for a stranger", 422, labels(c=1), "/feedback"),
+    Ask("a label for an unknown document", 422, labels(c=1), "/feedback"),
     Ask("too many triplets", 422, event(triplets=[["b", "c"]] * (PAIRS + 1)), "/feedback"),
     Ask("too many pairs by labels", 422,
         event(type="labels", triplets=..., labels={f"d{at}": at % 30 for at in range(1000)},
               documents=[{"id": f"d{at}", "features": {}} for at in range(1000)]), "/feedback"),
     Ask("no events", 422, {"events": []}, "/feedback"),
     Ask("1001 events", 422, {"events": [event()] * 1001}, "/feedback"),
-    Ask("events that are none", 422, {"events": {MARKER: 1}}, "/feedback"),
+    Ask("an object as events", 422, {"events": {MARKER: 1}}, "/feedback"),
     Ask("1000 bad events", 422, {"events": [{MARKER: 1}] * 1000}, "/feedback"),
     Ask("1000 numbers as events", 422, {"events": [1] * 1000}, "/feedback"),
     Ask("events on unknown requests", 422,
-        {"events": [clicks(OURS, event_id=f"{MARKER}{at}") for at in range(1000)]}, "/feedback"),
+        {"events": [clicks(UNUSED, event_id=f"{MARKER}{at}") for at in range(1000)]}, "/feedback"),
 ]  # fmt: skip
 
 
-def put(says: str, status: int, *, at: str = "new", **fields: Any) -> Ask:
-    return Ask(says, status, {**BOOKS, **fields}, f"/models/{at}", method="PUT")
+def put(case: str, status: int, *, at: str = "new", **fields: Any) -> Ask:
+    return Ask(case, status, {**BOOKS, **fields}, f"/models/{at}", method="PUT")
 
 
 ADMIN = [
     put("no features", 422, features=[]),
     put("a feature without a name", 422, features=[""]),
-    put("a feature with a long name", 422, features=[LONG]),
+    put("a feature with a long name", 422, features=[LONG_ID]),
     put("a feature with a control character", 422, features=[f"{MARKER}\0"]),
     put("a feature twice", 422, features=[MARKER, MARKER]),
     put("a text as features", 422, features=MARKER),
     put("numbers as features", 422, features=[1, 2]),
-    put("no count of features", 422, features=0),
+    put("0 features", 422, features=0),
     put("2001 features with full covariance", 422, features=2001),
     put("100,001 features", 422, features=100_001, algorithm="solar-i"),
-    put("an endless count of features", 422, features=10**30, algorithm="solar-i"),
+    put("10**30 features", 422, features=10**30, algorithm="solar-i"),
     put("true as a count", 422, features=True),
     put("an unknown algorithm", 422, algorithm=MARKER),
     put("an unknown covariance", 422, covariance=MARKER),
     put("an unknown normalization", 422, normalization=MARKER),
-    put("an unknown reading of clicks", 422, clicks=MARKER),
+    put("an unknown click strategy", 422, clicks=MARKER),
     *(put(f"{name} of {value}", 422, **dict[str, Any]({name: value}))
       for name in ("C", "gamma") for value in (0, -1, 1e-13, 1e13)),
-    put("a model that is there with other features", 409, at="books", features=3),
+    put("an existing model with other features", 409, at="books", features=3),
     put("a name with a dot", 422, at=f"{MARKER}.b"),
     put("a name with a brace", 422, at=f"%7B{MARKER}%7D"),
     put("a name with a NUL", 422, at=f"{MARKER}%00"),
     put("a name with a new line", 422, at=f"{MARKER}%0a"),
-    put("a name that is no UTF-8", 422, at=f"{MARKER}%ff"),
+    put("a name that is not UTF-8", 422, at=f"{MARKER}%ff"),
     put("a name too long", 422, at="a" * 65),
     put("a name with a slash", 404, at=f"a%2f{MARKER}"),
     put("no name", 404, at=""),
     Ask("nothing to tune", 422, {}, "/models/books", method="PATCH"),
-    Ask("an unknown reading of clicks for a model", 422, {"clicks": MARKER}, "/models/books",
+    Ask("tuning to an unknown click strategy", 422, {"clicks": MARKER}, "/models/books",
         method="PATCH"),
-    Ask("a gamma that cannot be", 422, {"gamma": 1e13}, "/models/books", method="PATCH"),
+    Ask("tuning to a gamma over the limit", 422, {"gamma": 1e13}, "/models/books", method="PATCH"),
     Ask("tuning an unknown model", 404, {"gamma": 1}, f"/models/{MARKER}", method="PATCH"),
     Ask("reading an unknown model", 404, b"", f"/models/{MARKER}", method="GET"),
-    Ask("reading a model that cannot be", 404, b"", f"/models/{MARKER}%0a", method="GET"),
+    Ask("reading an invalid model name", 404, b"", f"/models/{MARKER}%0a", method="GET"),
     Ask("deleting an unknown model", 404, b"", f"/models/{MARKER}", method="DELETE"),
-    Ask("deleting a model that cannot be", 404, b"", f"/models/%7B{MARKER}%7D", method="DELETE"),
+    Ask("deleting an invalid model name", 404, b"", f"/models/%7B{MARKER}%7D", method="DELETE"),
     Ask("versions of an unknown model", 404, b"", f"/models/{MARKER}/versions", method="GET"),
     Ask("rolling back an unknown model", 404, {"version": 0}, f"/models/{MARKER}/rollback"),
-    Ask("rolling back to what is not kept", 404, {"version": 77}, "/models/books/rollback"),
+    Ask("rolling back to an unknown version", 404, {"version": 77}, "/models/books/rollback"),
     Ask("rolling back to a large version", 404, {"version": 10**300}, "/models/books/rollback"),
     Ask("rolling back below 0", 422, {"version": -1}, "/models/books/rollback"),
     Ask("a model's body over the limit", 413, b" " * (BODY_BYTES + 1), "/models/new", method="PUT"),
@@ -709,222 +709,230 @@ ADMIN = [
 
 
 def each(asks: list[Ask]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("ask", asks, ids=[ask.says for ask in asks])
+    return pytest.mark.parametrize("ask", asks, ids=[ask.case for ask in asks])
 
 
 @each(TRANSPORT)
-def test_what_cannot_be_read_is_refused(world: World, ask: Ask) -> None:
-    world.refuses(ask)
+def test_an_invalid_transport_is_refused(service: ServiceUnderTest, ask: Ask) -> None:
+    service.refuses(ask)
 
 
 @each(SHAPES)
-def test_what_has_another_shape_is_refused(world: World, ask: Ask) -> None:
-    world.refuses(ask)
+def test_a_body_of_another_shape_is_refused(service: ServiceUnderTest, ask: Ask) -> None:
+    service.refuses(ask)
 
 
 @each(RANK)
-def test_what_cannot_be_ranked_is_refused(world: World, ask: Ask) -> None:
-    world.refuses(ask)
+def test_invalid_rank_input_is_refused(service: ServiceUnderTest, ask: Ask) -> None:
+    service.refuses(ask)
 
 
 @each(FEEDBACK)
-def test_what_cannot_be_learnt_is_refused(world: World, ask: Ask) -> None:
-    world.refuses(ask)
+def test_invalid_feedback_is_refused(service: ServiceUnderTest, ask: Ask) -> None:
+    service.refuses(ask)
 
 
 @each(ADMIN)
-def test_what_no_model_can_be_is_refused(world: World, ask: Ask) -> None:
-    world.refuses(ask)
+def test_an_invalid_model_request_is_refused(service: ServiceUnderTest, ask: Ask) -> None:
+    service.refuses(ask)
 
 
-# ---- transport: what a polite client cannot send ----
+# ---- transport: requests that an HTTP client library cannot send ----
 
 
-def test_a_chunked_body_over_the_limit_is_refused_before_it_ends(world: World) -> None:
-    before, chunk = world.kept(), b"10000\r\n" + b" " * 0x10000 + b"\r\n"
-    with Wire(world.running.url) as wire:
+def test_a_chunked_body_over_the_limit_is_refused_before_it_ends(service: ServiceUnderTest) -> None:
+    before, chunk = service.stored(), b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    with Wire(service.running.url) as wire:
         wire.send(head("POST", "/rank", f"Content-Type: {JSON}", "Transfer-Encoding: chunked"))
         for _ in range(BODY_BYTES // 0x10000 + 1):
             wire.send(chunk)
         check_refusal(wire.reply(), 413)
         assert wire.closed()
-    assert world.kept() == before
+    assert service.stored() == before
 
 
-def test_a_body_that_only_says_it_is_too_large_is_not_waited_for(world: World) -> None:
-    with Wire(world.running.url) as wire:
+def test_a_content_length_over_the_limit_is_refused_before_the_body(
+    service: ServiceUnderTest,
+) -> None:
+    with Wire(service.running.url) as wire:
         length = f"Content-Length: {BODY_BYTES + 1}"
         wire.send(head("POST", "/rank", f"Content-Type: {JSON}", length))
         check_refusal(wire.reply(), 413)
         assert wire.closed()
 
 
-def test_a_body_in_chunks_within_the_limit_is_read(world: World) -> None:
-    with Wire(world.running.url) as wire:
+def test_a_body_in_chunks_within_the_limit_is_read(service: ServiceUnderTest) -> None:
+    with Wire(service.running.url) as wire:
         wire.send(head("POST", "/rank", f"Content-Type: {JSON}", "Transfer-Encoding: chunked"))
-        for byte in FINE.encode():
+        for byte in VALID.encode():
             wire.send(b"1\r\n%c\r\n" % byte)
         wire.send(b"0\r\n\r\n")
         assert wire.reply().status == 200
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 1000", "Transfer-Encoding: chunked"])
-def test_a_body_that_does_not_come_is_not_waited_for(hurried: World, framing: str) -> None:
-    before, start = hurried.kept(), time.monotonic()
-    with Wire(hurried.running.url) as wire:
+def test_a_body_that_does_not_arrive_is_408(
+    impatient_service: ServiceUnderTest, framing: str
+) -> None:
+    before, start = impatient_service.stored(), time.monotonic()
+    with Wire(impatient_service.running.url) as wire:
         wire.send(head("POST", "/rank", f"Content-Type: {JSON}", framing))
         wire.send(b"1\r\n{\r\n" if "chunked" in framing else b"{")
         check_refusal(wire.reply(), 408)
         assert wire.closed()
-    assert hurried.kept() == before
-    assert time.monotonic() - start < HURRY
+    assert impatient_service.stored() == before
+    assert time.monotonic() - start < GIVE_UP_SECONDS
 
 
-def test_a_body_that_trickles_in_is_not_waited_for(hurried: World) -> None:
-    with Wire(hurried.running.url) as wire:
+def test_a_body_that_arrives_too_slowly_is_408(impatient_service: ServiceUnderTest) -> None:
+    with Wire(impatient_service.running.url) as wire:
         wire.send(head("POST", "/rank", f"Content-Type: {JSON}", "Content-Length: 100000"))
         start, answered = time.monotonic(), False
-        while not answered and time.monotonic() - start < HURRY:
+        while not answered and time.monotonic() - start < GIVE_UP_SECONDS:
             wire.send(b" ")
             answered = wire.readable(0.02)
         assert answered
         check_refusal(wire.reply(), 408)
 
 
-def test_a_connection_that_breaks_within_a_body_leaves_nothing(world: World) -> None:
-    before = world.kept()
-    with Wire(world.running.url) as wire:
-        wire.send(Ask("", 0, FINE).sent()[:-1])
-        wire.cut()
+def test_a_connection_lost_within_a_body_stores_nothing(service: ServiceUnderTest) -> None:
+    before = service.stored()
+    with Wire(service.running.url) as wire:
+        wire.send(Ask("", 0, VALID).sent()[:-1])
+        wire.shut_down_sending()
         assert wire.closed()
-    assert world.kept() == before
-    assert world.post("/rank", FINE).status == 200
+    assert service.stored() == before
+    assert service.post("/rank", VALID).status == 200
 
 
-NO_HTTP = {
+INVALID_HTTP = {
     "a word": f"{MARKER}\r\n\r\n".encode(),
     "two lengths": head("POST", "/rank", "Content-Length: 1", "Content-Length: 2"),
     "a length and chunks": head("POST", "/rank", "Content-Length: 1", "Transfer-Encoding: chunked"),
     "a length below 0": head("POST", "/rank", "Content-Length: -1"),
-    "an endless length": head("POST", "/rank", f"Content-Length: {HUGE}"),
+    "a length of 5000 digits": head("POST", "/rank", f"Content-Length: {MANY_DIGITS}"),
     "a chunk without a size": head("POST", "/rank", "Transfer-Encoding: chunked") + b"zz\r\n",
     "bytes in the path": b"GET /\xff\xfe HTTP/1.1\r\nHost: solar\r\n\r\n",
     "a NUL in a header": head("GET", "/healthz", "X: a\0b"),
 }
 
 
-@pytest.mark.parametrize("sent", NO_HTTP.values(), ids=NO_HTTP)
-def test_what_is_no_http_is_refused(world: World, sent: bytes) -> None:
-    with Wire(world.running.url) as wire:
+@pytest.mark.parametrize("sent", INVALID_HTTP.values(), ids=INVALID_HTTP)
+def test_invalid_http_is_refused(service: ServiceUnderTest, sent: bytes) -> None:
+    with Wire(service.running.url) as wire:
         wire.send(sent)
         reply = wire.reply()
     assert reply.status == 400
-    assert len(reply.body) <= LARGEST_ANSWER
-    assert MARKER not in reply.body.decode() + world.running.logged()
+    assert len(reply.body) <= MAX_ANSWER_BYTES
+    assert MARKER not in reply.body.decode() + service.running.logged()
 
 
-def test_after_a_refusal_the_connection_goes_on(world: World) -> None:
-    bad = [Ask("", 404, FINE, "/nowhere"), Ask("", 405, FINE, method="PUT"), Ask("", 422, "[]"),
-           Ask("", 415, FINE, headers=("Content-Encoding: gzip",)), Ask("", 400, "{")]  # fmt: skip
-    with Wire(world.running.url) as wire:
+def test_a_connection_stays_usable_after_a_refusal(service: ServiceUnderTest) -> None:
+    bad = [Ask("", 404, VALID, "/nowhere"), Ask("", 405, VALID, method="PUT"), Ask("", 422, "[]"),
+           Ask("", 415, VALID, headers=("Content-Encoding: gzip",)), Ask("", 400, "{")]  # fmt: skip
+    with Wire(service.running.url) as wire:
         for ask in bad:
-            wire.send(ask.sent() + Ask("", 200, FINE).sent())
+            wire.send(ask.sent() + Ask("", 200, VALID).sent())
             assert (wire.reply().status, wire.reply().status) == (ask.status, 200)
 
 
-# ---- what is fine, though it looks odd ----
+# ---- odd but valid requests ----
 
 
-def test_of_a_key_that_comes_twice_the_last_one_counts(world: World) -> None:
+def test_the_last_value_of_a_repeated_json_key_counts(service: ServiceUnderTest) -> None:
     twice = rank(more=f', "top_k": "{MARKER}"')[:-1] + ', "top_k": 1, "query_id": "last"}'
-    world.refuses(Ask("the first one is wrong", 422, twice))
+    service.refuses(Ask("the first value is invalid", 422, twice))
     fine = rank(more=', "top_k": 5')[:-1] + ', "top_k": 1, "query_id": "last"}'
-    assert world.post("/rank", fine).json()["query_id"] == "last"
+    assert service.post("/rank", fine).json()["query_id"] == "last"
     feature = rank('{"price": 1, "price": 7}', ', "explain": true')
-    assert world.post("/rank", feature).status == 200
+    assert service.post("/rank", feature).status == 200
 
 
-def test_a_feature_at_the_bound_is_fine(world: World) -> None:
-    assert world.post("/rank", rank("[10000, -10000.0]")).status == 200
+def test_a_feature_at_the_bound_is_accepted(service: ServiceUnderTest) -> None:
+    assert service.post("/rank", rank("[10000, -10000.0]")).status == 200
 
 
-@pytest.mark.parametrize("number", ["0." + HUGE, "1e-" + HUGE[:500], "-0.0", "1E+2", "5e-324"])
-def test_odd_numbers_are_numbers(world: World, number: str) -> None:
-    assert world.post("/rank", rank(f"[{number}, 1]")).status == 200
+@pytest.mark.parametrize(
+    "number", ["0." + MANY_DIGITS, "1e-" + MANY_DIGITS[:500], "-0.0", "1E+2", "5e-324"]
+)
+def test_odd_number_notations_are_accepted(service: ServiceUnderTest, number: str) -> None:
+    assert service.post("/rank", rank(f"[{number}, 1]")).status == 200
 
 
-def test_a_surrogate_pair_is_a_letter(world: World) -> None:
-    reply = world.post("/rank", rank().replace(MARKER, "\\ud83d\\ude00"))
+def test_a_surrogate_pair_is_one_character(service: ServiceUnderTest) -> None:
+    reply = service.post("/rank", rank().replace(MARKER, "\\ud83d\\ude00"))
     assert reply.json()["documents"][0]["id"] == "\U0001f600"
 
 
 # ---- rank ----
 
 
-def test_a_refused_request_does_not_make_the_default_model(world: World) -> None:
-    world.refuses(Ask("too few features", 422, {"documents": [{"id": "a", "features": [1]}]}))
+def test_a_refused_request_does_not_create_the_default_model(service: ServiceUnderTest) -> None:
+    service.refuses(Ask("too few features", 422, {"documents": [{"id": "a", "features": [1]}]}))
     one = {"documents": [{"id": "a", "features": [1, 2]}]}
-    world.refuses(Ask("nobody is pinned by this name", 422, {**one, "pinned": [MARKER]}))
-    world.refuses(Ask("an unknown request", 404, clicks(MARKER), "/feedback"))
+    service.refuses(Ask("an unknown pinned document", 422, {**one, "pinned": [MARKER]}))
+    service.refuses(Ask("an unknown request", 404, clicks(MARKER), "/feedback"))
 
 
 @pytest.mark.parametrize("ahead", [77, 10**30])
-def test_a_version_that_does_not_come_is_not_waited_for(world: World, ahead: int) -> None:
-    until(world.settled)
-    before, seq = world.kept(), world.tail() + ahead
-    reply = world.post("/rank", documents("a", min_seq=seq))
+def test_a_min_seq_that_is_not_served_in_time_is_503(service: ServiceUnderTest, ahead: int) -> None:
+    until(service.settled)
+    before, seq = service.stored(), service.tail() + ahead
+    reply = service.post("/rank", documents("a", min_seq=seq))
     check_refusal(reply, 503)
     assert reply.headers["retry-after"] == "1"
     assert str(seq) not in reply.body.decode()
-    assert world.kept() == before
+    assert service.stored() == before
 
 
 @pytest.fixture(scope="module", params=[46, 136])
-def learnt(world: World, request: pytest.FixtureRequest) -> tuple[str, int]:
-    """A model whose weights are none of them round."""
+def learnt(service: ServiceUnderTest, request: pytest.FixtureRequest) -> tuple[str, int]:
+    """A model with many different non-zero weights."""
     n, rng = request.param, np.random.default_rng(3)
     name = f"n{n}"
     made = Ask("", 201, {**PLAIN, "features": n}, f"/models/{name}", method="PUT")
-    assert world.ask(made).status == 201
+    assert service.ask(made).status == 201
     rows = [{"id": f"d{at}", "features": rng.normal(size=n).tolist()} for at in range(9)]
-    told = event(model=name, documents=rows, triplets=[["d1", "d2"], ["d3", "d4"], ["d5", "d6"]])
-    assert world.post("/feedback", told, "Prefer: wait=20").status == 200
-    weights = world.model(name)["weights"].values()
+    body = event(model=name, documents=rows, triplets=[["d1", "d2"], ["d3", "d4"], ["d5", "d6"]])
+    assert service.post("/feedback", body, "Prefer: wait=20").status == 200
+    weights = service.model(name)["weights"].values()
     assert 0.0 not in weights
     assert len(set(weights)) == n
     return name, n
 
 
-def shown(world: World, model: str, rows: Any, **more: Any) -> list[int]:
-    """The places from which documents were taken, best first."""
+def shown(service: ServiceUnderTest, model: str, rows: Any, **more: Any) -> list[int]:
+    """Rank documents; return their submitted positions, best first."""
     ids, packed = [str(at) for at in range(len(rows))], rows.astype("<f4").tobytes()
     body = binary(ids, packed, **{"model": model, "log": False, **more})
-    reply = world.ask(Ask("", 200, body, media_type=MSGPACK))
+    reply = service.ask(Ask("", 200, body, media_type=MSGPACK))
     return [int(one["id"]) for one in reply.json()["documents"]]
 
 
 SIZES = (2, 3, 5, 8, 17, 64, 599, 601, 1000)
 
 
-def test_equal_documents_keep_the_order_as_submitted(world: World, learnt: tuple[str, int]) -> None:
+def test_equal_documents_keep_the_submitted_order(
+    service: ServiceUnderTest, learnt: tuple[str, int]
+) -> None:
     model, n = learnt
     rng = np.random.default_rng(5)
     for size in SIZES:
         rows = np.tile(rng.normal(size=n), (size, 1))
-        assert shown(world, model, rows) == list(range(size))
-        assert shown(world, model, rows, top_k=2) == [0, 1]
-        assert shown(world, model, rows, explore=True) == list(range(size))
+        assert shown(service, model, rows) == list(range(size))
+        assert shown(service, model, rows, top_k=2) == [0, 1]
+        assert shown(service, model, rows, explore=True) == list(range(size))
 
 
-def test_equal_documents_stay_together_wherever_they_stand(
-    world: World, learnt: tuple[str, int]
+def test_equal_documents_are_adjacent_at_any_submitted_position(
+    service: ServiceUnderTest, learnt: tuple[str, int]
 ) -> None:
     model, n = learnt
     rng = np.random.default_rng(7)
     for size in SIZES:
         kinds = rng.integers(0, 3, size=size)
         rows = rng.normal(size=(3, n))[kinds]
-        order = shown(world, model, rows)
+        order = shown(service, model, rows)
         groups = [kinds[at] for at in order]
         assert sum(a != b for a, b in pairwise(groups)) == len(set(kinds)) - 1
         for kind in range(3):
@@ -932,10 +940,10 @@ def test_equal_documents_stay_together_wherever_they_stand(
             assert together == sorted(together)
 
 
-def test_a_model_that_has_learnt_nothing_keeps_the_order_as_submitted(world: World) -> None:
+def test_a_model_without_training_keeps_the_submitted_order(service: ServiceUnderTest) -> None:
     rows = np.random.default_rng(9).normal(size=(1000, 2))
-    assert shown(world, "films", rows) == list(range(1000))
-    assert shown(world, "films", rows, top_k=7, explore=True) == list(range(7))
+    assert shown(service, "films", rows) == list(range(1000))
+    assert shown(service, "films", rows, top_k=7, explore=True) == list(range(7))
 
 
 # ---- feedback ----
@@ -949,7 +957,7 @@ def repeated(seq: int) -> dict[str, Any]:
     return {"accepted": 0, "duplicates": 1, "rejected": 0, "seq": seq, "errors": []}
 
 
-def told(reply: Reply) -> tuple[int, Any]:
+def status_and_body(reply: Reply) -> tuple[int, Any]:
     return reply.status, reply.json()
 
 
@@ -962,204 +970,210 @@ def told(reply: Reply) -> tuple[int, Any]:
         {"type": "triplets", "triplets": [[MARKER, "d1"]]},
     ],
 )
-def test_a_document_that_was_not_shown_is_refused(world: World, what: dict[str, Any]) -> None:
-    answer, _ = world.ranked()
+def test_a_document_that_was_not_shown_is_refused(
+    service: ServiceUnderTest, what: dict[str, Any]
+) -> None:
+    answer, _ = service.ranked()
     body = {"event_id": new_event(), "request_id": answer, **what}
-    world.refuses(Ask("", 422, body, "/feedback"))
+    service.refuses(Ask("", 422, body, "/feedback"))
 
 
-def test_more_clicks_than_documents_are_refused(world: World) -> None:
-    answer, _ = world.ranked()
-    world.refuses(Ask("", 422, clicks(answer, *["d1"] * 5), "/feedback"))
+def test_more_clicks_than_documents_are_refused(service: ServiceUnderTest) -> None:
+    answer, _ = service.ranked()
+    service.refuses(Ask("", 422, clicks(answer, *["d1"] * 5), "/feedback"))
 
 
-def test_a_repeated_event_gets_the_same_answer(world: World) -> None:
-    answer, _ = world.ranked()
-    body, seq = clicks(answer, "d1", event_id="repeated"), world.tail() + 1
-    assert told(world.post("/feedback", body)) == (202, accepted(seq))
-    kept = world.store.xlen("solar:{books}:log")
+def test_a_repeated_event_gets_the_same_seq(service: ServiceUnderTest) -> None:
+    answer, _ = service.ranked()
+    body, seq = clicks(answer, "d1", event_id="repeated"), service.tail() + 1
+    assert status_and_body(service.post("/feedback", body)) == (202, accepted(seq))
+    stored = service.store.xlen("solar:{books}:log")
     for _ in range(3):
-        assert told(world.post("/feedback", body)) == (202, repeated(seq))
-    twice = world.post("/feedback", {"events": [body, body]})
+        assert status_and_body(service.post("/feedback", body)) == (202, repeated(seq))
+    twice = service.post("/feedback", {"events": [body, body]})
     assert twice.json() == {**repeated(seq), "duplicates": 2}
-    assert world.store.xlen("solar:{books}:log") == kept
+    assert service.store.xlen("solar:{books}:log") == stored
 
 
-def test_an_event_twice_in_one_post_is_one_record(world: World) -> None:
-    body, seq = event(event_id="in one post"), world.tail() + 1
-    reply = world.post("/feedback", {"events": [body, body]})
-    assert told(reply) == (202, {**accepted(seq), "duplicates": 1})
-    assert world.tail() == seq
+def test_an_event_twice_in_one_batch_is_one_record(service: ServiceUnderTest) -> None:
+    body, seq = event(event_id="in one post"), service.tail() + 1
+    reply = service.post("/feedback", {"events": [body, body]})
+    assert status_and_body(reply) == (202, {**accepted(seq), "duplicates": 1})
+    assert service.tail() == seq
 
 
-def test_another_body_under_the_same_id_is_refused(world: World) -> None:
-    answer, _ = world.ranked()
-    assert world.post("/feedback", clicks(answer, "d1", event_id="mine")).status == 202
+def test_another_body_with_the_same_event_id_is_refused(service: ServiceUnderTest) -> None:
+    answer, _ = service.ranked()
+    assert service.post("/feedback", clicks(answer, "d1", event_id="mine")).status == 202
     for other in (
         clicks(answer, "d2", event_id="mine"),
         clicks(answer, event_id="mine"),
         clicks(answer, "d1", event_id="mine", source=MARKER),
         event(event_id="mine"),
     ):
-        world.refuses(Ask("", 422, other, "/feedback"))
+        service.refuses(Ask("", 422, other, "/feedback"))
 
 
-def test_an_event_sent_many_times_at_once_is_one_record(world: World) -> None:
-    answer, _ = world.ranked()
-    before, clients = world.tail(), 8
+def test_an_event_sent_concurrently_is_one_record(service: ServiceUnderTest) -> None:
+    answer, _ = service.ranked()
+    before, clients = service.tail(), 8
     barrier = Barrier(clients)
 
     def post(_: int) -> Any:
         barrier.wait()
-        return world.post("/feedback", clicks(answer, "d2", event_id="at once")).json()
+        return service.post("/feedback", clicks(answer, "d2", event_id="at once")).json()
 
     with ThreadPoolExecutor(clients) as pool:
         answers = list(pool.map(post, range(clients)))
     assert sum(one["accepted"] for one in answers) == 1
     assert sum(one["duplicates"] for one in answers) == clients - 1
     assert {one["seq"] for one in answers} == {before + 1}
-    assert world.tail() == before + 1
+    assert service.tail() == before + 1
 
 
-def learn(world: World, body: Any) -> Any:
-    reply = world.post("/feedback", body, "Prefer: wait=20")
+def learn_from(service: ServiceUnderTest, body: Any) -> Any:
+    reply = service.post("/feedback", body, "Prefer: wait=20")
     assert reply.status == 200
     assert reply.json()["version"] >= reply.json()["seq"]
-    return world.model()
+    return service.model()
 
 
-def test_nothing_clicked_counts_but_gives_no_pairs(world: World) -> None:
-    answer, _ = world.ranked()
-    before = world.model()
-    after = learn(world, clicks(answer, event_id="nothing"))
+def test_an_impression_without_clicks_counts_but_gives_no_pairs(service: ServiceUnderTest) -> None:
+    answer, _ = service.ranked()
+    before = service.model()
+    after = learn_from(service, clicks(answer, event_id="nothing"))
     assert after["feedback"] == before["feedback"] + 1
     assert after["queries"] == before["queries"] + 1
     assert after["pairs"] == before["pairs"]
     assert after["weights"] == before["weights"]
 
 
-def test_more_clicks_later_add_their_pairs_and_count_once(world: World) -> None:
-    answer, ids = world.ranked()
-    before = world.model()
-    first = learn(world, clicks(answer, ids[1], event_id="first"))
+def test_later_clicks_add_their_pairs_and_the_query_counts_once(service: ServiceUnderTest) -> None:
+    answer, ids = service.ranked()
+    before = service.model()
+    first = learn_from(service, clicks(answer, ids[1], event_id="first"))
     assert sum(first["pairs"].values()) - sum(before["pairs"].values()) == 1
-    second = learn(world, clicks(answer, ids[3], event_id="second"))
+    second = learn_from(service, clicks(answer, ids[3], event_id="second"))
     assert sum(second["pairs"].values()) - sum(first["pairs"].values()) == 2
     assert second["queries"] == before["queries"] + 1
     assert second["feedback"] == before["feedback"] + 2
 
 
-def test_too_many_pairs_are_refused(world: World) -> None:
-    answer, ids = world.ranked(1000)
-    world.refuses(Ask("", 422, clicks(answer, *ids[500:]), "/feedback"))
+def test_too_many_pairs_are_refused(service: ServiceUnderTest) -> None:
+    answer, ids = service.ranked(1000)
+    service.refuses(Ask("", 422, clicks(answer, *ids[500:]), "/feedback"))
     about: dict[str, Any] = {"event_id": new_event(), "request_id": answer}
     judged = {**about, "type": "labels", "labels": {name: int(name[1:]) % 30 for name in ids}}
-    world.refuses(Ask("", 422, judged, "/feedback"))
+    service.refuses(Ask("", 422, judged, "/feedback"))
     triplets = [[ids[0], name] for name in ids[1:]] * 21
     preferred = {**about, "type": "triplets", "triplets": triplets}
-    world.refuses(Ask("", 422, preferred, "/feedback"))
+    service.refuses(Ask("", 422, preferred, "/feedback"))
 
 
-def test_many_events_with_too_many_pairs_are_refused_at_once(world: World) -> None:
-    answer, ids = world.ranked(1000)
+def test_many_events_with_too_many_pairs_are_refused_quickly(service: ServiceUnderTest) -> None:
+    answer, ids = service.ranked(1000)
     many = [clicks(answer, *ids[500:], event_id=f"{MARKER}{at}") for at in range(20)]
-    world.refuses(Ask("", 422, {"events": many}, "/feedback"))
+    service.refuses(Ask("", 422, {"events": many}, "/feedback"))
 
 
-def test_many_clicks_that_give_few_pairs_are_fine(world: World) -> None:
-    answer, ids = world.ranked(1000)
-    assert world.post("/feedback", clicks(answer, *ids, event_id="all of them")).status == 202
+def test_many_clicks_with_few_pairs_are_accepted(service: ServiceUnderTest) -> None:
+    answer, ids = service.ranked(1000)
+    assert service.post("/feedback", clicks(answer, *ids, event_id="all of them")).status == 202
 
 
-def test_of_a_batch_only_the_good_events_are_stored(world: World) -> None:
-    answer, _ = world.ranked()
-    seq = world.tail()
+def test_only_the_valid_events_of_a_batch_are_stored(service: ServiceUnderTest) -> None:
+    answer, _ = service.ranked()
+    seq = service.tail()
     batch = [
         event(event_id="good 1"),
         {MARKER: 1},
         clicks(answer, MARKER, event_id="not shown"),
-        clicks(OURS, event_id="unknown"),
-        clicks(LONG_AGO, event_id="expired"),
+        clicks(UNUSED, event_id="unknown"),
+        clicks(EXPIRED, event_id="expired"),
         clicks(answer, "d1", event_id="good 2"),
         event(event_id="good 1", query_id="other"),
         7,
     ]
-    reply = world.post("/feedback", {"events": batch})
-    said = reply.json()
+    reply = service.post("/feedback", {"events": batch})
+    answered = reply.json()
     assert (reply.status, reply.headers["content-type"]) == (202, JSON)
-    assert (said["accepted"], said["duplicates"], said["rejected"]) == (2, 0, 6)
-    assert said["seq"] == seq + 2 == world.tail()
-    assert [(one["index"], one["status"]) for one in said["errors"]] == [
+    assert (answered["accepted"], answered["duplicates"], answered["rejected"]) == (2, 0, 6)
+    assert answered["seq"] == seq + 2 == service.tail()
+    assert [(one["index"], one["status"]) for one in answered["errors"]] == [
         (1, 422), (2, 422), (3, 404), (4, 410), (6, 422), (7, 422),
     ]  # fmt: skip
-    assert all(one["title"] == TITLES[one["status"]] for one in said["errors"])
-    assert all(one["detail"] for one in said["errors"])
-    assert MARKER not in reply.body.decode() + world.running.logged()
-    again = world.post("/feedback", {"events": batch}).json()
-    assert again == {**said, "accepted": 0, "duplicates": 2}
+    assert all(one["title"] == TITLES[one["status"]] for one in answered["errors"])
+    assert all(one["detail"] for one in answered["errors"])
+    assert MARKER not in reply.body.decode() + service.running.logged()
+    again = service.post("/feedback", {"events": batch}).json()
+    assert again == {**answered, "accepted": 0, "duplicates": 2}
 
 
-def test_a_batch_without_one_good_event_says_what_is_wrong_with_each(world: World) -> None:
-    batch = [{}, clicks(OURS), clicks(LONG_AGO, event_id="f")]
-    reply = world.refuses(Ask("", 422, {"events": batch}, "/feedback"))
+def test_a_batch_without_a_valid_event_lists_each_error(service: ServiceUnderTest) -> None:
+    batch = [{}, clicks(UNUSED), clicks(EXPIRED, event_id="f")]
+    reply = service.refuses(Ask("", 422, {"events": batch}, "/feedback"))
     errors = [(one["index"], one["status"]) for one in reply.json()["errors"]]
     assert errors == [(0, 422), (1, 404), (2, 410)]
 
 
-def test_an_answer_is_forgotten_after_its_time(hurried: World) -> None:
-    answer, _ = hurried.ranked()
-    assert hurried.post("/feedback", clicks(answer, "d1", event_id="in time")).status == 202
-    until(lambda: not hurried.store.keys(f"*:imp:*:{answer}"))
-    hurried.refuses(Ask("", 410, clicks(answer, "d2", event_id="late"), "/feedback"))
-    again = hurried.post("/feedback", clicks(answer, "d1", event_id="in time")).json()
+def test_an_impression_expires(impatient_service: ServiceUnderTest) -> None:
+    answer, _ = impatient_service.ranked()
+    assert (
+        impatient_service.post("/feedback", clicks(answer, "d1", event_id="in time")).status == 202
+    )
+    until(lambda: not impatient_service.store.keys(f"*:imp:*:{answer}"))
+    impatient_service.refuses(Ask("", 410, clicks(answer, "d2", event_id="late"), "/feedback"))
+    again = impatient_service.post("/feedback", clicks(answer, "d1", event_id="in time")).json()
     assert (again["accepted"], again["duplicates"]) == (0, 1)
 
 
-def test_a_source_over_its_share_has_to_wait_while_others_go_on(hurried: World) -> None:
+def test_a_source_over_its_share_is_429_while_other_sources_are_accepted(
+    impatient_service: ServiceUnderTest,
+) -> None:
     events = [event(event_id=f"e{at}", source=MARKER) for at in range(90)]
-    assert hurried.post("/feedback", {"events": events}).json()["accepted"] == 90
+    assert impatient_service.post("/feedback", {"events": events}).json()["accepted"] == 90
     for at in range(90, 101):
         over = event(event_id=f"e{at}", source=MARKER)
-        status = hurried.post("/feedback", over).status
+        status = impatient_service.post("/feedback", over).status
         if status != 202:
             break
     assert status == 429
-    reply = hurried.refuses(Ask("", 429, over, "/feedback"))
+    reply = impatient_service.refuses(Ask("", 429, over, "/feedback"))
     assert int(reply.headers["retry-after"]) > 0
     others = event(event_id="other", source="others")
-    both = hurried.post("/feedback", {"events": [over, others]}).json()
+    both = impatient_service.post("/feedback", {"events": [over, others]}).json()
     assert (both["accepted"], both["rejected"]) == (1, 1)
     assert [(one["index"], one["status"]) for one in both["errors"]] == [(0, 429)]
 
 
-@in_proc
-def test_a_small_post_does_not_become_a_large_one(world: World) -> None:
-    """Each record of a request carries the clicks before it: 200 times 1000 would be 160 MB."""
-    answer, ids = world.ranked(1000, "films")
-    process = worker(world.running)
+@needs_proc
+def test_many_clicks_on_one_request_stay_within_memory_limits(service: ServiceUnderTest) -> None:
+    """Each record of a request carries its earlier clicks: 200 times 1000 would take 160 MB."""
+    answer, ids = service.ranked(1000, "films")
+    process = worker(service.running)
     before = peak(process)
     events = [clicks(answer, *ids, event_id=f"many {at}") for at in range(200)]
     start = time.monotonic()
-    reply = world.post("/feedback", {"events": events})
+    reply = service.post("/feedback", {"events": events})
     assert reply.status in {202, 422}
     assert time.monotonic() - start < 5.0
     assert peak(process) - before < 100_000_000
-    assert (world.store.memory_usage("solar:{films}:log") or 0) < 50_000_000
+    assert (service.store.memory_usage("solar:{films}:log") or 0) < 50_000_000
 
 
-# ---- anything else ----
+# ---- random bodies ----
 
 BODIES = 100_000
-WARM = 20_000
-GROWTH = 8_000_000  # bytes
+WARM_UP_BODIES = 20_000
+MAX_GROWTH_BYTES = 8_000_000
 POOL, GROUP = 4, 50  # connections, and requests that go out on each before the first answer
 
 TARGETS = {
-    "/rank": [FINE, json.dumps(columns(["a", "b"], [[1, 2], [3.5, -4e-2]], top_k=1, explore=True)),
+    "/rank": [VALID, json.dumps(columns(["a", "b"], [[1, 2], [3.5, -4e-2]], top_k=1, explore=True)),
               json.dumps(documents("a", "b", "c", explain=True, log=False, request_id="r"))],
-    "/feedback": [json.dumps(clicks(OURS, "a", "b")), json.dumps(event(source="s", query_id="q")),
+    "/feedback": [json.dumps(clicks(UNUSED, "a", "b")), json.dumps(event(source="s", query_id="q")),
                   json.dumps(event(type="labels", triplets=..., labels={"b": 2.5, MARKER: 0})),
-                  json.dumps({"events": [clicks(OURS, event_id="g"), event()]})],
+                  json.dumps({"events": [clicks(UNUSED, event_id="g"), event()]})],
     "/models/books": [json.dumps(BOOKS), json.dumps({"features": 3, "algorithm": "solar-i"})],
     "/models/films": [json.dumps({"gamma": 1e3, "C": 1e-3, "clicks": "click-skip-previous"})],
     "/models/books/rollback": ['{"version": 77}'],
@@ -1168,7 +1182,7 @@ METHODS = {"/models/books": "PUT", "/models/films": "PATCH"}
 TOKENS = [
     b"NaN", b"-Infinity", b"1e400", b"null", b"true", b'"1"', b"[]", b"{}", b"[[", b"{" * 50,
     b"\xff", b"\x00", b"\xef\xbb\xbf", b"\\ud800", b"\\u0000", b"9" * 400, b"-", b",", b":", b'"',
-    b"\xed\xa0\x80", b'"type": "clicks",', b'"events": [1],', b'"model": "nobody",', b"1e-400",
+    b"\xed\xa0\x80", b'"type": "clicks",', b'"events": [1],', b'"model": "missing",', b"1e-400",
 ]  # fmt: skip
 
 
@@ -1190,7 +1204,7 @@ def mutated(rng: random.Random, body: bytes, other: bytes) -> bytes:
 
 
 def bad_requests(seed: int) -> Iterator[bytes]:
-    rng = random.Random(seed)  # noqa: S311  # the same ones every time
+    rng = random.Random(seed)  # noqa: S311  # reproducible
     texts = {path: [body.encode() for body in bodies] for path, bodies in TARGETS.items()}
     packed = [binary(["a", MARKER], float32(1, 2, 3, 4)), binary([MARKER], bytes(8), top_k=1)]
     weighted = ["/rank"] * 4 + ["/feedback"] * 4 + list(texts)
@@ -1206,41 +1220,41 @@ def bad_requests(seed: int) -> Iterator[bytes]:
         yield head(METHODS.get(path, "POST"), path, media_type, length) + body
 
 
-def brief(reply: Reply) -> int:
-    """The status of an answer that says little."""
+def check_short(reply: Reply) -> int:
+    """Check that an answer is short and repeats no value; return its status."""
     if reply.status >= 400:
-        assert len(reply.body) <= LARGEST_ANSWER
+        assert len(reply.body) <= MAX_ANSWER_BYTES
         if MARKER.encode() in reply.body:
             assert MARKER not in without_names(reply.body.decode())
     return reply.status
 
 
-@in_proc
-def test_a_hundred_thousand_bad_bodies_are_all_answered_and_none_is_kept_in_memory(
-    world: World,
+@needs_proc
+def test_a_hundred_thousand_invalid_bodies_are_answered_without_memory_growth(
+    service: ServiceUnderTest,
 ) -> None:
-    process, requests, warm = worker(world.running), bad_requests(11), 0
+    process, requests, warm = worker(service.running), bad_requests(11), 0
     counts: Counter[int] = Counter()
     start = time.monotonic()
     with ExitStack() as stack:
-        wires = [stack.enter_context(Wire(world.running.url)) for _ in range(POOL)]
+        wires = [stack.enter_context(Wire(service.running.url)) for _ in range(POOL)]
         for done in range(0, BODIES, POOL * GROUP):
-            warm = resident(process) if done == WARM else warm
+            warm = resident(process) if done == WARM_UP_BODIES else warm
             for wire in wires:
                 wire.send(b"".join(next(requests) for _ in range(GROUP)))
-            counts.update(brief(wire.reply()) for wire in wires for _ in range(GROUP))
+            counts.update(check_short(wire.reply()) for wire in wires for _ in range(GROUP))
     grown = resident(process) - warm
     assert sum(counts.values()) == BODIES
     assert set(counts) <= {200, 202, 400, 404, 409, 410, 422}
     assert {400, 404, 409, 422} <= set(counts)
     assert sum(count for status, count in counts.items() if status >= 400) > 0.9 * BODIES
-    assert grown < GROWTH
+    assert grown < MAX_GROWTH_BYTES
     assert time.monotonic() - start < 60
-    assert worker(world.running) == process
-    assert MARKER not in world.running.logged()
-    assert "Traceback" not in world.running.logged()
+    assert worker(service.running) == process
+    assert MARKER not in service.running.logged()
+    assert "Traceback" not in service.running.logged()
 
 
-def test_the_log_has_nothing_but_its_own_lines(world: World) -> None:
-    for line in world.running.logged().splitlines():
+def test_every_log_line_is_json_with_a_message(service: ServiceUnderTest) -> None:
+    for line in service.running.logged().splitlines():
         assert json.loads(line)["message"]

@@ -1,4 +1,4 @@
-"""`/docs` and its files: our own, vendored ones as they were published, nothing else."""
+"""`/docs` and its files: the project's files, unchanged vendored files, nothing else."""
 
 import hashlib
 import re
@@ -15,8 +15,8 @@ CSP = (
     "connect-src 'self'"
 )
 PAGES = ("/docs", "/openapi.json", *(f"/docs/{name}" for name in FILES))
-#: Files of the folder that are ours.
-OURS = {"index.html", "init.js", "SHA256SUMS"}
+#: Files of the folder that are not vendored.
+OWN_FILES = {"index.html", "init.js", "SHA256SUMS"}
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +25,17 @@ def client() -> Iterator[httpx.Client]:
         yield found
 
 
-def test_every_vendored_file_has_the_hash_that_is_written_down() -> None:
+def test_every_vendored_file_matches_its_recorded_hash() -> None:
     version, *lines = (FOLDER / "SHA256SUMS").read_text().splitlines()
     assert re.fullmatch(r"# swagger-ui-dist 5\.\d+\.\d+", version)
     hashes = {name: digest for digest, name in (line.split("  ") for line in lines)}
-    assert hashes.keys() == {path.name for path in FOLDER.iterdir()} - OURS
+    assert hashes.keys() == {path.name for path in FOLDER.iterdir()} - OWN_FILES
     assert hashes.keys() >= {"LICENSE", "NOTICE", "swagger-ui-bundle.js.LICENSE.txt"}
     for name, digest in hashes.items():
         assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name
 
 
-def test_no_file_names_a_source_map_that_is_not_served() -> None:
+def test_no_file_refers_to_a_source_map() -> None:
     for name in FILES:
         assert b"sourceMappingURL" not in (FOLDER / name).read_bytes()
 
@@ -47,7 +47,9 @@ def test_the_page_has_no_inline_script_or_style() -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_may_load_nothing_from_elsewhere(client: httpx.Client, path: str) -> None:
+def test_the_security_policy_allows_files_of_this_service_only(
+    client: httpx.Client, path: str
+) -> None:
     reply = client.get(path)
     assert reply.status_code == 200
     assert reply.headers["content-security-policy"] == CSP
@@ -65,7 +67,7 @@ def test_head_is_get_without_the_body(client: httpx.Client, path: str) -> None:
     assert head.headers == got.headers
 
 
-def test_files_are_typed_and_kept_by_browsers(client: httpx.Client) -> None:
+def test_files_have_a_media_type_and_are_cached(client: httpx.Client) -> None:
     for name, media_type in FILES.items():
         reply = client.get(f"/docs/{name}")
         assert reply.headers["content-type"].partition(";")[0] == media_type

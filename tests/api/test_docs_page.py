@@ -1,4 +1,4 @@
-"""`/docs` in a browser: it works offline, under its own policy, and its buttons do what they say.
+"""`/docs` in a browser: the page works offline, under its security policy, with all buttons.
 
 Without Chromium these tests are skipped; `tools/ops/browser.sh` installs it first.
 """
@@ -21,13 +21,13 @@ from playwright.sync_api import (
 
 from app.api import auth
 from tests.api.services import Running, serving
-from tests.servers import PATIENCE
+from tests.servers import TIMEOUT
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="expected chromium on PATH, got none")
 
-#: What Chromium asks of its maker by itself is not the page's.
-QUIET = [
+#: Without these flags Chromium itself sends requests to other hosts.
+CHROMIUM_FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-gpu",
     "--disable-sync", "--no-first-run",
 ]  # fmt: skip
@@ -35,8 +35,8 @@ QUIET = [
 REPORT_VIOLATIONS = """document.addEventListener("securitypolicyviolation", (event) =>
   console.error(`securitypolicyviolation: ${event.violatedDirective} ${event.blockedURI}`));"""
 
-#: An inline script, an inline style and a request to another host; done when all were noticed.
-BREACHES = """() => new Promise((done) => {
+#: Adds an inline script, an inline style and a request to another host; resolves after all three.
+VIOLATE_POLICY = """() => new Promise((done) => {
   let noticed = 0;
   document.addEventListener("securitypolicyviolation", () => ++noticed === 3 && done());
   for (const [kind, text] of [["script", "window.ran = true"], ["style", "body {color: red}"]]) {
@@ -49,48 +49,50 @@ BREACHES = """() => new Promise((done) => {
 
 
 @dataclass
-class Watched:
-    """A page, and whatever must not happen on it."""
+class WatchedPage:
+    """A page, and the list of its violations."""
 
     page: Page
     host: str
-    wrong: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.page.add_init_script(REPORT_VIOLATIONS)
-        self.page.on("console", self._hear)
-        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        self.page.on("request", self._see)
-        self.page.on("requestfailed", lambda request: self.wrong.append(f"failed: {request.url}"))
+        self.page.on("console", self._check_message)
+        self.page.on("pageerror", lambda error: self.violations.append(f"error: {error}"))
+        self.page.on("request", self._check_request)
+        self.page.on(
+            "requestfailed", lambda request: self.violations.append(f"failed: {request.url}")
+        )
         self.page.on("response", self._expect_200)
 
     def _expect_200(self, response: Response) -> None:
         if response.status != 200:
-            self.wrong.append(f"{response.status}: {response.url}")
+            self.violations.append(f"{response.status}: {response.url}")
 
-    def _hear(self, message: ConsoleMessage) -> None:
+    def _check_message(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
-            self.wrong.append(f"console: {message.text}")
+            self.violations.append(f"console: {message.text}")
 
-    def _see(self, request: Request) -> None:
+    def _check_request(self, request: Request) -> None:
         address = urlsplit(request.url)
         if address.netloc != self.host and address.scheme != "data":
-            self.wrong.append(f"another host: {request.url}")
+            self.violations.append(f"another host: {request.url}")
 
     def open(self) -> None:
-        """Open the page, and wait until all operations are there."""
+        """Open the page, and wait until all operations are listed."""
         self.page.goto(f"http://{self.host}/docs")
         self.page.locator(".opblock").nth(15).wait_for()
 
     def operation(self, tag: str, name: str) -> Locator:
-        """Open an operation, ready to be tried out."""
+        """Open an operation and press Try it out."""
         found = self.page.locator(f"#operations-{tag}-{name}")
         found.locator(".opblock-summary-control").click()
         found.get_by_role("button", name="Try it out").click()
         return found
 
     def execute(self, operation: Locator) -> tuple[str, str]:
-        """Press Execute; the status and the body that the page shows."""
+        """Press Execute; return the status and the body that the page shows."""
         operation.get_by_role("button", name="Execute").click()
         shown = operation.locator(".live-responses-table tbody tr").first
         status = shown.locator(".response-col_status").inner_text()
@@ -100,7 +102,7 @@ class Watched:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
         yield launched
         launched.close()
 
@@ -117,10 +119,10 @@ def running(key: tuple[str, str]) -> Iterator[Running]:
 
 
 @pytest.fixture
-def watched(browser: Browser, running: Running) -> Iterator[Watched]:
+def watched(browser: Browser, running: Running) -> Iterator[WatchedPage]:
     page = browser.new_page()
-    page.set_default_timeout(PATIENCE * 1000)
-    yield Watched(page, urlsplit(running.url).netloc)
+    page.set_default_timeout(TIMEOUT * 1000)
+    yield WatchedPage(page, urlsplit(running.url).netloc)
     page.close()
 
 
@@ -132,8 +134,8 @@ def authorize(page: Page, secret: str) -> None:
     dialog.get_by_role("button", name="Close").click()
 
 
-def test_a_ranking_can_be_tried_out_without_another_host_or_a_breach_of_the_policy(
-    watched: Watched, running: Running, key: tuple[str, str]
+def test_a_ranking_can_be_tried_without_other_hosts_or_policy_violations(
+    watched: WatchedPage, running: Running, key: tuple[str, str]
 ) -> None:
     with running.client(headers={"authorization": f"Bearer {key[0]}"}) as client:
         made = client.put("/models/books", json={"features": ["bm25", "price"]})
@@ -149,15 +151,15 @@ def test_a_ranking_can_be_tried_out_without_another_host_or_a_breach_of_the_poli
     status, body = watched.execute(rank)
     assert status == "200"
     assert '"query_id": ""' in body
-    assert watched.wrong == []
+    assert watched.violations == []
 
 
-def test_a_breach_of_the_policy_would_be_seen(watched: Watched) -> None:
+def test_a_policy_violation_is_detected(watched: WatchedPage) -> None:
     watched.open()
-    assert watched.wrong == []
-    watched.page.evaluate(BREACHES)
+    assert watched.violations == []
+    watched.page.evaluate(VIOLATE_POLICY)
     assert not watched.page.evaluate("window.ran")
-    said = "\n".join(watched.wrong)
-    assert "securitypolicyviolation: script-src" in said
-    assert "securitypolicyviolation: style-src" in said
-    assert "securitypolicyviolation: connect-src" in said
+    messages = "\n".join(watched.violations)
+    assert "securitypolicyviolation: script-src" in messages
+    assert "securitypolicyviolation: style-src" in messages
+    assert "securitypolicyviolation: connect-src" in messages

@@ -1,4 +1,4 @@
-"""Over HTTP: lists that are varied, documents that are pinned, and what clicks on them teach."""
+"""Exploration over HTTP: randomised rankings, pinned documents, and learning from their clicks."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -11,7 +11,7 @@ from tests.api.services import PLAIN, Running, serving
 
 IDS = [f"d{at}" for at in range(12)]
 ROWS = [[at / 11, (at * 7 % 12) / 11] for at in range(12)]
-LEARNT = {"Prefer": "wait=20"}
+WAIT_UNTIL_LEARNT = {"Prefer": "wait=20"}
 EVENTS = count()
 
 
@@ -27,17 +27,17 @@ def http(service: Running) -> Iterator[httpx.Client]:
         kinds: dict[str, dict[str, Any]] = {
             "drawn": {},
             "fair": {"clicks": "fair-pairs"},
-            "quiet": {"explore": False},
+            "unexplored": {"explore": False},
             "plain": PLAIN,
-            "noisy": {**PLAIN, "explore": True},
-            "begins": {"prior": 0},
+            "explored": {**PLAIN, "explore": True},
+            "no-prior": {"prior": 0},
         }
         for name, settings in kinds.items():
             made = client.put(f"/models/{name}", json={"features": 2, **settings})
             assert made.status_code == 201, made.text
-        for name in ("plain", "noisy"):  # so that scores differ
-            told = {"type": "triplets", "documents": documents(), "triplets": [["d11", "d0"]]}
-            post(client, name, told)
+        for name in ("plain", "explored"):  # their scores must differ
+            event = {"type": "triplets", "documents": documents(), "triplets": [["d11", "d0"]]}
+            post(client, name, event)
         yield client
 
 
@@ -45,8 +45,8 @@ def documents() -> list[dict[str, Any]]:
     return [{"id": name, "features": row} for name, row in zip(IDS, ROWS, strict=True)]
 
 
-def rank(http: httpx.Client, model: str, **asked: Any) -> dict[str, Any]:
-    answer = http.post("/rank", json={"model": model, "documents": documents(), **asked})
+def rank(http: httpx.Client, model: str, **options: Any) -> dict[str, Any]:
+    answer = http.post("/rank", json={"model": model, "documents": documents(), **options})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -54,7 +54,7 @@ def rank(http: httpx.Client, model: str, **asked: Any) -> dict[str, Any]:
 
 def post(http: httpx.Client, model: str, event: dict[str, Any]) -> dict[str, Any]:
     body = {"event_id": f"e{next(EVENTS)}", "model": model, **event}
-    answer = http.post("/feedback", json=body, headers=LEARNT)
+    answer = http.post("/feedback", json=body, headers=WAIT_UNTIL_LEARNT)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -64,15 +64,15 @@ def ids(answer: dict[str, Any]) -> list[str]:
     return [one["id"] for one in answer["documents"]]
 
 
-def orders(http: httpx.Client, model: str, **asked: Any) -> set[tuple[str, ...]]:
-    return {tuple(ids(rank(http, model, **asked))) for _ in range(30)}
+def orders(http: httpx.Client, model: str, **options: Any) -> set[tuple[str, ...]]:
+    return {tuple(ids(rank(http, model, **options))) for _ in range(30)}
 
 
 @pytest.mark.parametrize(
     ("model", "explores"),
-    [("drawn", True), ("fair", True), ("noisy", True), ("quiet", False), ("plain", False)],
+    [("drawn", True), ("fair", True), ("explored", True), ("unexplored", False), ("plain", False)],
 )
-def test_a_model_explores_as_it_is_set_and_a_request_may_say_otherwise(
+def test_exploration_follows_the_model_setting_and_a_request_can_override_it(
     http: httpx.Client, model: str, explores: bool
 ) -> None:
     assert http.get(f"/models/{model}").json()["explore"] is explores
@@ -84,28 +84,28 @@ def test_a_model_explores_as_it_is_set_and_a_request_may_say_otherwise(
 
 
 @pytest.mark.parametrize("model", ["drawn", "fair"])
-def test_the_same_request_gets_the_same_list(http: httpx.Client, model: str) -> None:
+def test_the_same_request_id_gets_the_same_ranking(http: httpx.Client, model: str) -> None:
     first = rank(http, model, request_id="again", top_k=8)
     for _ in range(5):
         assert rank(http, model, request_id="again", top_k=8)["documents"] == first["documents"]
     assert len({tuple(ids(rank(http, model, request_id=f"r{at}"))) for at in range(10)}) > 1
 
 
-def test_fair_pairs_differ_from_the_plain_list_by_neighbours_alone(http: httpx.Client) -> None:
+def test_fair_pairs_swaps_neighbours_of_the_model_order_only(http: httpx.Client) -> None:
     plain = ids(rank(http, "fair", explore=False))
     for shown in orders(http, "fair"):
         assert all(abs(shown.index(one) - plain.index(one)) <= 1 for one in plain)
 
 
 @pytest.mark.parametrize("model", ["drawn", "fair", "plain"])
-def test_pinned_documents_keep_their_place(http: httpx.Client, model: str) -> None:
+def test_pinned_documents_keep_their_positions(http: httpx.Client, model: str) -> None:
     for at in range(10):
         shown = ids(rank(http, model, pinned=["d2", "d0", "d11"], request_id=f"p{at}", top_k=5))
         assert (shown[0], shown[2], len(shown)) == ("d0", "d2", 5)
         assert "d11" not in shown
 
 
-def test_a_click_on_a_pinned_document_counts_but_teaches_nothing(http: httpx.Client) -> None:
+def test_a_click_on_a_pinned_document_counts_but_is_not_learnt(http: httpx.Client) -> None:
     before = http.get("/models/drawn").json()
     answer = rank(http, "drawn", pinned=["d0"])
     post(http, "drawn", {"type": "clicks", "request_id": answer["request_id"], "clicked": ["d0"]})
@@ -114,15 +114,17 @@ def test_a_click_on_a_pinned_document_counts_but_teaches_nothing(http: httpx.Cli
     assert after["queries"] == before["queries"] + 1
 
 
-def test_a_pinned_document_that_is_not_there_is_refused(http: httpx.Client) -> None:
-    body = {"model": "drawn", "documents": documents(), "pinned": ["d1", "nobody"]}
+def test_an_unknown_pinned_document_is_refused(http: httpx.Client) -> None:
+    body = {"model": "drawn", "documents": documents(), "pinned": ["d1", "missing"]}
     refused = http.post("/rank", json=body)
     assert refused.status_code == 422
-    assert refused.json()["detail"] == "pinned[1]: expected the id of one of the documents"
+    assert refused.json()["detail"] == "pinned[1]: expected the id of a submitted document"
 
 
 @pytest.mark.parametrize("model", ["drawn", "fair"])
-def test_clicks_on_explored_lists_are_learnt_and_judge(http: httpx.Client, model: str) -> None:
+def test_clicks_on_randomised_rankings_are_learnt_and_measured(
+    http: httpx.Client, model: str
+) -> None:
     before = http.get(f"/models/{model}").json()
     for _ in range(3):
         answer = rank(http, model, top_k=6)
@@ -136,34 +138,42 @@ def test_clicks_on_explored_lists_are_learnt_and_judge(http: httpx.Client, model
     assert after["explored"]["ndcg"]["10"] > 0.0
 
 
-def test_clicks_on_a_plain_list_of_a_debiased_model_teach_nothing(http: httpx.Client) -> None:
-    before = http.get("/models/quiet").json()
-    answer = rank(http, "quiet")
-    post(http, "quiet", {"type": "clicks", "request_id": answer["request_id"], "clicked": ["d5"]})
-    after = http.get("/models/quiet").json()
+def test_a_debiased_model_does_not_learn_from_clicks_on_its_model_order(http: httpx.Client) -> None:
+    before = http.get("/models/unexplored").json()
+    answer = rank(http, "unexplored")
+    post(
+        http,
+        "unexplored",
+        {"type": "clicks", "request_id": answer["request_id"], "clicked": ["d5"]},
+    )
+    after = http.get("/models/unexplored").json()
     assert after["weights"] == before["weights"]
     assert (after["queries"], after["explored"]["queries"]) == (before["queries"] + 1, 0)
 
 
-def test_labels_teach_whatever_was_shown(http: httpx.Client) -> None:
-    answer = rank(http, "quiet")
-    post(http, "quiet", {"type": "labels", "request_id": answer["request_id"], "labels": {"d5": 2}})
-    weights = http.get("/models/quiet").json()["weights"]
+def test_labels_are_learnt_without_exploration(http: httpx.Client) -> None:
+    answer = rank(http, "unexplored")
+    post(
+        http,
+        "unexplored",
+        {"type": "labels", "request_id": answer["request_id"], "labels": {"d5": 2}},
+    )
+    weights = http.get("/models/unexplored").json()["weights"]
     assert weights["f1"] != 0.0
 
 
-def test_without_a_prior_a_model_begins_to_learn_from_the_list_as_submitted(
+def test_without_a_prior_a_model_first_learns_from_the_submitted_order(
     http: httpx.Client,
 ) -> None:
-    answer = rank(http, "begins")
+    answer = rank(http, "no-prior")
     assert (ids(answer), answer["explored"]) == (IDS, False)
     event = {"type": "clicks", "request_id": answer["request_id"], "clicked": ["d11"]}
-    post(http, "begins", event)
-    assert ids(rank(http, "begins", explore=False))[0] == "d11"
-    assert rank(http, "begins")["explored"]
+    post(http, "no-prior", event)
+    assert ids(rank(http, "no-prior", explore=False))[0] == "d11"
+    assert rank(http, "no-prior")["explored"]
 
 
-def test_the_default_model_is_a_new_one_like_any(http: httpx.Client) -> None:
+def test_the_default_model_has_the_default_settings(http: httpx.Client) -> None:
     answer = http.post("/rank", json={"documents": documents()})
     assert answer.status_code == 200
     made = http.get("/models/default").json()
@@ -171,7 +181,7 @@ def test_the_default_model_is_a_new_one_like_any(http: httpx.Client) -> None:
     assert made["features"] == ["f1", "f2"]
 
 
-def test_the_order_as_submitted_is_no_feature_that_can_be_given(http: httpx.Client) -> None:
+def test_the_reserved_feature_name_of_the_submitted_order_is_refused(http: httpx.Client) -> None:
     refused = http.put("/models/other", json={"features": ["a", "_order"]})
     assert refused.status_code == 422
     assert "expected names other than _order" in refused.json()["detail"]
@@ -182,12 +192,12 @@ def test_the_order_as_submitted_is_no_feature_that_can_be_given(http: httpx.Clie
 
 
 @pytest.mark.parametrize("prior", [-1, "1", True, 1e5])
-def test_a_prior_that_cannot_be_is_refused(http: httpx.Client, prior: Any) -> None:
+def test_an_invalid_prior_is_refused(http: httpx.Client, prior: Any) -> None:
     refused = http.put("/models/other", json={"features": 2, "prior": prior})
     assert refused.status_code == 422
 
 
-def test_exploration_is_tuned_by_a_patch(http: httpx.Client) -> None:
+def test_a_patch_switches_exploration_on_and_off(http: httpx.Client) -> None:
     made = http.put("/models/tuned", json={"features": 2})
     assert made.status_code == 201
     for explore in (False, True):
@@ -195,7 +205,9 @@ def test_exploration_is_tuned_by_a_patch(http: httpx.Client) -> None:
         assert rank(http, "tuned", min_seq=seq)["explored"] is explore
 
 
-def test_an_explanation_tells_what_the_order_contributes(http: httpx.Client) -> None:
+def test_an_explanation_includes_the_contribution_of_the_submitted_order(
+    http: httpx.Client,
+) -> None:
     http.put("/models/explained", json={"features": 2})
     answer = rank(http, "explained", explain=True, explore=False)
     assert answer["documents"][0]["contributions"] == {"_order": 0.2}

@@ -1,4 +1,4 @@
-"""The whole service when its processes are killed, its store is gone, or it is told to stop."""
+"""The whole service when processes are killed, the store is unreachable, or it is stopped."""
 
 import contextlib
 import os
@@ -35,19 +35,19 @@ from tests.faults.checker import (
     repeated,
 )
 from tests.faults.scene import play
-from tests.servers import PATIENCE, until
+from tests.servers import TIMEOUT, until
 
 N = 3
-LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
-QUICK_LEASE = {"SOLAR_LEASE": "1"}
-HASTY = {**QUICK_LEASE, "SOLAR_REMEMBER_SECONDS": "0.05"}  # as in production
+WAIT_UNTIL_LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
+SHORT_LEASE = {"SOLAR_LEASE": "1"}
+SHORT_TIMEOUTS = {**SHORT_LEASE, "SOLAR_REMEMBER_SECONDS": "0.05"}  # the production default
 
 
 # ---- processes ----
 
 
 def status(pid: int) -> tuple[int, str]:
-    """A process's parent and its state; (0, "") if there is no such process."""
+    """Return the parent and the state of a process; (0, "") if it does not exist."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -56,7 +56,7 @@ def status(pid: int) -> tuple[int, str]:
 
 
 def children(parent: int) -> dict[int, str]:
-    """The command of each child that lives, by its id."""
+    """Return the command of each running child by its process id."""
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and status(int(folder.name))[0] == parent:
@@ -68,7 +68,7 @@ def children(parent: int) -> dict[int, str]:
 
 
 def child(parent: int, what: str) -> int | None:
-    """The child whose command has these words, once it is no launcher any more."""
+    """Return the child whose command has these words; a launcher does not count."""
     found = [
         pid
         for pid, command in children(parent).items()
@@ -81,13 +81,13 @@ def alive(pid: int) -> bool:
     return status(pid)[1] not in ("", "Z")
 
 
-def gone(*pids: int) -> Callable[[], bool]:
-    """Whether none of them lives."""
+def all_ended(*pids: int) -> Callable[[], bool]:
+    """Return a check that all these processes have ended."""
     return lambda: not any(map(alive, pids))
 
 
-def another(parent: int, what: str, before: int) -> Callable[[], bool]:
-    """Whether a new child has come for one that was killed."""
+def child_replaced(parent: int, what: str, before: int) -> Callable[[], bool]:
+    """Return a check that a new child has replaced a killed one."""
     return lambda: child(parent, what) not in (None, before)
 
 
@@ -95,8 +95,8 @@ def another(parent: int, what: str, before: int) -> Callable[[], bool]:
 
 
 @dataclass
-class Told:
-    """What posters were told; and the service that they find, wherever it is now."""
+class Traffic:
+    """What clients sent and were answered; and the current URL of the service."""
 
     url: str
     seqs: dict[str, int] = field(default_factory=dict)
@@ -106,21 +106,21 @@ class Told:
     done: threading.Event = field(default_factory=threading.Event)
 
 
-class Appender:
-    """Ranks and posts until told to stop; insists on each event, and repeats some."""
+class FeedbackClient:
+    """A feedback client: ranks and posts, retries each event, and repeats some events."""
 
-    def __init__(self, told: Told, name: str, seed: int) -> None:
-        self._told, self._name = told, name
+    def __init__(self, sent: Traffic, name: str, seed: int) -> None:
+        self._sent, self._name = sent, name
         self._rng = np.random.default_rng(seed)
 
     def work(self) -> None:
-        with httpx.Client(timeout=PATIENCE, trust_env=False) as http:
+        with httpx.Client(timeout=TIMEOUT, trust_env=False) as http:
             at = 0
-            while not self._told.done.is_set():
+            while not self._sent.done.is_set():
                 at += 1
                 self._labels(http, f"{self._name}-{at}")
                 self._clicks(http, f"{self._name}-{at}")
-                self._told.done.wait(0.02)  # what is posted has to be checked, too
+                self._sent.done.wait(0.02)  # bounds the events, all of which are checked later
 
     def _labels(self, http: httpx.Client, name: str) -> None:
         rows = self._rng.standard_normal((4, N)).astype(np.float32).tolist()
@@ -128,17 +128,17 @@ class Appender:
             "event_id": f"l{name}", "type": "labels", "model": "m", "labels": {"d0": 1, "d2": 2},
             "documents": [{"id": f"d{at}", "features": row} for at, row in enumerate(rows)],
         }  # fmt: skip
-        self._told.posted[f"l{name}"] = rows
-        self._insist(http, event)
+        self._sent.posted[f"l{name}"] = rows
+        self._post_until_accepted(http, event)
         if self._rng.random() < 0.3:
-            self._insist(http, event)
+            self._post_until_accepted(http, event)
 
     def _clicks(self, http: httpx.Client, name: str) -> None:
         rows = self._rng.standard_normal((4, N)).astype(np.float32).tolist()
         body = {"model": "m", "ids": ["a", "b", "c", "d"], "features": rows}
         with contextlib.suppress(httpx.TransportError):
-            answered = http.post(f"{self._told.url}/rank", json=body)
-            self._told.statuses[answered.status_code] += 1
+            answered = http.post(f"{self._sent.url}/rank", json=body)
+            self._sent.statuses[answered.status_code] += 1
             if answered.status_code != 200 or not answered.json()["logged"]:
                 return
             request = answered.json()["request_id"]
@@ -148,70 +148,70 @@ class Appender:
                     "event_id": f"c{name}-{again}", "type": "clicks", "request_id": request,
                     "clicked": [shown[2 + again]],
                 }  # fmt: skip
-                self._insist(http, event)
-                self._told.requests[request] += 1
+                self._post_until_accepted(http, event)
+                self._sent.requests[request] += 1
 
-    def _insist(self, http: httpx.Client, event: dict[str, Any]) -> None:
-        """Post until there is a seq; the same event is always told the same one (I6)."""
-        deadline = monotonic() + 3 * PATIENCE
+    def _post_until_accepted(self, http: httpx.Client, event: dict[str, Any]) -> None:
+        """Post until accepted; the same event always gets the same seq (I6)."""
+        deadline = monotonic() + 3 * TIMEOUT
         while monotonic() < deadline:
             try:
-                answered = http.post(f"{self._told.url}/feedback", json=event)
+                answered = http.post(f"{self._sent.url}/feedback", json=event)
             except httpx.TransportError:
-                self._told.done.wait(0.01)
+                self._sent.done.wait(0.01)
                 continue
-            self._told.statuses[answered.status_code] += 1
+            self._sent.statuses[answered.status_code] += 1
             if answered.status_code == 503:
                 assert int(answered.headers["retry-after"]) >= 1
-                self._told.done.wait(0.01)
+                self._sent.done.wait(0.01)
                 continue
             assert answered.status_code == 202, answered.text
             seq = answered.json()["seq"]
-            assert self._told.seqs.setdefault(event["event_id"], seq) == seq
+            assert self._sent.seqs.setdefault(event["event_id"], seq) == seq
             return
-        raise AssertionError("nobody took this event")
+        raise AssertionError("timeout: the event was not accepted")
 
 
 @contextlib.contextmanager
-def traffic(url: str, posters: int = 3) -> Iterator[Told]:
-    """Posters at work; what they find wrong fails the test."""
-    told = Told(url)
-    with ThreadPoolExecutor(posters) as pool:
-        working = [pool.submit(Appender(told, f"p{at}", at).work) for at in range(posters)]
+def traffic(url: str, clients: int = 3) -> Iterator[Traffic]:
+    """Run feedback clients within the block; their errors fail the test."""
+    sent = Traffic(url)
+    with ThreadPoolExecutor(clients) as pool:
+        working = [pool.submit(FeedbackClient(sent, f"p{at}", at).work) for at in range(clients)]
         try:
-            yield told
+            yield sent
         finally:
-            told.done.set()
+            sent.done.set()
         for one in working:
-            one.result(4 * PATIENCE)
+            one.result(4 * TIMEOUT)
 
 
-def more(told: Told, events: int) -> Callable[[], bool]:
-    """Whether so many more events than now were acknowledged."""
-    wanted = len(told.seqs) + events
-    return lambda: len(told.seqs) >= wanted
+def acknowledged_more(sent: Traffic, events: int) -> Callable[[], bool]:
+    """Return a check that this number of further events were acknowledged."""
+    wanted = len(sent.seqs) + events
+    return lambda: len(sent.seqs) >= wanted
 
 
-def check_nothing_lost(store: str, told: Told) -> None:
-    """All that was acknowledged is there at its seq, once; the state is what the log says."""
+def check_nothing_lost(store: str, sent: Traffic) -> None:
+    """Check that each acknowledged event is in the log once, and the state equals the replay."""
 
     async def check() -> None:
         await learnt(store, "m")
         found = await look(store, "m")
         feedback = found.feedback()
-        assert {seq: feedback[seq].event for seq in told.seqs.values()} == {
-            seq: event for event, seq in told.seqs.items()
+        assert {seq: feedback[seq].event for seq in sent.seqs.values()} == {
+            seq: event for event, seq in sent.seqs.items()
         }
-        assert len(feedback) == len(told.seqs) == found.tail
+        assert len(feedback) == len(sent.seqs) == found.tail
         assert repeated(feedback) == []
-        for event, rows in told.posted.items():
-            check_record(feedback[told.seqs[event]], rows)
+        for event, rows in sent.posted.items():
+            check_record(feedback[sent.seqs[event]], rows)
         check_log(found)
         check_requests(found, feedback)
         check_state(found)
         await check_replay(store, "m")
 
-    play(check(), 3 * PATIENCE)
+    play(check(), 3 * TIMEOUT)
 
 
 def check_record(record: Feedback, rows: list[list[float]]) -> None:
@@ -221,27 +221,27 @@ def check_record(record: Feedback, rows: list[list[float]]) -> None:
 
 
 def new_model(url: str) -> None:
-    with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+    with httpx.Client(base_url=url, timeout=TIMEOUT, trust_env=False) as http:
         assert (
             http.put("/models/m", json={**PLAIN, "features": N, "gamma": 50.0}).status_code == 201
         )
 
 
 def learn_one(running: Running, event: str) -> httpx.Response:
-    """One event that is waited for."""
+    """Post one event, and wait until it is learnt."""
     body = {
         "event_id": event, "type": "labels", "model": "m", "labels": {"a": 1},
         "documents": [{"id": "a", "features": [1, 0, 0]}, {"id": "b", "features": [0, 1, 0]}],
     }  # fmt: skip
     with running.client() as http:
-        return http.post("/feedback", json=body, headers=LEARNT)
+        return http.post("/feedback", json=body, headers=WAIT_UNTIL_LEARNT)
 
 
-def learning(url: str) -> Callable[[], bool]:
-    """Whether the learner has gone on since now."""
+def learns_further(url: str) -> Callable[[], bool]:
+    """Return a check that the learner has applied further records."""
 
     def version() -> int:
-        with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+        with httpx.Client(base_url=url, timeout=TIMEOUT, trust_env=False) as http:
             found: int = http.get("/models/m").json()["version"]
             return found
 
@@ -249,75 +249,75 @@ def learning(url: str) -> Callable[[], bool]:
     return lambda: version() > before
 
 
-def rank_one(http: httpx.Client, **asked: Any) -> httpx.Response:
+def rank_one(http: httpx.Client, **options: Any) -> httpx.Response:
     rows = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
-    return http.post("/rank", json={"model": "m", "ids": ["a", "b"], "features": rows, **asked})
+    return http.post("/rank", json={"model": "m", "ids": ["a", "b"], "features": rows, **options})
 
 
-# ---- the service is killed ----
+# ---- killed processes ----
 
 
-def test_a_service_killed_under_traffic_and_started_again_has_lost_and_doubled_nothing(
+def test_a_service_killed_under_traffic_loses_and_duplicates_nothing_after_its_restart(
     tmp_path: Path,
 ) -> None:
     with contextlib.ExitStack() as stack:
-        running = stack.enter_context(serving(data=tmp_path, environ=QUICK_LEASE))
+        running = stack.enter_context(serving(data=tmp_path, environ=SHORT_LEASE))
         new_model(running.url)
-        with traffic(running.url) as told:
+        with traffic(running.url) as sent:
             for _ in range(2):
-                until(more(told, 40))
-                until(learning(running.url))
+                until(acknowledged_more(sent, 40))
+                until(learns_further(running.url))
                 family = children(running.process.pid)
                 running.kill()
-                until(gone(*family))
-                running = stack.enter_context(serving(data=tmp_path, environ=QUICK_LEASE))
-                told.url = running.url
-            until(more(told, 40))
-        assert told.requests, "nobody clicked"
+                until(all_ended(*family))
+                running = stack.enter_context(serving(data=tmp_path, environ=SHORT_LEASE))
+                sent.url = running.url
+            until(acknowledged_more(sent, 40))
+        assert sent.requests, "no clicks were sent"
         store = server.find(tmp_path)
         assert store is not None
-        check_nothing_lost(store, told)
-        assert set(told.statuses) <= {200, 202, 503}
+        check_nothing_lost(store, sent)
+        assert set(sent.statuses) <= {200, 202, 503}
         with running.client() as http:
-            told_now = http.get("/models/m").json()
-        labels = sum(event.startswith("l") for event in told.seqs)
-        assert told_now["queries"] == labels + len(told.requests)
+            model = http.get("/models/m").json()
+        labels = sum(event.startswith("l") for event in sent.seqs)
+        assert model["queries"] == labels + len(sent.requests)
 
 
-def test_each_process_that_is_killed_is_started_again_and_everything_goes_on() -> None:
-    with serving(environ=QUICK_LEASE) as running:
+def test_each_killed_process_is_restarted_and_the_service_continues() -> None:
+    with serving(environ=SHORT_LEASE) as running:
         new_model(running.url)
         supervisor = running.process.pid
         assert learn_one(running, "first").status_code == 200
-        with traffic(running.url) as told:
-            told.seqs["first"] = 1
+        with traffic(running.url) as sent:
+            sent.seqs["first"] = 1
             for what in ("app.runtime.worker", "app learn", "valkey-server"):
-                until(more(told, 20))
+                until(acknowledged_more(sent, 20))
                 killed = child(supervisor, what)
                 assert killed is not None, children(supervisor)
                 os.kill(killed, signal.SIGKILL)
-                until(another(supervisor, what, killed))
-                until(more(told, 20))
+                until(child_replaced(supervisor, what, killed))
+                until(acknowledged_more(sent, 20))
                 assert learn_one(running, f"after {what}").status_code == 200
-                told.seqs[f"after {what}"] = learn_one(running, f"after {what}").json()["seq"]
+                sent.seqs[f"after {what}"] = learn_one(running, f"after {what}").json()["seq"]
         store = server.find(running.data)
         assert store is not None
-        check_nothing_lost(store, told)
-        assert set(told.statuses) <= {200, 202, 503}
+        check_nothing_lost(store, sent)
+        assert set(sent.statuses) <= {200, 202, 503}
         logged = running.logged()
         assert "worker 0 ended with -9" in logged
         assert "learner ended with -9" in logged
         assert running.stop() == 0
 
 
-def test_no_process_outlives_a_supervisor_that_is_killed() -> None:
+def test_no_process_outlives_a_killed_supervisor() -> None:
     with serving("--workers", "2") as running:
         family = children(running.process.pid)
         assert sorted(kind(command) for command in family.values()) == [
             "app learn", "app.runtime.worker", "app.runtime.worker", "valkey-server",
         ]  # fmt: skip
         running.kill()
-        until(gone(*family))
+        until(all_ended(*family))
 
 
 def kind(command: str) -> str:
@@ -326,10 +326,10 @@ def kind(command: str) -> str:
     )
 
 
-# ---- told to stop ----
+# ---- stop ----
 
 
-def test_stopping_under_load_breaks_no_promise_and_leaves_no_process() -> None:
+def test_a_stop_under_load_loses_no_acknowledged_event_and_leaves_no_process() -> None:
     with serving("--workers", "2") as running:
         new_model(running.url)
         family = children(running.process.pid)
@@ -348,7 +348,7 @@ def test_stopping_under_load_breaks_no_promise_and_leaves_no_process() -> None:
                     }  # fmt: skip
                     try:
                         answered = http.post("/feedback", json=event)
-                    except httpx.TransportError:  # nobody has accepted this one
+                    except httpx.TransportError:  # the event was not accepted
                         if running.process.poll() is not None:
                             return
                         continue
@@ -365,15 +365,15 @@ def test_stopping_under_load_breaks_no_promise_and_leaves_no_process() -> None:
             finally:
                 done.set()
             for one in working:
-                one.result(PATIENCE)
+                one.result(TIMEOUT)
         assert not refused
         assert not any(map(alive, family))
         assert "ended in time" not in running.logged()
         with server.EmbeddedServer.start(running.data) as again:
-            check_all_there(again.url, acknowledged)
+            check_all_stored(again.url, acknowledged)
 
 
-def check_all_there(store: str, acknowledged: set[str]) -> None:
+def check_all_stored(store: str, acknowledged: set[str]) -> None:
     async def check() -> None:
         found = await look(store, "m")
         events = {record.event for record in found.feedback().values()}
@@ -382,10 +382,10 @@ def check_all_there(store: str, acknowledged: set[str]) -> None:
         check_log(found)
         await check_replay(store, "m")
 
-    play(check(), 3 * PATIENCE)
+    play(check(), 3 * TIMEOUT)
 
 
-def test_a_request_that_was_half_sent_when_the_service_was_stopped_is_answered() -> None:
+def test_a_half_sent_request_is_answered_during_a_stop() -> None:
     with serving() as running:
         new_model(running.url)
         url = httpx.URL(running.url)
@@ -394,13 +394,13 @@ def test_a_request_that_was_half_sent_when_the_service_was_stopped_is_answered()
             f"POST /rank HTTP/1.1\r\nhost: {url.host}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n"
         )
-        with socket.create_connection((url.host, url.port or 80), timeout=PATIENCE) as connection:
+        with socket.create_connection((url.host, url.port or 80), timeout=TIMEOUT) as connection:
             connection.sendall(head.encode() + body[:20])
-            with running.client() as http:  # the worker has read the first part by then
+            with running.client() as http:  # by now the worker has read the first part
                 assert rank_one(http).status_code == 200
             running.process.send_signal(signal.SIGTERM)
             until(lambda: not listens(url))
-            for at in range(20, len(body)):  # somebody on a slow line
+            for at in range(20, len(body)):  # a slow connection
                 connection.sendall(body[at : at + 1])
                 time.sleep(0.02)
             answer = b""
@@ -408,22 +408,22 @@ def test_a_request_that_was_half_sent_when_the_service_was_stopped_is_answered()
                 answer += part
         assert answer.startswith(b"HTTP/1.1 200"), answer
         assert b'"logged":true' in answer
-        assert running.process.wait(3 * PATIENCE) == 0
+        assert running.process.wait(3 * TIMEOUT) == 0
 
 
 def listens(url: httpx.URL) -> bool:
     try:
-        socket.create_connection((url.host, url.port or 80), timeout=PATIENCE).close()
+        socket.create_connection((url.host, url.port or 80), timeout=TIMEOUT).close()
     except OSError:
         return False
     return True
 
 
-# ---- the store is gone ----
+# ---- unreachable store ----
 
 
-class Outside:
-    """A server that is not ours: stopped, killed and started again by the test."""
+class ExternalServer:
+    """An external server that the test pauses, kills and starts again."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -452,16 +452,16 @@ class Outside:
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
-    made = Outside(tmp_path_factory.mktemp("outside"))
+def external(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExternalServer]:
+    made = ExternalServer(tmp_path_factory.mktemp("external"))
     yield made
     made.kill()
 
 
 @pytest.fixture(scope="module")
-def service(outside: Outside) -> Iterator[Running]:
-    """A service on that server, with a model that has learnt something."""
-    with serving("--redis-url", outside.url, environ=HASTY) as running:
+def service(external: ExternalServer) -> Iterator[Running]:
+    """A service on the external server, with a model that has learnt one event."""
+    with serving("--redis-url", external.url, environ=SHORT_TIMEOUTS) as running:
         new_model(running.url)
         assert learn_one(running, "first").status_code == 200
         yield running
@@ -475,25 +475,27 @@ def http(service: Running) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def paused(outside: Outside, service: Running, http: httpx.Client) -> Iterator[httpx.Client]:
-    """The store neither answers nor hangs up."""
-    with paused_store(outside):
+def paused(
+    external: ExternalServer, service: Running, http: httpx.Client
+) -> Iterator[httpx.Client]:
+    """A client while the store hangs: it neither answers nor closes connections."""
+    with paused_store(external):
         yield http
     until(lambda: rank_one(http).json()["logged"])
     assert learn_one(service, "after a pause").status_code == 200
 
 
 @contextlib.contextmanager
-def paused_store(outside: Outside) -> Iterator[None]:
-    outside.pause()
+def paused_store(external: ExternalServer) -> Iterator[None]:
+    external.pause()
     try:
         yield
     finally:
-        outside.resume()
+        external.resume()
 
 
 def ranked_for_a_while(http: httpx.Client) -> list[tuple[float, dict[str, Any]]]:
-    """Answers, and how long each took: from the first moment on, then some known as degraded."""
+    """Return answers and their durations, until 30 of them are degraded."""
     answers: list[tuple[float, dict[str, Any]]] = []
 
     def ask() -> bool:
@@ -508,23 +510,23 @@ def ranked_for_a_while(http: httpx.Client) -> list[tuple[float, dict[str, Any]]]
     return answers
 
 
-def test_a_store_that_hangs_does_not_slow_ranking_down(paused: httpx.Client) -> None:
+def test_a_hanging_store_does_not_slow_down_ranking(paused: httpx.Client) -> None:
     answers = ranked_for_a_while(paused)
     times = sorted(took for took, _ in answers)
-    assert times[len(times) * 9 // 10] <= 0.1, times  # the machine may be busy: nine in ten
+    assert times[len(times) * 9 // 10] <= 0.1, times  # 90 %: the machine may be busy
     assert not any(answer["logged"] for _, answer in answers)
     assert all(answer["version"] >= 1 for _, answer in answers)
     assert answers[0][1]["documents"][0]["id"] == "a"
 
 
-def test_a_service_whose_store_hangs_stays_ready_and_says_so(paused: httpx.Client) -> None:
+def test_readyz_reports_degraded_while_the_store_hangs(paused: httpx.Client) -> None:
     until(lambda: paused.get("/readyz").json()["degraded"])
     assert paused.get("/readyz").status_code == 200
     assert paused.get("/healthz").status_code == 200
 
 
-def test_feedback_is_refused_soon_while_the_store_hangs(paused: httpx.Client) -> None:
-    """Sooner than a caller gives up: the usual patience is some seconds."""
+def test_feedback_is_refused_quickly_while_the_store_hangs(paused: httpx.Client) -> None:
+    """The answer comes before a client's usual timeout of some seconds."""
     until(lambda: rank_one(paused).json()["degraded"])
     event = {
         "event_id": "lost", "type": "labels", "model": "m", "labels": {"a": 1},
@@ -535,14 +537,14 @@ def test_feedback_is_refused_soon_while_the_store_hangs(paused: httpx.Client) ->
     assert int(refused.headers["retry-after"]) >= 1
 
 
-def test_metrics_are_told_soon_while_the_store_hangs(paused: httpx.Client) -> None:
-    """Prometheus gives a scrape ten seconds; this is when they are needed most."""
+def test_metrics_are_answered_quickly_while_the_store_hangs(paused: httpx.Client) -> None:
+    """Prometheus' scrape timeout is ten seconds; metrics matter most during an outage."""
     until(lambda: rank_one(paused).json()["degraded"])
     page = paused.get("/metrics", timeout=2.0)
     assert 'solar_version{model="m"}' in page.text
 
 
-def test_an_explanation_does_without_the_deviation_while_the_store_hangs(
+def test_an_explanation_omits_the_deviation_while_the_store_hangs(
     paused: httpx.Client,
 ) -> None:
     until(lambda: rank_one(paused).json()["degraded"])
@@ -552,11 +554,11 @@ def test_an_explanation_does_without_the_deviation_while_the_store_hangs(
     assert "contributions" in answered.json()["documents"][0]
 
 
-def test_a_store_that_is_gone_is_lived_without_and_caught_up_with(
-    outside: Outside, service: Running, http: httpx.Client
+def test_the_service_ranks_without_its_store_and_recovers_with_it(
+    external: ExternalServer, service: Running, http: httpx.Client
 ) -> None:
     before = http.get("/models/m").json()
-    outside.kill()
+    external.kill()
     try:
         answers = ranked_for_a_while(http)
         times = sorted(took for took, _ in answers)
@@ -570,7 +572,7 @@ def test_a_store_that_is_gone_is_lived_without_and_caught_up_with(
         assert 'solar_version{model="m"}' in http.get("/metrics").text
         assert service.process.poll() is None
     finally:
-        outside.start()
+        external.start()
     until(lambda: rank_one(http).json()["logged"])
     answered = rank_one(http).json()
     assert not answered["degraded"]
@@ -578,30 +580,30 @@ def test_a_store_that_is_gone_is_lived_without_and_caught_up_with(
         "event_id": "back", "type": "clicks", "request_id": answered["request_id"],
         "clicked": [answered["documents"][1]["id"]],
     }  # fmt: skip
-    taken = http.post("/feedback", json=event, headers=LEARNT)
+    taken = http.post("/feedback", json=event, headers=WAIT_UNTIL_LEARNT)
     assert (taken.status_code, taken.json()["seq"]) == (200, before["seq"] + 1)
     assert http.get("/models/m").json()["queries"] == before["queries"] + 1
 
 
-def test_a_learner_that_finds_no_store_waits_for_it_and_the_service_goes_on(
-    outside: Outside, service: Running, http: httpx.Client
+def test_a_learner_waits_for_an_unreachable_store(
+    external: ExternalServer, service: Running, http: httpx.Client
 ) -> None:
-    outside.kill()
+    external.kill()
     try:
         learner = child(service.process.pid, "app learn")
         assert learner is not None
-        said = service.logged().count("cannot be reached")
+        before = service.logged().count("cannot be reached")
         os.kill(learner, signal.SIGKILL)
-        until(lambda: service.logged().count("cannot be reached") >= said + 4)
+        until(lambda: service.logged().count("cannot be reached") >= before + 4)
         assert rank_one(http).json()["degraded"]
         assert "learner ended with 2" not in service.logged()
     finally:
-        outside.start()
+        external.start()
     until(lambda: rank_one(http).json()["logged"])
     assert learn_one(service, "with a new learner").status_code == 200
 
 
-def test_a_service_may_be_started_before_its_store(tmp_path: Path) -> None:
+def test_a_service_can_start_before_its_store(tmp_path: Path) -> None:
     log, url = tmp_path / "log", f"unix://{tmp_path / 's'}"
     command = [sys.executable, "-m", "app", "serve", "--port", "0", "--redis-url", url]
     with log.open("wb") as output:
@@ -624,7 +626,7 @@ def check_started_before_its_store(http: httpx.Client, directory: Path) -> None:
     assert rank_one(http).status_code == 503
     until(lambda: log.read_text().count("cannot be reached") >= 3)
     assert "learner ended" not in log.read_text()
-    store = Outside(directory)
+    store = ExternalServer(directory)
     try:
         until(lambda: answers(http) == 200)
         assert http.put("/models/m", json={**PLAIN, "features": N}).status_code == 201
@@ -634,7 +636,7 @@ def check_started_before_its_store(http: httpx.Client, directory: Path) -> None:
 
 
 def answers(http: httpx.Client) -> int:
-    """What /readyz says, 0 if nobody does."""
+    """Return the status of /readyz, 0 without a connection."""
     try:
         return http.get("/readyz").status_code
     except httpx.TransportError:

@@ -1,4 +1,4 @@
-"""The whole service behind Sentinels and on a Cluster, by its URL and its level alone."""
+"""The whole service behind Sentinels and on a Cluster, chosen by URL and durability level."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +13,9 @@ from app.cli.verify import verify_models
 from tests import fleets
 from tests.api.services import Running, serving
 from tests.fleets import ClusterFleet, SentinelFleet
-from tests.servers import PATIENCE, until, with_store
+from tests.servers import TIMEOUT, until, with_store
 
-LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+WAIT_UNTIL_LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 
 
 Fleet: TypeAlias = SentinelFleet | ClusterFleet
@@ -37,12 +37,12 @@ def service_on(
 
 @pytest.fixture(scope="module")
 def services() -> Iterator[list[tuple[Fleet, Running]]]:
-    """One behind Sentinels, one on a Cluster; they start beside each other."""
+    """One service behind Sentinels, one on a Cluster; both start at the same time."""
     with ExitStack() as stack, ThreadPoolExecutor(len(KINDS)) as pool:
         yield list(pool.map(lambda kind: stack.enter_context(service_on(kind)), KINDS))
 
 
-def judged(name: str) -> dict[str, object]:
+def labels_event(name: str) -> dict[str, object]:
     documents = [{"id": at, "features": [float(at == "a"), 0.5]} for at in "ab"]
     return {
         "event_id": name, "type": "labels", "model": "books", "documents": documents,
@@ -50,69 +50,69 @@ def judged(name: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-def verified(url: str) -> str:
-    """What `solar verify` says."""
-    said: list[str] = []
-    with_store(url, lambda store: verify_models(store, [], said.append))
-    return "\n".join(said)
+def verify_output(url: str) -> str:
+    """Return the output of `solar verify`."""
+    lines: list[str] = []
+    with_store(url, lambda store: verify_models(store, [], lines.append))
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize("at", range(len(KINDS)), ids=["sentinel", "cluster"])
-def test_the_service_learns_through_a_failover_and_says_nothing_worse_than_503(
+def test_the_service_learns_through_a_failover_and_answers_at_worst_503(
     services: list[tuple[Fleet, Running]], at: int
 ) -> None:
     fleet, service = services[at]
     with service.client() as http, ThreadPoolExecutor(1) as pool:
         made = http.put("/models/books", json={"features": ["x", "y"]})
         assert made.status_code == 201, made.text
-        first = http.post("/feedback", json=judged("first"), headers=LEARNT)
+        first = http.post("/feedback", json=labels_event("first"), headers=WAIT_UNTIL_LEARNT)
         assert first.status_code == 200, first.text
         failing = pool.submit(fail_over, fleet)
-        statuses, told = set[int](), dict[str, int]()
-        while not failing.done() or len(told) < 5:
-            post(http, f"e{len(statuses)}-{len(told)}", statuses, told)
-            statuses.add(http.post("/rank", json=asked()).status_code)
+        statuses, seqs = set[int](), dict[str, int]()
+        while not failing.done() or len(seqs) < 5:
+            post(http, f"e{len(statuses)}-{len(seqs)}", statuses, seqs)
+            statuses.add(http.post("/rank", json=rank_body()).status_code)
         failing.result()
         assert statuses <= {200, 202, 503}
         last = accepted(http, "last")["seq"]
         until(lambda: http.get("/models/books").json()["version"] >= last)
-        for name, seq in told.items():
+        for name, seq in seqs.items():
             again = accepted(http, name)
             assert (again["seq"], again["duplicates"]) == (seq, 1)
-    assert "equal to the replay" in verified(fleet.url)
+    assert "equal to the replay" in verify_output(fleet.url)
     assert service.stop() == 0
     assert "Traceback" not in service.logged()
 
 
 def fail_over(fleet: Fleet) -> None:
-    """The master is killed, the other one leads, and the first comes back as its replica."""
+    """Kill the master, wait for the new one, and restart the old one as its replica."""
     old, _ = fleet.fail_over() if isinstance(fleet, SentinelFleet) else fleet.fail_over("books")
     fleet.rejoin(old)
 
 
-def asked() -> dict[str, object]:
+def rank_body() -> dict[str, object]:
     return {"model": "books", "documents": [{"id": "a", "features": [1.0, 0.0]}]}
 
 
-def post(http: httpx.Client, name: str, statuses: set[int], told: dict[str, int]) -> None:
-    """One event, once."""
-    answer = http.post("/feedback", json=judged(name))
+def post(http: httpx.Client, name: str, statuses: set[int], seqs: dict[str, int]) -> None:
+    """Post one event once; record its status, and its seq if it was accepted."""
+    answer = http.post("/feedback", json=labels_event(name))
     statuses.add(answer.status_code)
     if answer.status_code == 202:
-        told[name] = answer.json()["seq"]
+        seqs[name] = answer.json()["seq"]
     else:
         assert answer.headers["retry-after"]
 
 
 def accepted(http: httpx.Client, name: str) -> dict[str, int]:
-    """The answer to one event, posted again while it is 503: a replica may still be behind."""
+    """Post one event until it is accepted: it is 503 while a replica is behind."""
     answers: list[httpx.Response] = []
 
-    def so() -> bool:
-        answers.append(http.post("/feedback", json=judged(name)))
+    def is_accepted() -> bool:
+        answers.append(http.post("/feedback", json=labels_event(name)))
         assert answers[-1].status_code in (202, 503), answers[-1].text
         return answers[-1].status_code == 202
 
-    until(so)
+    until(is_accepted)
     found: dict[str, int] = answers[-1].json()
     return found

@@ -1,4 +1,4 @@
-"""What every request meets before its endpoint: keys, methods, addresses; and bugs behind it."""
+"""Checks around every endpoint: API keys, methods, addresses, and the handling of bugs."""
 
 import asyncio
 import json
@@ -20,11 +20,11 @@ from app.main import create_app
 from app.storage.embedded.server import EmbeddedServer
 from tests.api.operations import GUARDED, OPEN, OPERATIONS, Operation
 from tests.api.services import application, serving
-from tests.servers import PATIENCE, server
+from tests.servers import TIMEOUT, server
 
 __all__ = ["server"]  # a fixture
 PROBLEM = "application/problem+json"
-HEADS = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
+HEAD_PATHS = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
 BOOKS = {"features": ["bm25", "price"]}
 KEYS = {scope: auth.new_key(f"{scope}-only", scope) for scope in auth.SCOPES}
 ENTRIES = ",".join(entry for _, entry in KEYS.values())
@@ -35,7 +35,7 @@ def names(operation: Operation) -> str:
 
 
 def of_another_scope(operation: Operation) -> str:
-    """A valid key that this operation is not for."""
+    """Return a valid key without the scope of this operation."""
     return next(secret for scope, (secret, _) in KEYS.items() if scope != operation.scope)
 
 
@@ -51,16 +51,16 @@ def client(server: EmbeddedServer) -> Iterator[TestClient]:
 
 
 @dataclass
-class Asked:
-    """What an application answered, and how much of the body it wanted to read."""
+class Answered:
+    """An application's answer, and how often it read from the body."""
 
     status: int
     body: bytes
     reads: int
 
 
-async def ask(app: FastAPI, operation: Operation, secret: str | None) -> Asked:
-    """Call an application as a server does, with a body that is still to come."""
+async def ask(app: FastAPI, operation: Operation, secret: str | None) -> Answered:
+    """Call an application as a server does, with a body that has not arrived."""
     headers = [(b"content-type", b"application/json"), (b"content-length", b"100")]
     if secret is not None:
         headers.append((b"authorization", f"Bearer {secret}".encode()))
@@ -81,43 +81,43 @@ async def ask(app: FastAPI, operation: Operation, secret: str | None) -> Asked:
     }  # fmt: skip
     await app(scope, receive, send)
     body = b"".join(one.get("body", b"") for one in sent)
-    return Asked(sent[0]["status"] if sent else 0, body, reads)
+    return Answered(sent[0]["status"] if sent else 0, body, reads)
 
 
-def within(url: str, act: Callable[[FastAPI], Awaitable[None]]) -> None:
-    """Do something with an application that has a key for each scope."""
+def with_application(url: str, check: Callable[[FastAPI], Awaitable[None]]) -> None:
+    """Run a check on an application that has a key for each scope."""
 
     async def run() -> None:
         app = create_app(Settings(learner=False, keys=ENTRIES), url)
         async with app.router.lifespan_context(app):
-            await act(app)
+            await check(app)
 
     asyncio.run(run())
 
 
-def test_every_operation_that_lists_security_refuses_strangers_before_it_reads_the_body(
+def test_every_guarded_operation_refuses_missing_and_wrong_keys_before_reading_the_body(
     server: EmbeddedServer,
 ) -> None:
-    async def act(app: FastAPI) -> None:
+    async def check(app: FastAPI) -> None:
         for one in GUARDED:
             for secret, status in ((None, 401), ("wrong", 401), (of_another_scope(one), 403)):
-                asked = await ask(app, one, secret)
-                assert (asked.status, asked.reads) == (status, 0), one
-                assert json.loads(asked.body)["status"] == status
+                answer = await ask(app, one, secret)
+                assert (answer.status, answer.reads) == (status, 0), one
+                assert json.loads(answer.body)["status"] == status
 
-    within(server.url, act)
+    with_application(server.url, check)
 
 
-def test_the_key_that_an_operation_documents_opens_it(server: EmbeddedServer) -> None:
-    """Whoever has it gets past the key: the body is read, or the answer is about the path."""
+def test_the_documented_scope_is_accepted(server: EmbeddedServer) -> None:
+    """With the key the body is read, or the answer is about the path."""
 
-    async def act(app: FastAPI) -> None:
+    async def check(app: FastAPI) -> None:
         for one in GUARDED:
             assert one.scope is not None
-            asked = await ask(app, one, KEYS[one.scope][0])
-            assert asked.reads > 0 or asked.status in (200, 404), one
+            answer = await ask(app, one, KEYS[one.scope][0])
+            assert answer.reads > 0 or answer.status in (200, 404), one
 
-    within(server.url, act)
+    with_application(server.url, check)
 
 
 def test_every_operation_but_health_and_metrics_lists_security() -> None:
@@ -125,14 +125,14 @@ def test_every_operation_but_health_and_metrics_lists_security() -> None:
     assert {one.scope for one in GUARDED} == set(auth.SCOPES)
 
 
-def test_over_a_socket_strangers_are_answered_while_their_body_is_still_to_come() -> None:
+def test_over_a_socket_a_missing_or_wrong_key_is_refused_before_the_body_arrives() -> None:
     with serving(environ={"SOLAR_KEYS": ENTRIES}) as running:
         port = httpx.URL(running.url).port
         for one in GUARDED:
             for secret, status in ((None, 401), ("wrong", 401), (of_another_scope(one), 403)):
                 key = f"Authorization: Bearer {secret}\r\n" if secret else ""
                 head = f"{one.method} {one.at()} HTTP/1.1\r\nHost: x\r\n{key}"
-                with socket.create_connection(("127.0.0.1", port or 0), PATIENCE) as wire:
+                with socket.create_connection(("127.0.0.1", port or 0), TIMEOUT) as wire:
                     wire.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode())
                     assert wire.recv(12) == f"HTTP/1.1 {status}".encode(), one
 
@@ -142,25 +142,25 @@ def test_over_a_socket_strangers_are_answered_while_their_body_is_still_to_come(
 ALLOWED: dict[str, set[str]] = {}
 for _one in OPERATIONS:
     ALLOWED.setdefault(_one.path, set()).add(_one.method)
-for _path in HEADS:
+for _path in HEAD_PATHS:
     ALLOWED.setdefault(_path, {"GET"}).add("HEAD")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")
 
 
 @pytest.mark.parametrize("path", ALLOWED)
-def test_another_method_is_405_and_allow_names_those_that_there_are(
+def test_an_unknown_method_is_405_and_allow_lists_the_methods(
     client: TestClient, path: str
 ) -> None:
-    asked = path.format(name="books", id="books.01970000-0000-7000-8000-000000000000")
+    existing = path.format(name="books", id="books.01970000-0000-7000-8000-000000000000")
     for method in set(METHODS) - ALLOWED[path]:
-        reply = client.request(method, asked)
+        reply = client.request(method, existing)
         assert reply.status_code == 405, method
         assert set(reply.headers["allow"].split(", ")) == ALLOWED[path]
         assert reply.headers["content-type"] == PROBLEM
         assert len(reply.headers["x-request-id"]) == 16
 
 
-@pytest.mark.parametrize("path", HEADS)
+@pytest.mark.parametrize("path", HEAD_PATHS)
 def test_a_head_is_answered_as_a_get(client: TestClient, path: str) -> None:
     got, head = client.get(path), client.head(path)
     assert (got.status_code, head.status_code) == (200, 200)
@@ -168,16 +168,16 @@ def test_a_head_is_answered_as_a_get(client: TestClient, path: str) -> None:
     assert head.headers["content-type"] == got.headers["content-type"]
 
 
-NOWHERE = (
+UNKNOWN_PATHS = (
     "/", "/nowhere", "/rank/", "/feedback/", "/models/", "/models/books/", "/models//versions",
     "/models/books/nothing", "/jobs", "/jobs/", "/healthz/", "/openapi.json/", "/RANK", "//rank",
     "/redoc", "/metrics/x",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("path", NOWHERE)
+@pytest.mark.parametrize("path", UNKNOWN_PATHS)
 @pytest.mark.parametrize("method", METHODS)
-def test_a_path_that_there_is_not_is_404_and_leads_nowhere_else(
+def test_an_unknown_path_is_404_without_a_redirect(
     client: TestClient, path: str, method: str
 ) -> None:
     reply = client.request(method, f"http://testserver{path}", follow_redirects=False)
@@ -189,12 +189,12 @@ def test_a_path_that_there_is_not_is_404_and_leads_nowhere_else(
 # ---- addresses ----
 
 REMEDY = "set SOLAR_KEYS (`solar key NAME` makes one), or SOLAR_INSECURE=yes"
-FOREIGN = ("10.0.0.7", "192.0.2.1", "[2001:db8::1]", "0.0.0.0")  # noqa: S104  # to be refused
-HERE = ("127.0.0.1", "127.8.8.8", "[::1]", "testserver", "localhost")
+REMOTE = ("10.0.0.7", "192.0.2.1", "[2001:db8::1]", "0.0.0.0")  # noqa: S104  # all are refused
+LOCAL = ("127.0.0.1", "127.8.8.8", "[::1]", "testserver", "localhost")
 
 
-@pytest.mark.parametrize("address", FOREIGN)
-def test_without_keys_nobody_from_beyond_this_machine_is_served_and_the_log_says_so_once(
+@pytest.mark.parametrize("address", REMOTE)
+def test_without_keys_a_non_loopback_address_is_403_and_logged_once(
     server: EmbeddedServer, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with application(server.url, server=address) as client:
@@ -209,16 +209,16 @@ def test_without_keys_nobody_from_beyond_this_machine_is_served_and_the_log_says
     assert REMEDY in errors[0].getMessage()
 
 
-@pytest.mark.parametrize("address", HERE)
-def test_this_machine_is_served_without_keys(server: EmbeddedServer, address: str) -> None:
+@pytest.mark.parametrize("address", LOCAL)
+def test_a_loopback_address_is_served_without_keys(server: EmbeddedServer, address: str) -> None:
     with application(server.url, server=address) as client:
         assert client.get("/models").status_code == 200
 
 
-def test_keys_or_insecure_open_the_service_to_other_machines(server: EmbeddedServer) -> None:
-    with application(server.url, server=FOREIGN[0], insecure=True) as client:
+def test_with_keys_or_insecure_a_non_loopback_address_is_served(server: EmbeddedServer) -> None:
+    with application(server.url, server=REMOTE[0], insecure=True) as client:
         assert client.get("/models").status_code == 200
-    with application(server.url, server=FOREIGN[0], keys=ENTRIES) as client:
+    with application(server.url, server=REMOTE[0], keys=ENTRIES) as client:
         assert client.get("/models").status_code == 401
         assert client.get("/healthz").status_code == 200
 
@@ -241,7 +241,7 @@ BODIES: dict[str, Any] = {
 
 
 def plant(client: TestClient, part: str, method: str, bug: Exception) -> pytest.MonkeyPatch:
-    """Let a method of the application's store raise a bug, until it is undone."""
+    """Make a method of the application's store raise an error, until the patch is undone."""
 
     async def raising(*_: object, **__: object) -> None:
         raise bug
@@ -253,7 +253,7 @@ def plant(client: TestClient, part: str, method: str, bug: Exception) -> pytest.
 
 
 @pytest.mark.parametrize(("route", "kind"), [(route, kind) for route in PLANTED for kind in BUGS])
-def test_a_bug_is_500_with_an_id_that_the_log_has_and_its_message_stays_inside(
+def test_a_bug_is_500_with_an_id_in_the_log_and_without_its_message(
     client: TestClient, caplog: pytest.LogCaptureFixture, route: str, kind: type[Exception]
 ) -> None:
     method, path, part, called = PLANTED[route]
@@ -266,7 +266,7 @@ def test_a_bug_is_500_with_an_id_that_the_log_has_and_its_message_stays_inside(
     assert (reply.status_code, reply.headers["content-type"]) == (500, PROBLEM)
     assert reply.json() == {
         "type": "about:blank", "title": "Internal Server Error", "status": 500,
-        "detail": f"internal error; the log has it under request_id {identity}",
+        "detail": f"internal error; search the log for request_id {identity}",
         "instance": identity,
     }  # fmt: skip
     assert SECRET not in str(reply.headers)
@@ -281,7 +281,7 @@ def test_a_bug_is_500_with_an_id_that_the_log_has_and_its_message_stays_inside(
 
 
 @pytest.mark.parametrize("route", PLANTED)
-def test_a_store_that_is_gone_is_503_and_no_bug(
+def test_an_unreachable_store_is_503_with_a_remedy(
     client: TestClient, caplog: pytest.LogCaptureFixture, route: str
 ) -> None:
     method, path, part, called = PLANTED[route]
@@ -292,15 +292,16 @@ def test_a_store_that_is_gone_is_503_and_no_bug(
         patch.undo()
     assert (reply.status_code, reply.headers["content-type"]) == (503, PROBLEM)
     assert reply.headers["retry-after"] == "1"
+    assert reply.json()["detail"] == "the store is unreachable or not ready; retry after 1 second"
     assert SECRET not in reply.text + caplog.text
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
 @pytest.mark.parametrize("operation", [OPERATIONS[0], *OPEN], ids=names)
-def test_a_bug_while_the_answer_is_sent_ends_the_connection_and_sends_no_second_answer(
+def test_an_error_while_an_answer_is_sent_ends_the_connection_without_a_second_answer(
     server: EmbeddedServer, operation: Operation
 ) -> None:
-    """The server closes the connection: the error reaches it, after one start of an answer."""
+    """The error reaches the server, which closes the connection."""
     sent: list[str] = []
 
     async def receive() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Warm starts as users make them: every kind of body, what comes of it, how a job is watched."""
+"""Warm starts over HTTP: every kind of body, the trained model, and the state of a job."""
 
 import gzip
 import json
@@ -26,62 +26,62 @@ from app.domain.reducer import Reducer
 from app.storage.store import Store
 from app.training.options import Training
 from tests.api.services import PLAIN, ROOT, Running, serving
-from tests.api.test_faults import gone
+from tests.api.test_faults import all_ended
 from tests.api.trainings import (
-    apprentices,
     as_json,
-    became,
-    begun,
     done,
-    drawn,
+    ended_job,
     expected,
-    held,
+    judged_queries,
     letor,
-    look,
-    patiently,
+    pause_training,
+    read_job,
     records,
+    started_job,
     store_of,
+    training_processes,
+    until_long,
     uploads,
     warm_start,
     warm_starts,
     worker_of,
 )
-from tests.servers import PATIENCE, with_store
+from tests.servers import TIMEOUT, with_store
 
-LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+WAIT_UNTIL_LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 NAMES = ("bm25", "price", "age")
-QUERIES = drawn(len(NAMES))
+QUERIES = judged_queries(len(NAMES))
 FIRST, LAST = letor(QUERIES[:5]), letor(QUERIES).removeprefix(letor(QUERIES[:5]))
 NUMBERS = count()
 
 
 def feedback(http: httpx.Client, model: str) -> int:
-    """One event that is learnt; its seq."""
+    """Post one event, wait until it is learnt, and return its seq."""
     event = {
         "event_id": f"e{next(NUMBERS)}", "type": "labels", "model": model, "labels": {"a": 1},
         "documents": [{"id": "a", "features": [0, 1, 1]}, {"id": "b", "features": [1, 0, 0]}],
     }  # fmt: skip
-    answer = http.post("/feedback", json=event, headers=LEARNT)
+    answer = http.post("/feedback", json=event, headers=WAIT_UNTIL_LEARNT)
     assert answer.status_code == 200, answer.text
     seq: int = answer.json()["seq"]
     return seq
 
 
 def jobs_counted(http: httpx.Client, model: str) -> dict[str, float]:
-    """`solar_jobs_total` of a model, by outcome, where there were any."""
+    """Return the non-zero `solar_jobs_total` of a model by outcome."""
     page = http.get("/metrics").text
     found = re.findall(r"^solar_jobs_total\{(.*)\} (.*)$", page, re.MULTILINE)
-    told = [(dict(re.findall(r'(\w+)="(\w+)"', labels)), float(value)) for labels, value in found]
-    of_model = [(labels["outcome"], value) for labels, value in told if labels["model"] == model]
+    parsed = [(dict(re.findall(r'(\w+)="(\w+)"', labels)), float(value)) for labels, value in found]
+    of_model = [(labels["outcome"], value) for labels, value in parsed if labels["model"] == model]
     return {outcome: value for outcome, value in of_model if value}
 
 
-# ---- every body, every model ----
+# ---- every kind of body and model ----
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A model, a body for it, and the training that it asks for."""
+    """A model's settings, a body for its warm start, and the expected training options."""
 
     settings: dict[str, Any]
     training: Training
@@ -95,7 +95,7 @@ class Kind:
 
     def ask(self, http: httpx.Client, model: str) -> str:
         path = f"/models/{model}/warm-start{self.query}"
-        return begun(http.post(path, content=self.body, headers=self.headers))
+        return started_job(http.post(path, content=self.body, headers=self.headers))
 
 
 KINDS = {
@@ -125,7 +125,7 @@ KINDS = {
 
 @dataclass
 class Scene:
-    """A service in which every kind of model was warm-started, between two events."""
+    """A service in which every kind of model was warm-started between two events."""
 
     running: Running
     http: httpx.Client
@@ -138,14 +138,14 @@ def scene() -> Iterator[Scene]:
         for name, kind in KINDS.items():
             kind.create(http, name)
             assert feedback(http, name) == 1
-        begun = {name: kind.ask(http, name) for name, kind in KINDS.items()}
-        jobs = {name: done(http, job) for name, job in begun.items()}
+        ids = {name: kind.ask(http, name) for name, kind in KINDS.items()}
+        jobs = {name: done(http, job) for name, job in ids.items()}
         for name in KINDS:
             assert feedback(http, name) == 3
         yield Scene(running, http, jobs)
 
 
-def test_each_kind_of_body_is_trained_on_and_told_of(scene: Scene) -> None:
+def test_each_kind_of_body_is_trained_on_and_reported(scene: Scene) -> None:
     for name, kind in KINDS.items():
         job, asked = scene.jobs[name], kind.training
         given = {one: getattr(asked, one) for one in Training.__struct_fields__}
@@ -153,7 +153,7 @@ def test_each_kind_of_body_is_trained_on_and_told_of(scene: Scene) -> None:
         assert (job["model"], job["state"], "error" in job) == (name, "done", False)
         result = job["result"]
         assert (result["seq"], result["trainer"]) == (2, asked.trainer)
-        trained_on = 8 if asked.validation else 12  # the last four were held out
+        trained_on = 8 if asked.validation else 12  # the last four are held out
         assert (result["queries"], result["documents"]) == (trained_on, 6 * trained_on)
         assert result["converged"]
         assert 0.0 < result["ndcg@10"] <= 1.0
@@ -161,7 +161,7 @@ def test_each_kind_of_body_is_trained_on_and_told_of(scene: Scene) -> None:
         assert ("tried" in result) == (asked.validation is not None)
 
 
-def test_progress_says_how_much_was_read_and_how_far_it_is(scene: Scene) -> None:
+def test_progress_reports_the_data_and_the_iterations(scene: Scene) -> None:
     for name in KINDS:
         progress = scene.jobs[name]["progress"]
         assert (progress["queries"], progress["documents"]) == (12, 72)
@@ -174,7 +174,7 @@ def settings_of(name: str) -> ModelConfig:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_record_is_the_model_that_the_trainer_finds_here(scene: Scene, name: str) -> None:
+def test_the_log_record_holds_the_model_of_a_local_training(scene: Scene, name: str) -> None:
     (replaced,) = warm_starts(store_of(scene.running), name)
     wanted = expected(QUERIES, settings_of(name), KINDS[name].training)
     check_same(replaced.model, wanted)
@@ -183,7 +183,7 @@ def test_the_record_is_the_model_that_the_trainer_finds_here(scene: Scene, name:
 
 
 def check_same(found: Model, wanted: Model) -> None:
-    """BLAS may add in another order there."""
+    """Compare two models up to rounding: BLAS may add in another order."""
     assert found.config == wanted.config
     np.testing.assert_allclose(found.weights, wanted.weights, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(found.spread, wanted.spread, rtol=1e-6, atol=1e-9)
@@ -191,7 +191,7 @@ def check_same(found: Model, wanted: Model) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_feedback_before_and_after_stands_in_order_and_the_replay_agrees(
+def test_feedback_around_a_warm_start_keeps_its_order_and_the_replay_agrees(
     scene: Scene, name: str
 ) -> None:
     log = records(store_of(scene.running), name)
@@ -201,27 +201,27 @@ def test_feedback_before_and_after_stands_in_order_and_the_replay_agrees(
         return (await store.states.load(name)).state, (await store.states.version(name, 1)).state
 
     now, before = with_store(store_of(scene.running), act)
-    fold = Reducer(before)
+    reducer = Reducer(before)
     for record in log[1:]:
-        fold.apply(codec.dump_record(record))
-    assert fold.state().model.weights.tobytes() == now.model.weights.tobytes()
-    assert fold.state().model.spread.tobytes() == now.model.spread.tobytes()
+        reducer.apply(codec.dump_record(record))
+    assert reducer.state().model.weights.tobytes() == now.model.weights.tobytes()
+    assert reducer.state().model.spread.tobytes() == now.model.spread.tobytes()
     assert (now.seq, now.measures()["queries"], now.measures()["feedback"]) == (3, 2.0, 2.0)
 
 
-def test_the_command_that_verifies_a_store_finds_nothing_wrong(scene: Scene) -> None:
+def test_solar_verify_accepts_the_store(scene: Scene) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "app", "verify", "--redis-url", store_of(scene.running), *KINDS],
-        cwd=ROOT, capture_output=True, text=True, timeout=3 * PATIENCE, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=3 * TIMEOUT, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout.count("weights sound")) == (0, len(KINDS)), ran
 
 
-def test_of_a_job_that_is_done_nothing_is_left_on_the_disk(scene: Scene) -> None:
-    patiently(lambda: uploads(scene.running) == [])
+def test_a_finished_job_leaves_no_files(scene: Scene) -> None:
+    until_long(lambda: uploads(scene.running) == [])
 
 
-def test_a_job_that_is_done_cannot_be_stopped_nor_started(scene: Scene) -> None:
+def test_a_finished_job_cannot_be_cancelled_or_restarted(scene: Scene) -> None:
     path = f"/jobs/{scene.jobs['text']['id']}"
     for answer in (scene.http.delete(path), scene.http.post(f"{path}/start")):
         assert answer.status_code == 409
@@ -233,7 +233,7 @@ def test_jobs_are_counted(scene: Scene) -> None:
         assert jobs_counted(scene.http, name) == {"done": 1.0}
 
 
-def test_a_rollback_leads_to_before_the_warm_start(scene: Scene) -> None:
+def test_a_rollback_restores_the_model_before_the_warm_start(scene: Scene) -> None:
     name, http, kind = "rolled_back", scene.http, KINDS["members"]
     kind.create(http, name)
     assert feedback(http, name) == 1
@@ -251,18 +251,18 @@ def test_a_rollback_leads_to_before_the_warm_start(scene: Scene) -> None:
     wanted = with_store(store_of(scene.running), first)
     answer = http.post(f"/models/{name}/rollback", json={"version": 1})
     assert (answer.status_code, answer.json()["seq"]) == (202, 4)
-    patiently(lambda: http.get(f"/models/{name}").json()["version"] == 4)
+    until_long(lambda: http.get(f"/models/{name}").json()["version"] == 4)
     found = with_store(store_of(scene.running), last)
     assert found.model.weights.tobytes() == wanted.model.weights.tobytes()
     assert found.model.spread.tobytes() == wanted.model.spread.tobytes()
 
 
-# ---- while it trains ----
+# ---- during training ----
 
 
 @pytest.fixture(scope="module")
 def busy() -> Iterator[tuple[Running, httpx.Client]]:
-    """A service that answers an upload at once, and has room for one training."""
+    """A service that answers an upload at once, and allows one training job."""
     with serving(environ={"SOLAR_CHECK_SECONDS": "0"}) as running, running.client() as http:
         for name in ("m", "other", "third"):
             body = {**PLAIN, "features": NAMES, "gamma": 50.0}
@@ -270,26 +270,26 @@ def busy() -> Iterator[tuple[Running, httpx.Client]]:
         yield running, http
 
 
-def test_while_a_model_is_trained_feedback_flows_and_all_replicas_can_tell(
+def test_during_training_feedback_is_learnt_and_all_replicas_report_the_job(
     busy: tuple[Running, httpx.Client],
 ) -> None:
     running, http = busy
     store = store_of(running)
     assert [feedback(http, "m") for _ in range(2)] == [1, 2]
-    job = begun(warm_start(http, "m", FIRST + LAST, C=0.01))
-    trains = held(running)
+    job = started_job(warm_start(http, "m", FIRST + LAST, C=0.01))
+    trains = pause_training(running)
     check_busy(http)
     assert [feedback(http, "m") for _ in range(2)] == [3, 4]
     second = serving("--no-learner", environ={"SOLAR_REDIS_URL": store})
-    with second as replica, replica.client() as elsewhere:
-        assert look(elsewhere, job) == look(http, job)
-        assert look(elsewhere, job)["state"] == "running"
-        assert warm_start(elsewhere, "m", FIRST).status_code == 409
-        assert elsewhere.post(f"/jobs/{job}/start").status_code == 409
+    with second as replica, replica.client() as replica_http:
+        assert read_job(replica_http, job) == read_job(http, job)
+        assert read_job(replica_http, job)["state"] == "running"
+        assert warm_start(replica_http, "m", FIRST).status_code == 409
+        assert replica_http.post(f"/jobs/{job}/start").status_code == 409
         assert uploads(replica) == []
         os.kill(trains, signal.SIGCONT)
-        assert done(elsewhere, job)["result"]["seq"] == 5
-        assert look(http, job)["result"]["seq"] == 5
+        assert done(replica_http, job)["result"]["seq"] == 5
+        assert read_job(http, job)["result"]["seq"] == 5
     assert feedback(http, "m") == 6
     kinds = [type(one) for one in records(store)]
     assert kinds == [Feedback] * 4 + [Replace, Feedback]
@@ -298,22 +298,22 @@ def test_while_a_model_is_trained_feedback_flows_and_all_replicas_can_tell(
 
 
 def check_busy(http: httpx.Client) -> None:
-    """The model has a job, and there is room for no other; nothing is kept of what was refused."""
+    """Check that a busy model and a full job limit are refused, and an unknown model too."""
     for model in ("m", "other"):
         refused = warm_start(http, model, FIRST)
         assert refused.status_code in (409, 503), refused.text
         assert refused.status_code == 409 or int(refused.headers["retry-after"]) >= 1
-    assert warm_start(http, "nobody", FIRST).status_code == 404
+    assert warm_start(http, "missing", FIRST).status_code == 404
 
 
-def test_a_second_warm_start_takes_the_place_of_the_first(
+def test_a_second_warm_start_replaces_the_first(
     busy: tuple[Running, httpx.Client],
 ) -> None:
     running, http = busy
     for seed in (1, 2):
-        patiently(lambda: jobs_room(http, "other"))
-        queries = drawn(len(NAMES), seed=seed)
-        job = begun(warm_start(http, "other", letor(queries), C=0.01))
+        until_long(lambda: can_start_job(http, "other"))
+        queries = judged_queries(len(NAMES), seed=seed)
+        job = started_job(warm_start(http, "other", letor(queries), C=0.01))
         assert done(http, job)["result"]["seq"] == seed
         found = warm_starts(store_of(running), "other")
         assert len(found) == seed
@@ -321,52 +321,52 @@ def test_a_second_warm_start_takes_the_place_of_the_first(
         check_same(found[-1].model, expected(queries, settings, Training(C=0.01)))
 
 
-def jobs_room(http: httpx.Client, model: str) -> bool:
-    """Whether a training could begin: what is asked for here is not understood."""
+def can_start_job(http: httpx.Client, model: str) -> bool:
+    """Whether a job could start; this body has no media type, so that none starts."""
     answer = http.post(f"/models/{model}/warm-start", content=b"x")
     assert answer.status_code in (415, 503), answer.text
     return answer.status_code == 415
 
 
-def test_a_job_that_is_cancelled_stops_and_changes_nothing(
+def test_a_cancelled_job_stops_and_changes_nothing(
     busy: tuple[Running, httpx.Client],
 ) -> None:
     running, http = busy
-    patiently(lambda: jobs_room(http, "third"))
-    job = begun(warm_start(http, "third", FIRST + LAST))
-    trains = held(running)
+    until_long(lambda: can_start_job(http, "third"))
+    job = started_job(warm_start(http, "third", FIRST + LAST))
+    trains = pause_training(running)
     answer = http.delete(f"/jobs/{job}")
     assert (answer.status_code, answer.json()["id"]) == (202, job)
-    found = became(http, job)
+    found = ended_job(http, job)
     assert (found["state"], "result" in found) == ("cancelled", False)
-    patiently(gone(trains))
-    patiently(lambda: uploads(running) == [])
+    until_long(all_ended(trains))
+    until_long(lambda: uploads(running) == [])
     assert records(store_of(running), "third") == []
-    assert http.delete(f"/jobs/{job}").status_code == 202  # as it was then
+    assert http.delete(f"/jobs/{job}").status_code == 202  # the same answer as before
     assert http.post(f"/jobs/{job}/start").status_code == 409
-    patiently(lambda: jobs_counted(http, "third") == {"cancelled": 1.0})
+    until_long(lambda: jobs_counted(http, "third") == {"cancelled": 1.0})
 
 
-def test_no_more_jobs_begin_at_once_than_there_is_room_for(
+def test_concurrent_warm_starts_respect_the_job_limit(
     busy: tuple[Running, httpx.Client],
 ) -> None:
     running, http = busy
-    patiently(lambda: jobs_room(http, "m"))
+    until_long(lambda: can_start_job(http, "m"))
     names = [f"one{at}" for at in range(6)]
     for name in names:
         assert http.put(f"/models/{name}", json={**PLAIN, "features": NAMES}).status_code == 201
-    together = Barrier(len(names))
+    barrier = Barrier(len(names))
 
     def ask(name: str) -> httpx.Response:
         with running.client() as mine:
             mine.get("/healthz")
-            together.wait()
+            barrier.wait()
             return warm_start(mine, name, FIRST)
 
     with ThreadPoolExecutor(len(names)) as pool:
         answers = list(pool.map(ask, names))
     assert sorted(one.status_code for one in answers) == [202, *[503] * 5]
-    assert len(apprentices(worker_of(running))) <= 1
-    (job,) = [begun(one) for one in answers if one.status_code == 202]
+    assert len(training_processes(worker_of(running))) <= 1
+    (job,) = [started_job(one) for one in answers if one.status_code == 202]
     http.delete(f"/jobs/{job}")
-    assert became(http, job)["state"] == "cancelled"
+    assert ended_job(http, job)["state"] == "cancelled"

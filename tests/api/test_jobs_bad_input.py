@@ -1,4 +1,4 @@
-"""Bad uploads, options and ids, over real HTTP: refused, briefly, and nothing of them stays."""
+"""Invalid uploads, options and job ids over real HTTP: refused, and nothing of them is stored."""
 
 import gzip
 import json
@@ -24,14 +24,14 @@ from tests.api import test_bad_input as bad_input
 from tests.api.services import PLAIN, Running, serving
 from tests.api.test_bad_input import MARKER, NUMBERS, Reply, Wire, unreadable
 from tests.api.trainings import (
-    apprentices,
-    became,
-    begun,
-    drawn,
+    ended_job,
+    judged_queries,
     letor,
-    patiently,
     records,
+    started_job,
     store_of,
+    training_processes,
+    until_long,
     uploads,
     warm_start,
     worker_of,
@@ -39,23 +39,23 @@ from tests.api.trainings import (
 
 UPLOAD_BYTES, BODY_BYTES = 200_000, 100_000
 N = 3
-FINE = letor(drawn(N, queries=4, documents=4))
+VALID = letor(judged_queries(N, queries=4, documents=4))
 TEXT, GZIP, JSON = "text/plain", "application/gzip", "application/json"
 UUID = "01970000-0000-7000-8000-000000000000"
 PATH = "/models/books/warm-start"
-PACKED = gzip.compress(FINE)
+PACKED = gzip.compress(VALID)
 
 
-# ---- what is sent, and what must not come of it ----
+# ---- requests and their checks ----
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A request, and the status that it deserves."""
+    """A request and its expected status."""
 
-    says: str
+    case: str
     status: int
-    body: bytes = FINE
+    body: bytes = VALID
     kind: str = TEXT
     query: str = ""
     path: str = PATH
@@ -84,7 +84,7 @@ class Scene:
     http: httpx.Client
 
     def jobs(self) -> list[bytes]:
-        """Jobs that the store knows."""
+        """Return the jobs in the store."""
         with redis.Redis.from_url(store_of(self.running)) as store:
             found: Any = store.keys(Keys("*").job("*").replace("{*}", "*"))
             return sorted(found)
@@ -93,9 +93,9 @@ class Scene:
         return len(records(store_of(self.running), "books"))
 
     def check_nothing_stays(self) -> None:
-        """No file, no process, no lease; and no input in the log."""
-        patiently(lambda: uploads(self.running) == [])
-        patiently(lambda: apprentices(worker_of(self.running)) == [])
+        """Check that no file, process or lease remains, and that the log has no input."""
+        until_long(lambda: uploads(self.running) == [])
+        until_long(lambda: training_processes(worker_of(self.running)) == [])
         with redis.Redis.from_url(store_of(self.running)) as store:
             assert store.keys("*:training") == []
         logged = self.running.logged()
@@ -103,7 +103,7 @@ class Scene:
         assert "Traceback" not in logged
 
     def refuses(self, ask: Ask) -> httpx.Response:
-        """Refused before anything has begun."""
+        """Check that a request is refused before a job starts."""
         before = self.jobs(), self.records()
         answer = ask.sent(self.http)
         check_refusal(answer, ask.status, repeats=ask.repeats)
@@ -130,7 +130,7 @@ def scene() -> Iterator[Scene]:
 
 # ---- transport ----
 
-BOMB = gzip.compress(bytes(50_000_000))
+GZIP_BOMB = gzip.compress(bytes(50_000_000))
 TRANSPORT = [
     Ask("an unknown model", 404, path=f"/models/{MARKER}/warm-start"),
     Ask("a name that no model can have", 404, path="/models/..%2F..%2Fetc/warm-start"),
@@ -153,10 +153,10 @@ TRANSPORT = [
     Ask("garbage after gzip", 400, PACKED + MARKER.encode(), GZIP),
     Ask("half a second member", 400, PACKED + PACKED[:-9], GZIP),
     Ask("garbage in gzip", 400, PACKED[:40] + b"\xff" * 40 + PACKED[80:], GZIP),
-    Ask("a gzip bomb", 413, BOMB, GZIP),
-    Ask("a gzip bomb in its second member", 413, PACKED + BOMB, GZIP),
-    Ask("a gzip bomb that says it is plain", 413, BOMB, TEXT),
-    Ask("too much text", 413, FINE + b"#" * UPLOAD_BYTES),
+    Ask("a gzip bomb", 413, GZIP_BOMB, GZIP),
+    Ask("a gzip bomb in its second member", 413, PACKED + GZIP_BOMB, GZIP),
+    Ask("a gzip bomb declared as text", 413, GZIP_BOMB, TEXT),
+    Ask("too much text", 413, VALID + b"#" * UPLOAD_BYTES),
     Ask("one byte too much", 413, b"#" * (UPLOAD_BYTES + 1)),
     Ask("too much JSON", 413, b" " * (BODY_BYTES + 1), JSON),
 ]
@@ -179,7 +179,7 @@ OPTIONS = [
 IDS = [
     Ask(f"{method} of {path}", 404, b"", "", path=path, method=method)
     for job in (
-        MARKER, "..", "%2e%2e", "..%2f..%2fetc%2fpasswd", f"books.{UUID}", f"nobody.{UUID}",
+        MARKER, "..", "%2e%2e", "..%2f..%2fetc%2fpasswd", f"books.{UUID}", f"missing.{UUID}",
         f"books.{UUID}%00", f"books.{UUID}%0a", f"..%2fbooks.{UUID}", f"books..{UUID}",
         f"BOOKS.{UUID.upper()}", f"{'x' * 65}.{UUID}", f"bo%7Boks%7D.{UUID}", "%00", "*",
         "x" * 5000,
@@ -194,12 +194,12 @@ def queries(*documents: list[dict[str, Any]], **more: Any) -> bytes:
 
 
 def two(features: Any, label: Any = 1) -> list[dict[str, Any]]:
-    """A query of two documents, the second as given."""
+    """Return a query of two documents, the second with these features and label."""
     return [{"label": 0, "features": [1, 2, 3]}, {"label": label, "features": features}]
 
 
 def with_number(number: str) -> dict[str, bytes]:
-    """JSON with something as a feature, by name too, and as a label."""
+    """Return JSON with a value as a feature, as a named feature, and as a label."""
     return {
         "a feature": queries(two([1, 2, 77])).replace(b"77", number.encode()),
         "a named feature": queries(two({"f1": 77})).replace(b"77", number.encode()),
@@ -207,10 +207,10 @@ def with_number(number: str) -> dict[str, bytes]:
     }
 
 
-WHOLE = json.dumps({"queries": [{"query_id": MARKER, "documents": two([1, 2, 3])}]})
+VALID_JSON = json.dumps({"queries": [{"query_id": MARKER, "documents": two([1, 2, 3])}]})
 BODIES = [
     *(Ask(f"JSON that is {how}", 400, body, JSON)
-      for how, body in unreadable(WHOLE).items()),
+      for how, body in unreadable(VALID_JSON).items()),
     *(Ask(f"{what} as {where}", 422, body, JSON)
       for what, number in NUMBERS.items() for where, body in with_number(number).items()),
     *(Ask(f"{number} as {where}", 400, body, JSON)
@@ -248,13 +248,13 @@ BODIES = [
 
 
 @pytest.mark.parametrize(
-    "ask", [*TRANSPORT, *OPTIONS, *IDS, *BODIES], ids=lambda ask: ask.says[:60]
+    "ask", [*TRANSPORT, *OPTIONS, *IDS, *BODIES], ids=lambda ask: ask.case[:60]
 )
-def test_what_cannot_be_is_refused_and_nothing_of_it_stays(scene: Scene, ask: Ask) -> None:
+def test_an_invalid_request_is_refused_and_nothing_is_stored(scene: Scene, ask: Ask) -> None:
     scene.refuses(ask)
 
 
-def test_more_numbers_than_json_may_have_are_refused_before_there_is_room_for_them(
+def test_json_with_too_many_feature_values_is_refused_before_memory_is_allocated(
     scene: Scene,
 ) -> None:
     body = {"features": 100_000, "covariance": "diagonal"}
@@ -264,15 +264,15 @@ def test_more_numbers_than_json_may_have_are_refused_before_there_is_room_for_th
 
 
 @pytest.mark.parametrize("path", ["/jobs/../../etc/passwd", "/jobs/..", "/jobs//start", "/jobs/"])
-def test_a_path_that_climbs_leads_nowhere(scene: Scene, path: str) -> None:
+def test_a_path_traversal_is_refused(scene: Scene, path: str) -> None:
     for method in ("GET", "DELETE", "POST"):
         with Wire(scene.running.url) as wire:
             wire.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
             assert wire.reply().status in (404, 405)
 
 
-def test_a_job_is_found_only_by_its_whole_name(scene: Scene) -> None:
-    """A job of one model is none of another's."""
+def test_a_job_is_found_only_by_its_full_id(scene: Scene) -> None:
+    """Another model's name does not find the job."""
     with redis.Redis.from_url(store_of(scene.running)) as store:
         fields = {"epoch": "1", "state": "failed", "trains": "x", "about": '{"training":{}}'}
         store.hset(Keys("books").job(f"books.{UUID}"), mapping=fields)
@@ -282,7 +282,7 @@ def test_a_job_is_found_only_by_its_whole_name(scene: Scene) -> None:
                 answer = scene.http.request(method, f"/jobs/films.{UUID}{path}")
                 check_refusal(answer, 404)
             answer = scene.http.post(f"/jobs/books.{UUID}/start")
-            check_refusal(answer, 409)  # its data is not here
+            check_refusal(answer, 409)  # the data is not on this machine
         finally:
             store.delete(Keys("books").job(f"books.{UUID}"))
     scene.check_nothing_stays()
@@ -292,19 +292,19 @@ def test_a_job_is_found_only_by_its_whole_name(scene: Scene) -> None:
 
 
 def head(kind: str, *lines: str) -> bytes:
-    told = [f"POST {PATH} HTTP/1.1", "Host: x", f"Content-Type: {kind}", *lines]
-    return "\r\n".join([*told, "", ""]).encode()
+    start = [f"POST {PATH} HTTP/1.1", "Host: x", f"Content-Type: {kind}"]
+    return "\r\n".join([*start, *lines, "", ""]).encode()
 
 
 @pytest.mark.parametrize("kind", [TEXT, JSON])
-def test_a_body_that_does_not_come_is_given_up(scene: Scene, kind: str) -> None:
+def test_a_body_that_does_not_arrive_is_408(scene: Scene, kind: str) -> None:
     with Wire(scene.running.url) as wire:
-        wire.send(head(kind, "Content-Length: 1000") + FINE[:100])
+        wire.send(head(kind, "Content-Length: 1000") + VALID[:100])
         check_refusal(wire.reply(), 408)
     scene.check_nothing_stays()
 
 
-def test_a_body_without_an_end_is_given_up(scene: Scene) -> None:
+def test_a_chunked_body_over_the_limit_is_413(scene: Scene) -> None:
     with Wire(scene.running.url) as wire:
         wire.send(head(TEXT, "Transfer-Encoding: chunked"))
         chunk = b"%x\r\n%s\r\n" % (10_000, b"#" * 10_000)
@@ -315,15 +315,15 @@ def test_a_body_without_an_end_is_given_up(scene: Scene) -> None:
     scene.check_nothing_stays()
 
 
-# ---- data that was taken, but cannot be trained on ----
+# ---- data that was uploaded but cannot be trained on ----
 
 
 def line(rest: str = "1:1 2:2 3:3", label: str = "1", query: str = "qid:a") -> bytes:
-    """A second line, after one that is fine."""
+    """Return a valid line, then a second one with these fields."""
     return f"0 qid:a 1:3 2:2 3:1\n{label} {query} {rest}\n".encode()
 
 
-LINES: dict[str, bytes] = {
+INVALID_LINES: dict[str, bytes] = {
     "NaN": line("1:nan"),
     "infinity": line("1:inf"),
     "1e400": line("1:1e400"),
@@ -353,12 +353,12 @@ LINES: dict[str, bytes] = {
     "bad UTF-8 in a number": line("1:@").replace(b"@", b"\xff"),
     "only a label": b"0 qid:a 1:3\n1\n",
 }
-WHOLES: dict[str, tuple[bytes, str]] = {
+INVALID_FILES: dict[str, tuple[bytes, str]] = {
     "only comments": (b"# nothing\n\n#\n", "upload: expected lines"),
     "blank": (b" \n\t\n", "upload: expected lines"),
-    "UTF-16": (FINE.decode().encode("utf-16"), "upload:1: expected a label"),
-    "UTF-16 without a BOM": (FINE.decode().encode("utf-16-le"), "upload:1: expected a label"),
-    "a BOM": (b"\xef\xbb\xbf" + FINE, "upload:1: expected a label"),
+    "UTF-16": (VALID.decode().encode("utf-16"), "upload:1: expected a label"),
+    "UTF-16 without a BOM": (VALID.decode().encode("utf-16-le"), "upload:1: expected a label"),
+    "a BOM": (b"\xef\xbb\xbf" + VALID, "upload:1: expected a label"),
     "binary": (bytes(range(256)) * 20, "upload:"),
     "no features": (b"0 qid:a\n1 qid:a\n", "upload: expected features"),
     "too few features": (b"0 qid:a 1:1\n1 qid:a 2:1\n", "features: expected 3"),
@@ -374,8 +374,8 @@ WHOLES: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-def refusal_of(folder: Path, body: bytes) -> str:
-    """What the process that trains would say of an upload; as it does, in its directory."""
+def training_message(folder: Path, body: bytes) -> str:
+    """Return the message of a training process on an upload in its working directory."""
     (folder / "upload").write_bytes(body)
     order = TrainingTask(
         ModelConfig(("f1", "f2", "f3")), Training(), 1e4, blob=False, memory=1 << 40
@@ -385,50 +385,50 @@ def refusal_of(folder: Path, body: bytes) -> str:
     return process.without_input(caught.value)
 
 
-@pytest.mark.parametrize("what", LINES)
-def test_a_line_that_cannot_be_is_named_and_not_repeated(
+@pytest.mark.parametrize("what", INVALID_LINES)
+def test_an_invalid_line_is_named_by_number_and_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = refusal_of(tmp_path, LINES[what])
-    assert re.match("upload:2: expected ", said), said
-    assert MARKER not in said
+    message = training_message(tmp_path, INVALID_LINES[what])
+    assert re.match("upload:2: expected ", message), message
+    assert MARKER not in message
 
 
-@pytest.mark.parametrize("what", WHOLES)
-def test_data_that_cannot_be_trained_on_says_what_was_expected(
+@pytest.mark.parametrize("what", INVALID_FILES)
+def test_data_that_cannot_be_trained_on_gets_a_message_with_the_expectation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    body, begins = WHOLES[what]
-    said = refusal_of(tmp_path, body)
-    assert said.startswith(begins), said
-    assert MARKER not in said
+    body, begins = INVALID_FILES[what]
+    message = training_message(tmp_path, body)
+    assert message.startswith(begins), message
+    assert MARKER not in message
 
 
-def refused_after_reading(scene: Scene, ask: Ask, detail: str) -> None:
-    """A job that never trained: it has failed, its data is gone, and the next one can begin."""
+def check_refused_after_reading(scene: Scene, ask: Ask, detail: str) -> None:
+    """Check that invalid data fails its job, is deleted, and leaves no record."""
     answer = ask.sent(scene.http)
     check_refusal(answer, 422)
     assert answer.json()["detail"].startswith(detail), answer.text
-    assert uploads(scene.running) == []  # before the answer, not some time after
+    assert uploads(scene.running) == []  # deleted before the answer
     scene.check_nothing_stays()
     assert scene.records() == 0
 
 
-def test_bad_data_is_refused_and_better_data_can_be_sent_at_once(scene: Scene) -> None:
+def test_invalid_data_is_refused_and_valid_data_can_follow_at_once(scene: Scene) -> None:
     for ask, detail in (
         (Ask("a bad line", 422, line(f"1:{MARKER}")), "upload:2: expected a finite float32"),
         (Ask("a bad line in gzip", 422, gzip.compress(line("2:1 1:1")), GZIP), "upload:2: exp"),
         (Ask("JSON beyond the bound", 422, queries(two([1, 2, 10_001])), JSON), "features: expec"),
         (Ask("JSON of one level", 422, queries(two([1, 2, 3], 0)), JSON, ), "labels: expected two"),
     ):  # fmt: skip
-        refused_after_reading(scene, ask, detail)
-    job = begun(warm_start(scene.http, "films", FINE, C=1))
-    assert became(scene.http, job)["state"] == "done"
+        check_refused_after_reading(scene, ask, detail)
+    job = started_job(warm_start(scene.http, "films", VALID, C=1))
+    assert ended_job(scene.http, job)["state"] == "done"
 
 
-def test_features_that_no_covariance_can_tell_apart_fail_the_job_with_a_reason(
+def test_identical_features_fail_the_job_with_a_reason(
     scene: Scene,
 ) -> None:
     body = {**PLAIN, "features": 2, "gamma": 1e-12}
@@ -437,11 +437,11 @@ def test_features_that_no_covariance_can_tell_apart_fail_the_job_with_a_reason(
         b"%d qid:%d 1:%d 2:%d\n" % (at % 2, at // 2, x, x)
         for at, x in enumerate((5000, -4000, -3001, 2003, 9999, -9998, 77, 78))
     )
-    found = became(scene.http, begun(warm_start(scene.http, "twins", same, C=1e-12)))
+    found = ended_job(scene.http, started_job(warm_start(scene.http, "twins", same, C=1e-12)))
     assert found["state"] == "failed"
     assert found["error"] == "covariance: expected features that float64 can tell apart"
     assert scene.http.delete(f"/jobs/{found['id']}").status_code == 409
-    shutil.rmtree(scene.running.data / "uploads" / found["id"])  # it could be started again
+    shutil.rmtree(scene.running.data / "uploads" / found["id"])  # kept for a restart
     assert "Traceback" not in scene.running.logged()
     assert records(store_of(scene.running), "twins") == []
 
@@ -449,11 +449,13 @@ def test_features_that_no_covariance_can_tell_apart_fail_the_job_with_a_reason(
 # ---- memory, and keys ----
 
 
-def test_data_beyond_the_memory_of_a_training_is_refused() -> None:
+def test_data_over_the_memory_limit_of_training_is_refused() -> None:
     environ = {"SOLAR_TRAINING_MEMORY": "1000000", "SOLAR_CHECK_SECONDS": "60"}
     with serving(environ=environ) as running, running.client() as http:
         assert http.put("/models/books", json={**PLAIN, "features": 40}).status_code == 201
-        answer = warm_start(http, "books", letor(drawn(40, queries=400, documents=20)), C=1)
+        answer = warm_start(
+            http, "books", letor(judged_queries(40, queries=400, documents=20)), C=1
+        )
         check_refusal(answer, 422)
         assert answer.json()["detail"] == (
             "expected data that fits into 1000000 bytes of memory (SOLAR_TRAINING_MEMORY); "
@@ -463,12 +465,12 @@ def test_data_beyond_the_memory_of_a_training_is_refused() -> None:
         assert http.get("/readyz").status_code == 200
 
 
-def test_only_a_key_for_administration_opens_jobs() -> None:
+def test_jobs_need_a_key_with_the_admin_scope() -> None:
     admin, first = new_key("ops", "admin")
     web, second = new_key("web", "rank+feedback")
     with serving(environ={"SOLAR_KEYS": f"{first},{second}"}) as running:
         known = {name: {"authorization": f"Bearer {key}"} for name, key in
-                 {"admin": admin, "web": web, "nobody": MARKER}.items()}  # fmt: skip
+                 {"admin": admin, "web": web, "unknown": MARKER}.items()}  # fmt: skip
         with running.client(headers=known["admin"]) as http:
             assert http.put("/models/books", json={**PLAIN, "features": N}).status_code == 201
             assert http.get(f"/jobs/books.{UUID}").status_code == 404
@@ -477,13 +479,13 @@ def test_only_a_key_for_administration_opens_jobs() -> None:
             ("POST", f"/jobs/books.{UUID}/start"),
         )  # fmt: skip
         refused: dict[str, Callable[[], dict[str, str]]] = {
-            "401": lambda: known["nobody"], "403": lambda: known["web"],
+            "401": lambda: known["unknown"], "403": lambda: known["web"],
         }  # fmt: skip
         with running.client() as http:
             for status, headers in refused.items():
                 for method, path in asks:
                     answer = http.request(
-                        method, path, content=FINE, headers={**headers(), "content-type": TEXT}
+                        method, path, content=VALID, headers={**headers(), "content-type": TEXT}
                     )
                     check_refusal(answer, int(status))
             for method, path in asks:

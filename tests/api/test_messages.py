@@ -1,4 +1,4 @@
-"""What answers say: which field, what was probably meant, what is missing; names, never values."""
+"""Messages of problems: the field, a suggestion, the remedy; names but never values."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ from tests.api.services import PLAIN, application
 from tests.servers import server
 
 __all__ = ["server"]  # a fixture
-LARGEST_ANSWER = 2000  # bytes
+MAX_ANSWER_BYTES = 2000
 VALUE = "qzVALUEzq"
-MODEL_REQUIRED = "model: required with a request_id of your own"
+MODEL_REQUIRED = "model: required with your own request_id"
 UUID7 = "01970000-0000-7000-8000-000000000000"
 numbers = count()
 
@@ -41,27 +41,27 @@ def store(server: EmbeddedServer) -> Iterator[Any]:
         yield found
 
 
-def kept(store: Any) -> dict[bytes, Any]:
-    """All that is stored; a hash by its fields, which a server may keep in any order."""
+def stored(store: Any) -> dict[bytes, Any]:
+    """Return everything in the store; a hash by its fields, whose order may differ."""
     names = sorted(store.keys("*"))
     hashes = {name for name in names if store.type(name) == b"hash"}
     return {name: store.hgetall(name) if name in hashes else store.dump(name) for name in names}
 
 
 def refused(reply: Any, status: int = 422) -> str:
-    """The detail of a refusal that is one as it should be."""
+    """Check that an answer is a problem with this status; return its detail."""
     assert (reply.status_code, reply.headers["content-type"]) == (
         status,
         "application/problem+json",
     ), reply.text
-    assert len(reply.content) <= LARGEST_ANSWER
+    assert len(reply.content) <= MAX_ANSWER_BYTES
     assert VALUE not in reply.text
-    said = reply.json()
-    assert said["status"] == status
-    return str(said["detail"])
+    problem = reply.json()
+    assert problem["status"] == status
+    return str(problem["detail"])
 
 
-# ---- what was probably meant ----
+# ---- unknown and missing fields ----
 
 DOCUMENTS = [{"id": str(at), "features": {"bm25": 1}} for at in range(3)]
 RANK_FIELDS = (
@@ -69,7 +69,7 @@ RANK_FIELDS = (
 )
 EVENT = {"event_id": "e", "model": "books", "type": "labels", "labels": {}, "documents": DOCUMENTS}
 JUDGED = [{"label": 1, "features": [1, 2]}]
-SAID: list[tuple[str, str, Any, str]] = [
+CASES: list[tuple[str, str, Any, str]] = [
     ("POST", "/rank",
      {"model": "books", "documents": [*DOCUMENTS, {"id": VALUE, "features": {"prise": 7.25}}]},
      'documents[3].features: unknown feature "prise"; did you mean "price"?'),
@@ -115,24 +115,24 @@ SAID: list[tuple[str, str, Any, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "said"), SAID, ids=[one[3][:60] for one in SAID]
+    ("method", "path", "body", "detail"), CASES, ids=[one[3][:60] for one in CASES]
 )
-def test_an_answer_names_the_field_and_the_remedy(
-    client: TestClient, method: str, path: str, body: Any, said: str
+def test_a_message_names_the_field_and_the_remedy(
+    client: TestClient, method: str, path: str, body: Any, detail: str
 ) -> None:
     text = body if isinstance(body, str) else json.dumps(body)
     headers = {"content-type": "application/json"}
-    assert refused(client.request(method, path, content=text, headers=headers)) == said
+    assert refused(client.request(method, path, content=text, headers=headers)) == detail
 
 
-def test_so_it_is_in_msgpack(client: TestClient) -> None:
+def test_a_message_about_msgpack_suggests_the_field(client: TestClient) -> None:
     body = msgspec.msgpack.encode({"model": "books", "id": [VALUE], "features": b""})
     headers = {"content-type": "application/msgpack"}
-    said = refused(client.post("/rank", content=body, headers=headers))
-    assert said == 'unknown field "id"; did you mean "ids"?'
+    detail = refused(client.post("/rank", content=body, headers=headers))
+    assert detail == 'unknown field "id"; did you mean "ids"?'
 
 
-def test_the_events_of_a_post_are_told_the_same_each(client: TestClient) -> None:
+def test_each_event_of_a_batch_gets_its_own_message(client: TestClient) -> None:
     reply = client.post(
         "/feedback", json={"events": [{**EVENT, "lables": VALUE}, {**EVENT, "labels": 1}]}
     )
@@ -144,30 +144,32 @@ def test_the_events_of_a_post_are_told_the_same_each(client: TestClient) -> None
 
 @pytest.mark.parametrize("name", ["x" * 10_000, "\U0001f4da" * 300, "\x07\u202e\n\"'\\" * 30])
 @pytest.mark.parametrize("where", ["field", "feature"])
-def test_of_a_name_64_printable_characters_are_repeated(
+def test_a_message_repeats_64_printable_characters_of_a_name(
     client: TestClient, name: str, where: str
 ) -> None:
     document: Any = {"id": "a", "features": {name: 1}} if where == "feature" else {name: 1}
-    said = refused(client.post("/rank", json={"model": "books", "documents": [document]}))
-    start = said.index(f"unknown {where} ") + len(f"unknown {where} ")
-    repeated = said[start : said.index("; ", start)]
+    detail = refused(client.post("/rank", json={"model": "books", "documents": [document]}))
+    start = detail.index(f"unknown {where} ") + len(f"unknown {where} ")
+    repeated = detail[start : detail.index("; ", start)]
     assert len(repeated) == 67  # with quotes and …
     assert repeated.isprintable()
 
 
-def test_a_model_of_many_long_names_lists_ten_within_two_kilobytes(client: TestClient) -> None:
+def test_a_message_about_many_long_feature_names_stays_below_two_kilobytes(
+    client: TestClient,
+) -> None:
     names = [f"{at:04d}" + "\U0001f4da" * 120 for at in range(1500)]
     assert (
         client.put("/models/wide", json={"features": names, "covariance": "diagonal"}).status_code
         == 201
     )
     body = {"model": "wide", "documents": [{"id": "a", "features": {"price": 1}}]}
-    said = refused(client.post("/rank", json=body))
-    assert said.startswith('documents[0].features: unknown feature "price"; expected "0000')
-    assert len(said) <= 400
+    detail = refused(client.post("/rank", json=body))
+    assert detail.startswith('documents[0].features: unknown feature "price"; expected "0000')
+    assert len(detail) <= 400
 
 
-# ---- a request_id of one's own ----
+# ---- your own request_id ----
 
 
 def rank(client: TestClient, model: str = "books", **more: Any) -> Any:
@@ -186,19 +188,19 @@ def ranked(client: TestClient, model: str = "books", **more: Any) -> str:
     return str(reply.json()["request_id"])
 
 
-def own(client: TestClient) -> str:
+def own_request_id(client: TestClient) -> str:
     return ranked(client, request_id=fresh("page"))
 
 
 @pytest.mark.parametrize("default", [False, True], ids=["no default model", "a default model"])
-def test_an_own_request_id_needs_the_model_and_the_answer_says_so(
+def test_your_own_request_id_without_the_model_is_404_and_the_message_says_so(
     client: TestClient, store: Any, default: bool
 ) -> None:
     if default:
         assert client.put("/models/default", json={"features": 2}).status_code == 201
     try:
-        request = own(client)
-        before = kept(store)
+        request = own_request_id(client)
+        before = stored(store)
         assert refused(client.post("/feedback", json=clicks(request)), 404) == MODEL_REQUIRED
         reply = client.post("/feedback", json={"events": [clicks(request)]})
         if default:
@@ -206,36 +208,44 @@ def test_an_own_request_id_needs_the_model_and_the_answer_says_so(
             assert [one["detail"] for one in reply.json()["errors"]] == [MODEL_REQUIRED]
         else:
             assert refused(reply, 404) == MODEL_REQUIRED
-        assert kept(store) == before
+        assert stored(store) == before
         assert client.post("/feedback", json=clicks(request, model="books")).status_code == 202
     finally:
         client.delete("/models/default")
 
 
-def test_a_request_that_nobody_made_is_not_said_to_lack_a_model(client: TestClient) -> None:
-    for event in (clicks("nobody", model="books"), clicks(f"books.{UUID7[:-1]}1")):
-        said = refused(client.post("/feedback", json=event), 404 if "model" in event else 410)
-        assert said.startswith("request_id: ")
-    said = refused(client.post("/feedback", json=clicks(VALUE, model="nobody")), 404)
-    assert said == "model: no model of this name; create it with PUT /models/{name}"
+def test_an_unknown_request_id_gets_a_message_about_the_request_id(client: TestClient) -> None:
+    for event in (clicks("unknown", model="books"), clicks(f"books.{UUID7[:-1]}1")):
+        detail = refused(client.post("/feedback", json=event), 404 if "model" in event else 410)
+        assert detail.startswith("request_id: ")
+    detail = refused(client.post("/feedback", json=clicks(VALUE, model="unknown")), 404)
+    assert detail == "model: no model of this name; create it with PUT /models/{name}"
 
 
-def test_one_model_beside_the_events_is_that_of_all(client: TestClient) -> None:
-    events = [clicks(own(client)), clicks(own(client), model="books"), clicks(ranked(client))]
+def test_the_model_of_a_batch_applies_to_all_its_events(client: TestClient) -> None:
+    events = [
+        clicks(own_request_id(client)),
+        clicks(own_request_id(client), model="books"),
+        clicks(ranked(client)),
+    ]
     reply = client.post("/feedback", json={"model": "books", "events": events})
     assert (reply.status_code, reply.json()["accepted"]) == (202, 3)
 
 
-def test_events_of_another_model_than_the_one_beside_them_are_refused_with_all_others(
+def test_a_batch_with_an_event_of_another_model_is_refused_whole(
     client: TestClient, store: Any
 ) -> None:
-    request, ours = own(client), ranked(client, "films")
-    before = kept(store)
-    for other in (clicks(request, model="films"), clicks(ours), clicks(ours, model="films")):
+    request, generated = own_request_id(client), ranked(client, "films")
+    before = stored(store)
+    for other in (
+        clicks(request, model="films"),
+        clicks(generated),
+        clicks(generated, model="films"),
+    ):
         for events in ([other], [clicks(request), other], [other, clicks(request)]):
             reply = client.post("/feedback", json={"model": "books", "events": events})
             assert "model" in refused(reply)
-    assert kept(store) == before
+    assert stored(store) == before
 
 
 FORMS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -250,44 +260,44 @@ FORMS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 NAMED = [form for form in FORMS if form not in ("bare", "in a post")]
 
 
-#: Forms in which the event itself names no model; if the request_id is ours, that does.
-OURS_NAMES_IT = ["bare", "in a post", "in a post with the model"]
+#: Forms in which the event names no model; a generated request_id names it.
+UNNAMED = ["bare", "in a post", "in a post with the model"]
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "ours"),
+    ("first", "second", "generated"),
     [(a, b, False) for a in NAMED for b in NAMED]
-    + [(a, b, True) for a in OURS_NAMES_IT for b in OURS_NAMES_IT],
+    + [(a, b, True) for a in UNNAMED for b in UNNAMED],
 )
-def test_an_event_posted_again_in_another_form_is_the_same_event(
-    client: TestClient, store: Any, first: str, second: str, ours: bool
+def test_an_event_repeated_in_another_form_is_a_duplicate(
+    client: TestClient, store: Any, first: str, second: str, generated: bool
 ) -> None:
-    """Whether it names its model is part of an event, as ever: digests outlive an upgrade."""
-    event = clicks(ranked(client) if ours else own(client))
-    said = client.post("/feedback", json=FORMS[first](event)).json()
-    assert said["accepted"] == 1
+    """An event's digest covers whether it names its model; digests must outlive an upgrade."""
+    event = clicks(ranked(client) if generated else own_request_id(client))
+    posted = client.post("/feedback", json=FORMS[first](event)).json()
+    assert posted["accepted"] == 1
     tail = store.get("solar:{books}:seq")
     again = client.post("/feedback", json=FORMS[second](event)).json()
-    assert (again.get("duplicates"), again.get("seq")) == (1, said["seq"]), again
+    assert (again.get("duplicates"), again.get("seq")) == (1, posted["seq"]), again
     assert store.get("solar:{books}:seq") == tail
 
 
-# ---- a request_id that looks like another model's ----
+# ---- a request_id in the form of another model's ----
 
 
-def test_a_request_id_of_another_models_form_is_refused_at_rank(
+def test_rank_refuses_a_request_id_in_the_form_of_another_models(
     client: TestClient, store: Any
 ) -> None:
-    before = kept(store)
+    before = stored(store)
     for other in ("other", "films", "Books", "b-o_oks"):
-        said = refused(rank(client, request_id=f"{other}.{UUID7}"))
-        assert said == "request_id: has the form of another model's; expected one of your own"
-    assert kept(store) == before
+        detail = refused(rank(client, request_id=f"{other}.{UUID7}"))
+        assert detail == "request_id: has the form of another model's id; choose a different id"
+    assert stored(store) == before
 
 
 @pytest.mark.parametrize(
     "request_id", [f"books.{UUID7}", "other.page-1", UUID7, f"other.{UUID7[:-1]}", f"a.b.{UUID7}"]
 )
-def test_all_other_request_ids_may_be_ones_own(client: TestClient, request_id: str) -> None:
+def test_rank_accepts_any_other_request_id(client: TestClient, request_id: str) -> None:
     reply = rank(client, request_id=request_id)
     assert (reply.status_code, reply.json()["request_id"]) == (200, request_id)

@@ -1,4 +1,4 @@
-"""`/models` over HTTP, and what else a request may ask for: versions, waiting, explanations."""
+"""`/models` over HTTP, and the options of a request: versions, waiting, explanations."""
 
 import math
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from app.storage.embedded import server
 from app.storage.states import StoredState
 from app.storage.store import Store
 from tests.api.services import PLAIN, Running, serving
-from tests.servers import PATIENCE, until, with_store
+from tests.servers import TIMEOUT, until, with_store
 
-LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+WAIT_UNTIL_LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 NEW = {
     "name": "m",
     "algorithm": "solar-ii",
@@ -63,7 +63,7 @@ def http(service: Running) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def ready(http: httpx.Client) -> list[str]:
-    """Models that the learner has found already: nobody waits a second for each."""
+    """Models that the learner follows already, so that no test waits a second for that."""
     names = [f"ready-{at}" for at in range(16)]
     for name in names:
         settings = {**PLAIN, "features": ["bm25", "price"], "gamma": 10.0}
@@ -80,7 +80,7 @@ def model(ready: list[str]) -> str:
 
 
 def learn(http: httpx.Client, model: str, best: str = "a", **settings: Any) -> dict[str, Any]:
-    """Post one judged query with its documents; what was answered, once it is learnt."""
+    """Post one judged query with its documents, wait until it is learnt, return the answer."""
     documents = [{"id": "a", "features": [1.0, 0.25]}, {"id": "b", "features": [0.5, 1.0]}]
     event = {
         "event_id": f"e{next(EVENTS)}",
@@ -90,22 +90,22 @@ def learn(http: httpx.Client, model: str, best: str = "a", **settings: Any) -> d
         "labels": {best: 1},
         **settings,
     }
-    answered = http.post("/feedback", json=event, headers=LEARNT)
+    answered = http.post("/feedback", json=event, headers=WAIT_UNTIL_LEARNT)
     assert answered.status_code == 200, answered.text
     found: dict[str, Any] = answered.json()
     return found
 
 
-def rank(http: httpx.Client, model: str, **asked: Any) -> dict[str, Any]:
-    answered = ask(http, model, **asked)
+def rank(http: httpx.Client, model: str, **options: Any) -> dict[str, Any]:
+    answered = ask(http, model, **options)
     assert answered.status_code == 200, answered.text
     found: dict[str, Any] = answered.json()
     return found
 
 
-def ask(http: httpx.Client, model: str, **asked: Any) -> httpx.Response:
+def ask(http: httpx.Client, model: str, **options: Any) -> httpx.Response:
     columns = {"ids": ["a", "b", "c"], "features": [[1.0, 0.25], [0.5, 1.0], [-2.0, 0.5]]}
-    return http.post("/rank", json={"model": model, **columns, **asked})
+    return http.post("/rank", json={"model": model, **columns, **options})
 
 
 def stored(service: Running, model: str) -> StoredState:
@@ -128,7 +128,7 @@ def records(service: Running, model: str) -> list[Record]:
 # ---- create, read, list, delete ----
 
 
-def test_a_model_is_created_once_and_the_same_settings_again_are_fine(http: httpx.Client) -> None:
+def test_creating_a_model_again_with_the_same_settings_is_200(http: httpx.Client) -> None:
     settings = {"features": ["bm25", "price"]}
     created = http.put("/models/m", json=settings)
     assert (created.status_code, created.json()) == (201, NEW)
@@ -152,7 +152,7 @@ def test_a_model_is_created_once_and_the_same_settings_again_are_fine(http: http
         {"prior": 0.0},
     ],
 )
-def test_other_settings_for_a_name_that_exists_are_refused(
+def test_other_settings_for_an_existing_name_are_refused(
     http: httpx.Client, other: dict[str, Any]
 ) -> None:
     settings = {"features": ["bm25", "price"]}
@@ -163,7 +163,7 @@ def test_other_settings_for_a_name_that_exists_are_refused(
     assert http.get("/models/taken").json()["gamma"] == 1e4
 
 
-def test_a_count_of_features_names_them(http: httpx.Client) -> None:
+def test_a_feature_count_gives_numbered_names(http: httpx.Client) -> None:
     settings = {"features": 3, "algorithm": "solar-i", "prior": 0}
     created = http.put("/models/counted", json=settings).json()
     assert created["features"] == ["f1", "f2", "f3"]
@@ -171,7 +171,7 @@ def test_a_count_of_features_names_them(http: httpx.Client) -> None:
     assert "stddev" not in created
 
 
-def test_the_list_of_models_tells_each_in_brief(http: httpx.Client, model: str) -> None:
+def test_the_list_of_models_summarises_each(http: httpx.Client, model: str) -> None:
     listed = {one["name"]: one for one in http.get("/models").json()["models"]}
     assert listed[model] == {
         "name": model, "algorithm": "solar-ii", "features": 2, "version": 1, "seq": 1,
@@ -198,7 +198,7 @@ def test_the_list_of_models_tells_each_in_brief(http: httpx.Client, model: str) 
         {"features": 2, "gama": 1.0},
     ],
 )
-def test_a_model_that_cannot_be_is_refused_and_not_made(
+def test_invalid_settings_are_refused_and_create_no_model(
     http: httpx.Client, settings: dict[str, Any]
 ) -> None:
     refused = http.put("/models/impossible", json=settings)
@@ -212,7 +212,7 @@ def test_a_model_that_cannot_be_is_refused_and_not_made(
     [{"covariance": "diagonal"}, {"algorithm": "solar-i"}],
     ids=["diagonal", "solar-i"],
 )
-def test_a_hundred_thousand_features_are_fine_without_a_full_covariance(
+def test_a_hundred_thousand_features_are_accepted_without_a_full_covariance(
     http: httpx.Client, settings: dict[str, Any]
 ) -> None:
     name, made = f"wide-{next(NAMES)}", {**PLAIN, "features": 100_000, **settings}
@@ -226,13 +226,13 @@ def test_a_hundred_thousand_features_are_fine_without_a_full_covariance(
         "event_id": "e", "type": "labels", "request_id": answered["request_id"],
         "labels": {"b": 1},
     }  # fmt: skip
-    assert http.post("/feedback", json=event, headers=LEARNT).status_code == 200
+    assert http.post("/feedback", json=event, headers=WAIT_UNTIL_LEARNT).status_code == 200
     answered = http.post("/rank", content=packed, headers=kind).json()
     assert [one["id"] for one in answered["documents"]] == ["b", "a"]
     assert http.delete(f"/models/{name}").status_code == 204
 
 
-def test_two_thousand_features_with_a_full_covariance_are_fine(http: httpx.Client) -> None:
+def test_two_thousand_features_are_accepted_with_a_full_covariance(http: httpx.Client) -> None:
     assert http.put("/models/full", json={"features": 2_000}).status_code == 201
     assert len(http.get("/models/full").json()["stddev"]) == 2_000
     assert http.delete("/models/full").status_code == 204
@@ -248,17 +248,17 @@ def test_two_thousand_features_with_a_full_covariance_are_fine(http: httpx.Clien
         ("POST", "/rollback"),
     ],
 )
-def test_a_model_that_does_not_exist_is_not_found_and_not_made(
+def test_an_unknown_model_is_404_and_not_created(
     http: httpx.Client, method: str, path: str
 ) -> None:
     body = {"PATCH": {"gamma": 1.0}, "POST": {"version": 0}}.get(method)
-    missing = http.request(method, f"/models/nobody{path}", json=body)
+    missing = http.request(method, f"/models/missing{path}", json=body)
     assert missing.status_code == 404
-    assert ask(http, "nobody").status_code == 404
-    assert "nobody" not in [one["name"] for one in http.get("/models").json()["models"]]
+    assert ask(http, "missing").status_code == 404
+    assert "missing" not in [one["name"] for one in http.get("/models").json()["models"]]
 
 
-def test_a_model_created_anew_begins_anew_and_knows_no_earlier_request(
+def test_a_model_created_again_has_a_new_epoch_and_no_earlier_requests(
     service: Running, http: httpx.Client, model: str
 ) -> None:
     request = rank(http, model)["request_id"]
@@ -280,7 +280,7 @@ def test_a_model_created_anew_begins_anew_and_knows_no_earlier_request(
     assert http.get(f"/models/{model}").json()["queries"] == 1
 
 
-def test_a_model_created_anew_may_have_other_features(http: httpx.Client, model: str) -> None:
+def test_a_model_created_again_may_have_other_features(http: httpx.Client, model: str) -> None:
     assert rank(http, model)["version"] == 1
     assert http.delete(f"/models/{model}").status_code == 204
     assert http.put(f"/models/{model}", json={"features": 1}).status_code == 201
@@ -288,18 +288,18 @@ def test_a_model_created_anew_may_have_other_features(http: httpx.Client, model:
     assert rank(http, model, features=[[1.0], [2.0], [3.0]])["version"] == 0
 
 
-# ---- every change is a record ----
+# ---- every change is a log record ----
 
 
-def test_other_hyper_parameters_are_a_record_and_count_from_there_on(
+def test_a_change_of_hyper_parameters_is_a_record_and_applies_from_there(
     service: Running, http: httpx.Client, model: str
 ) -> None:
     tuned = http.patch(f"/models/{model}", json={"gamma": 500, "clicks": "click-skip-previous"})
     assert (tuned.status_code, tuned.json()) == (202, {"seq": 2})
     assert rank(http, model, min_seq=2)["version"] == 2
-    told = http.get(f"/models/{model}").json()
-    assert (told["gamma"], told["clicks"], told["C"]) == (500.0, "click-skip-previous", 1e-5)
-    assert (told["queries"], told["feedback"]) == (1, 1)
+    answer = http.get(f"/models/{model}").json()
+    assert (answer["gamma"], answer["clicks"], answer["C"]) == (500.0, "click-skip-previous", 1e-5)
+    assert (answer["queries"], answer["feedback"]) == (1, 1)
     first, second = records(service, model)
     assert isinstance(first, Feedback)
     assert second == Retune(gamma=500.0, clicks="click-skip-previous")
@@ -309,7 +309,7 @@ def test_other_hyper_parameters_are_a_record_and_count_from_there_on(
 
 
 def check_step(before: ModelState, after: ModelState, gamma: float) -> None:
-    """One step of SOLAR-II on the pair of `learn`, by the formula."""
+    """Check one step of SOLAR-II on the pair of `learn` against the formula."""
     x = np.array([0.5, -0.75])
     w = before.model.weights
     sigma = np.zeros((2, 2))
@@ -323,7 +323,7 @@ def check_step(before: ModelState, after: ModelState, gamma: float) -> None:
 @pytest.mark.parametrize(
     "change", [{}, {"gamma": 0.0}, {"gamma": -1}, {"C": 1e13}, {"clicks": "x"}, {"features": 3}]
 )
-def test_hyper_parameters_that_cannot_be_are_refused_and_leave_no_record(
+def test_invalid_hyper_parameters_are_refused_without_a_record(
     http: httpx.Client, ready: list[str], change: dict[str, Any]
 ) -> None:
     model = ready[0]
@@ -332,7 +332,7 @@ def test_hyper_parameters_that_cannot_be_are_refused_and_leave_no_record(
     assert http.get(f"/models/{model}").json() == before
 
 
-def test_a_rollback_is_a_record_and_the_measures_go_on(
+def test_a_rollback_is_a_record_and_the_measures_continue(
     service: Running, http: httpx.Client, model: str
 ) -> None:
     kept = http.get(f"/models/{model}/versions").json()
@@ -342,17 +342,17 @@ def test_a_rollback_is_a_record_and_the_measures_go_on(
     back = http.post(f"/models/{model}/rollback", json={"version": 0})
     assert (back.status_code, back.json()) == (202, {"seq": 3})
     assert rank(http, model, min_seq=3)["version"] == 3
-    told = http.get(f"/models/{model}").json()
-    assert told["weights"] == {"bm25": 0.0, "price": 0.0}
-    assert told["stddev"] == {"bm25": 1.0, "price": 1.0}
+    answer = http.get(f"/models/{model}").json()
+    assert answer["weights"] == {"bm25": 0.0, "price": 0.0}
+    assert answer["stddev"] == {"bm25": 1.0, "price": 1.0}
     for measure in ("queries", "feedback", "ndcg", "map", "baseline", "pairs"):
-        assert told[measure] == before[measure]
+        assert answer[measure] == before[measure]
     assert isinstance(records(service, model)[-1], Replace)
     learn(http, model)
     assert http.get(f"/models/{model}").json()["queries"] == 3
 
 
-def test_what_a_rollback_replaced_can_be_had_again(http: httpx.Client, model: str) -> None:
+def test_the_version_before_a_rollback_can_be_restored(http: httpx.Client, model: str) -> None:
     before = http.get(f"/models/{model}").json()
     assert http.post(f"/models/{model}/rollback", json={"version": 0}).json() == {"seq": 2}
     assert rank(http, model, min_seq=2)["documents"][0]["score"] == 0.0
@@ -364,19 +364,17 @@ def test_what_a_rollback_replaced_can_be_had_again(http: httpx.Client, model: st
     assert (after["weights"], after["stddev"]) == (before["weights"], before["stddev"])
 
 
-def test_a_rollback_to_a_version_that_is_not_kept_is_not_found(
-    http: httpx.Client, model: str
-) -> None:
+def test_a_rollback_to_an_unkept_version_is_404(http: httpx.Client, model: str) -> None:
     refused = http.post(f"/models/{model}/rollback", json={"version": 1})
     assert (refused.status_code, refused.json()["detail"]) == (
         404,
-        "version: not kept; GET /models/{name}/versions lists them",
+        "version: not kept; GET /models/{name}/versions lists the kept versions",
     )
     assert http.post(f"/models/{model}/rollback", json={"version": -1}).status_code == 422
     assert http.get(f"/models/{model}").json()["seq"] == 1
 
 
-# ---- what a request may ask for ----
+# ---- options of a request ----
 
 
 @pytest.mark.parametrize(
@@ -389,7 +387,7 @@ def test_a_rollback_to_a_version_that_is_not_kept_is_not_found(
     ],
     ids=["full", "diagonal", "query-minmax", "solar-i"],
 )
-def test_an_explanation_sums_to_the_score_and_tells_its_standard_deviation(
+def test_an_explanation_sums_to_the_score_and_has_the_standard_deviation(
     service: Running, http: httpx.Client, settings: dict[str, Any]
 ) -> None:
     name = f"explained-{next(NAMES)}"
@@ -423,31 +421,29 @@ def deviation(phi: Any, spread: Any) -> float:
     return float(np.sqrt(phi @ sigma @ phi))
 
 
-def test_without_being_asked_nothing_is_explained(http: httpx.Client, model: str) -> None:
+def test_answers_have_no_explanation_by_default(http: httpx.Client, model: str) -> None:
     assert set(rank(http, model)["documents"][0]) == {"id", "rank", "score"}
 
 
-def test_whoever_waits_is_told_the_version_and_others_are_not(
-    http: httpx.Client, model: str
-) -> None:
+def test_prefer_wait_answers_with_the_version(http: httpx.Client, model: str) -> None:
     event = {
         "event_id": "w", "type": "triplets", "model": model, "triplets": [["a", "b"]],
         "documents": [{"id": "a", "features": [1, 0]}, {"id": "b", "features": [0, 1]}],
     }  # fmt: skip
-    quick = http.post("/feedback", json=event)
-    assert (quick.status_code, quick.json()) == (
+    immediate = http.post("/feedback", json=event)
+    assert (immediate.status_code, immediate.json()) == (
         202,
         {"accepted": 1, "duplicates": 0, "rejected": 0, "seq": 2, "errors": []},
     )
-    patient = http.post("/feedback", json=event, headers=LEARNT)
-    assert (patient.status_code, patient.json()) == (
+    waited = http.post("/feedback", json=event, headers=WAIT_UNTIL_LEARNT)
+    assert (waited.status_code, waited.json()) == (
         200,
         {"accepted": 0, "duplicates": 1, "rejected": 0, "seq": 2, "errors": [], "version": 2},
     )
-    assert patient.headers["preference-applied"] == "wait"
+    assert waited.headers["preference-applied"] == "wait"
 
 
-def test_a_version_that_does_not_come_in_time_is_answered_with_503_and_when_to_try_again(
+def test_a_min_seq_not_served_in_time_is_503_with_retry_after(
     http: httpx.Client, model: str
 ) -> None:
     late = ask(http, model, min_seq=1000)
@@ -457,7 +453,7 @@ def test_a_version_that_does_not_come_in_time_is_answered_with_503_and_when_to_t
     assert rank(http, model, min_seq=0)["version"] >= 1
 
 
-def test_exploring_shuffles_the_order_but_not_the_scores(http: httpx.Client, model: str) -> None:
+def test_exploration_changes_the_order_but_not_the_scores(http: httpx.Client, model: str) -> None:
     rows = [[at / 20, (at * 7 % 20) / 20] for at in range(20)]
     close = {"ids": [f"d{at}" for at in range(20)], "features": rows}
     plain = rank(http, model, explore=False, **close)
@@ -466,20 +462,20 @@ def test_exploring_shuffles_the_order_but_not_the_scores(http: httpx.Client, mod
     assert len(set(scores.values())) > 2
     orders = set()
 
-    def varied() -> bool:
+    def has_three_orders() -> bool:
         answered = rank(http, model, explore=True, log=False, **close)
         assert answered["explored"]
         assert {one["id"]: one["score"] for one in answered["documents"]} == scores
         orders.add(tuple(one["id"] for one in answered["documents"]))
         return len(orders) > 2
 
-    until(varied)
+    until(has_three_orders)
     for _ in range(5):
         again = rank(http, model, explore=False, **close)
         assert again["documents"] == plain["documents"]
 
 
-def test_a_model_that_knows_nothing_serves_the_order_as_submitted_even_exploring(
+def test_a_model_without_training_serves_the_submitted_order_even_with_exploration(
     http: httpx.Client,
 ) -> None:
     http.put("/models/blank", json={**PLAIN, "features": 2})
@@ -489,9 +485,7 @@ def test_a_model_that_knows_nothing_serves_the_order_as_submitted_even_exploring
         assert not answered["explored"]
 
 
-def test_top_k_shows_only_the_best_and_feedback_knows_only_those(
-    http: httpx.Client, model: str
-) -> None:
+def test_top_k_limits_the_ranking_and_its_feedback(http: httpx.Client, model: str) -> None:
     whole = [one["id"] for one in rank(http, model)["documents"]]
     answered = rank(http, model, top_k=2)
     assert [one["id"] for one in answered["documents"]] == whole[:2]
@@ -505,7 +499,9 @@ def test_top_k_shows_only_the_best_and_feedback_knows_only_those(
     assert ask(http, model, top_k=0).status_code == 422
 
 
-def test_what_is_not_logged_gets_no_feedback(http: httpx.Client, model: str) -> None:
+def test_an_impression_that_is_not_logged_accepts_no_feedback(
+    http: httpx.Client, model: str
+) -> None:
     answered = rank(http, model, log=False)
     assert not answered["logged"]
     event = {
@@ -516,7 +512,7 @@ def test_what_is_not_logged_gets_no_feedback(http: httpx.Client, model: str) -> 
     assert http.get(f"/models/{model}").json()["seq"] == 1
 
 
-def test_a_callers_own_request_id_and_query_id_come_back(http: httpx.Client, model: str) -> None:
+def test_your_own_request_id_and_query_id_are_returned(http: httpx.Client, model: str) -> None:
     answered = rank(http, model, request_id="my own", query_id="q-1")
     assert (answered["request_id"], answered["query_id"]) == ("my own", "q-1")
     assert answered["model"] == model

@@ -1,4 +1,4 @@
-"""`/openapi.json` tells the truth: whatever it allows or forbids, the service keeps to it."""
+"""`/openapi.json` matches the service: it accepts and refuses what the document says."""
 
 import base64
 import binascii
@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 
 from app.api.errors import TITLES
 from tests.api.operations import GUARDED, Operation
-from tests.api.operations import OPEN as UNGUARDED
+from tests.api.operations import OPEN as OPEN_OPERATIONS
 from tests.api.services import Running, serving
 from tests.servers import until
 
@@ -35,7 +35,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 OPERATIONS = [(one.method, one.path) for one in GUARDED]
-OPEN = [one.path for one in UNGUARDED]
+OPEN = [one.path for one in OPEN_OPERATIONS]
 EXAMPLES = settings(
     max_examples=60,
     derandomize=True,
@@ -48,7 +48,7 @@ EXAMPLES = settings(
 
 @schemathesis.serializer("application/msgpack")
 def as_msgpack(_: Any, body: Any) -> bytes:
-    """JSON has no bytes, so the document speaks of base64; on the wire they are bytes."""
+    """Encode a body; the document describes bytes as base64, msgpack sends them raw."""
     if isinstance(body, dict) and isinstance(body.get("features"), str):
         body = {**body, "features": as_bytes(body["features"])}
     try:
@@ -86,84 +86,86 @@ def schema(running: Running) -> Any:
     return schemathesis.openapi.from_url(f"{running.url}/openapi.json")
 
 
-def not_our_fault(response: Response, case: Case[Any]) -> None:
-    """No 5xx, but for a version that is not served yet, or beside a job that trains."""
-    asked = isinstance(case.body, dict) and "min_seq" in case.body
-    trains = case.path.endswith("/warm-start") and "SOLAR_JOBS" in response.text
-    assert response.status_code < 500 or (response.status_code == 503 and (asked or trains))
+def check_no_server_error(response: Response, case: Case[Any]) -> None:
+    """Allow no 5xx, except 503 for a version not served yet and for the limit of jobs."""
+    has_min_seq = isinstance(case.body, dict) and "min_seq" in case.body
+    jobs_full = case.path.endswith("/warm-start") and "SOLAR_JOBS" in response.text
+    assert response.status_code < 500 or (
+        response.status_code == 503 and (has_min_seq or jobs_full)
+    )
 
 
-def small(response: Response) -> None:
+def check_small(response: Response) -> None:
     assert response.status_code < 400 or len(response.content) <= 2000
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_what_the_document_allows_is_understood(schema: Any, method: str, path: str) -> None:
+def test_a_body_that_the_document_allows_is_accepted(schema: Any, method: str, path: str) -> None:
     @given(case=schema[path][method].as_strategy(generation_mode=GenerationMode.POSITIVE))
     @EXAMPLES
     def holds(case: Case[Any]) -> None:
         response = case.call()
-        not_our_fault(response, case)
-        small(response)
+        check_no_server_error(response, case)
+        check_small(response)
         assert response.status_code not in {400, 405, 408, 413, 415}
         case.validate_response(response, checks=CHECKS)
 
     holds()
 
 
-#: All but what cannot be asked wrongly.
-FORBIDDING = [one for one in OPERATIONS if one != ("GET", "/models")]
+#: All operations that can receive invalid input.
+WITH_INVALID_INPUT = [one for one in OPERATIONS if one != ("GET", "/models")]
 
 
-@pytest.mark.parametrize(("method", "path"), FORBIDDING)
-def test_what_the_document_forbids_is_refused(schema: Any, method: str, path: str) -> None:
+@pytest.mark.parametrize(("method", "path"), WITH_INVALID_INPUT)
+def test_a_body_that_the_document_forbids_is_refused(schema: Any, method: str, path: str) -> None:
     @given(case=schema[path][method].as_strategy(generation_mode=GenerationMode.NEGATIVE))
     @EXAMPLES
     def holds(case: Case[Any]) -> None:
         response = case.call()
-        not_our_fault(response, case)
-        small(response)
+        check_no_server_error(response, case)
+        check_small(response)
         case.validate_response(response, checks=[*CHECKS, negative_data_rejection])
 
     holds()
 
 
 @pytest.mark.parametrize("path", OPEN)
-def test_what_ops_ask_for_is_documented(schema: Any, path: str) -> None:
+def test_health_and_metrics_conform_to_the_document(schema: Any, path: str) -> None:
     case = schema[path]["GET"].Case()
     response = case.call()
     assert response.status_code == 200
     case.validate_response(response, checks=CHECKS)
 
 
-def test_the_document_that_is_served_is_that_of_the_application(document: Any) -> None:
-    said = {
+def test_the_served_document_lists_every_operation(document: Any) -> None:
+    documented = {
         (method.upper(), path) for path, methods in document["paths"].items() for method in methods
     }
-    assert said == {*OPERATIONS, *(("GET", path) for path in OPEN)}
+    assert documented == {*OPERATIONS, *(("GET", path) for path in OPEN)}
     assert OPEN == ["/healthz", "/readyz", "/metrics"]
     assert "the last one counts" in document["paths"]["/rank"]["post"]["description"]
 
 
-@pytest.mark.parametrize("operation", [*GUARDED, *UNGUARDED], ids=str)
+@pytest.mark.parametrize("operation", [*GUARDED, *OPEN_OPERATIONS], ids=str)
 def test_every_operation_documents_its_success_and_its_refusals(operation: Operation) -> None:
-    said = operation.said
-    statuses = set(said["responses"])
+    documented = operation.documented
+    statuses = set(documented["responses"])
     assert any(status < "300" for status in statuses)
     assert {"403", "500"} <= statuses
     if operation.scope is not None:
         assert {"401", "503"} <= statuses
-    if "requestBody" in said:
+    if "requestBody" in documented:
         assert {"400", "408", "413", "415", "422"} <= statuses
-    assert said["summary"]
-    assert said["description"]
-    assert said["operationId"]
-    assert said["tags"]
+    assert documented["summary"]
+    assert documented["description"]
+    assert documented["operationId"]
+    assert documented["tags"]
 
 
-@pytest.mark.parametrize("operation", [*GUARDED, *UNGUARDED], ids=str)
+@pytest.mark.parametrize("operation", [*GUARDED, *OPEN_OPERATIONS], ids=str)
 def test_every_success_has_a_schema_and_every_error_that_of_a_problem(operation: Operation) -> None:
-    for status, answer in operation.said["responses"].items():
+    for status, answer in operation.documented["responses"].items():
         if status == "204":
             assert "content" not in answer
         elif status < "300":
@@ -177,14 +179,14 @@ def test_every_success_has_a_schema_and_every_error_that_of_a_problem(operation:
             assert answer["description"] == TITLES[int(status)]
 
 
-def test_every_reference_leads_somewhere_and_every_schema_is_used(document: Any) -> None:
+def test_every_reference_resolves_and_every_schema_is_used(document: Any) -> None:
     parts = document["components"]["schemas"]
     named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
     assert named == set(parts)
 
 
 def examples(document: Any, method: str, path: str) -> list[Any]:
-    """All examples of a body."""
+    """Return all examples of a body."""
     content = document["paths"][path][method.lower()]["requestBody"]["content"]["application/json"]
     named = [one["value"] for one in content.get("examples", {}).values()]
     return named or content["schema"]["examples"]
@@ -192,41 +194,43 @@ def examples(document: Any, method: str, path: str) -> list[Any]:
 
 @pytest.fixture
 def fresh() -> Iterator[httpx.Client]:
-    """A service of its own: the others know the example's model already."""
+    """A separate service, without the example's model."""
     with serving() as started, started.client() as found:
         yield found
 
 
-def test_every_example_does_what_it_says(fresh: httpx.Client, document: Any) -> None:
-    """One life of a model, told by the examples alone."""
+def test_every_example_works(fresh: httpx.Client, document: Any) -> None:
+    """The examples, in order, create, use, tune and train a model."""
     client, path = fresh, "/models/{name}"
 
-    def ask(method: str, path: str, status: int, body: Any) -> Any:
+    def call(method: str, path: str, status: int, body: Any) -> Any:
         reply = client.request(method, path.format(name="books"), json=body)
         assert reply.status_code == status, reply.text
         return reply.json()
 
     made, *others = examples(document, "PUT", path)
-    assert ask("PUT", path, 201, made) == ask("PUT", path, 200, made)
+    assert call("PUT", path, 201, made) == call("PUT", path, 200, made)
     for at, other in enumerate(others):
-        ask("PUT", f"/models/other{at}", 201, other)
-    answers = [ask("POST", "/rank", 200, one) for one in examples(document, "POST", "/rank")]
+        call("PUT", f"/models/other{at}", 201, other)
+    answers = [call("POST", "/rank", 200, one) for one in examples(document, "POST", "/rank")]
     assert len(answers) >= 2
     assert all(one["logged"] for one in answers)
-    ours = answers[0]["request_id"]
+    request_id = answers[0]["request_id"]
     events = examples(document, "POST", "/feedback")
     old = [one for one in events if str(one.get("request_id")).startswith("books.")]
     assert old
     for event in old:
-        ask("POST", "/feedback", 410, event)  # the example's own request is long ago
+        call("POST", "/feedback", 410, event)  # the request in the example has expired
     for event in events:
-        ask("POST", "/feedback", 202, {**event, "request_id": ours} if event in old else event)
+        call(
+            "POST", "/feedback", 202, {**event, "request_id": request_id} if event in old else event
+        )
     for change in examples(document, "PATCH", path):
-        ask("PATCH", path, 202, change)
+        call("PATCH", path, 202, change)
     for version in examples(document, "POST", f"{path}/rollback"):
-        ask("POST", f"{path}/rollback", 202, version)
+        call("POST", f"{path}/rollback", 202, version)
     for judged in examples(document, "POST", f"{path}/warm-start"):
-        job = ask("POST", f"{path}/warm-start", 202, judged)["id"]
+        job = call("POST", f"{path}/warm-start", 202, judged)["id"]
         until(partial(is_done, client, job))
 
 

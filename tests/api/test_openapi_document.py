@@ -1,4 +1,4 @@
-"""The OpenAPI document is complete: generators and Swagger UI find in it all that they need."""
+"""The OpenAPI document is complete enough for code generators and Swagger UI."""
 
 import json
 import re
@@ -25,17 +25,17 @@ BODIES = {
 
 
 def references(part: Any) -> Iterator[str]:
-    """The names of the components that a part of the document refers to."""
+    """Yield the names of the components that a part of the document refers to."""
     return (match[1] for match in re.finditer(r'"#/components/schemas/(\w+)"', json.dumps(part)))
 
 
-def test_no_component_has_a_property_of_its_own_name() -> None:
+def test_no_component_has_a_property_with_the_same_name() -> None:
     for name, schema in SCHEMAS.items():
         properties = {one.replace("_", "").lower() for one in schema.get("properties", ())}
         assert name.lower() not in properties
 
 
-def test_every_component_is_used_and_every_reference_leads_to_one() -> None:
+def test_every_component_is_used_and_every_reference_resolves() -> None:
     assert set(references(DOCUMENT)) == set(SCHEMAS)
 
 
@@ -48,7 +48,7 @@ def test_operation_ids_are_stable() -> None:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_is_described_and_says_which_key_it_needs(name: str) -> None:
+def test_every_operation_is_described_with_its_scope(name: str) -> None:
     operation = OPERATIONS[name]
     assert operation["summary"]
     assert operation["description"]
@@ -58,7 +58,7 @@ def test_an_operation_is_described_and_says_which_key_it_needs(name: str) -> Non
     else:
         needed, nothing = operation["security"]
         [scope] = needed["key"]
-        assert nothing == {}  # where the service has no keys
+        assert nothing == {}  # for a service without keys
         assert scope in {"rank", "feedback", "admin"}
         assert f"`{scope}`" in operation["description"]
 
@@ -91,7 +91,7 @@ def test_each_kind_of_feedback_has_an_example() -> None:
     assert examples.keys() >= {"clicks", "labels", "triplets", "batch"}
 
 
-def test_query_parameters_have_no_defaults_that_a_client_would_send() -> None:
+def test_query_parameters_have_no_defaults() -> None:
     found = [
         parameter
         for operation in OPERATIONS.values()

@@ -1,4 +1,4 @@
-"""Several processes as one service: what they count adds up, what they say can be read."""
+"""A service of several processes: metrics add up over them, and logs are readable."""
 
 import contextlib
 import json
@@ -18,19 +18,19 @@ from app.api.auth import new_key
 from app.storage.embedded import server as embedded
 from app.storage.embedded.server import EmbeddedServer
 from tests.api.services import PLAIN, ROOT, Running, serving
-from tests.api.test_faults import another, child
-from tests.servers import PATIENCE, until
+from tests.api.test_faults import child, child_replaced
+from tests.servers import TIMEOUT, until
 from tests.test_metrics import Series, read, series
 
-LEARNT = {"Prefer": f"wait={PATIENCE:g}"}
+WAIT_UNTIL_LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 RANKS, EVENTS = 40, 12
 
-#: These go on between two looks.
-OF_THE_MOMENT = (
+#: Metrics that change between two scrapes.
+CHANGING = (
     "solar_request_seconds", "solar_store_memory_share", "solar_freshness_seconds", "process_",
 )  # fmt: skip
 
-#: Of DESIGN.md, "Measures, and what ops see": every gauge of a model, and how it may be.
+#: Every gauge of a model, with its least and greatest plausible value.
 GAUGES = {
     "solar_online_map": (0.0, 1.0),
     "solar_online_map_sum": (0.0, EVENTS),
@@ -51,7 +51,7 @@ GAUGES = {
 def service(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
-    """Two workers and a learner, on their own store and on another's."""
+    """Two workers and a learner, on an embedded and on an external store."""
     with contextlib.ExitStack() as stack:
         flags = ["--workers", "2"]
         if request.param == "redis-url":
@@ -62,7 +62,7 @@ def service(
 
 @pytest.fixture(scope="module")
 def http(service: Running) -> Iterator[httpx.Client]:
-    """A new connection for each request, so that any worker may get it."""
+    """A client that opens a new connection for each request, so that any worker may get it."""
     with service.client(headers={"connection": "close"}) as client:
         yield client
 
@@ -78,19 +78,18 @@ def counted(http: httpx.Client) -> Series:
             "event_id": f"e{at}", "type": "labels", "request_id": requests[at],
             "labels": {"b": 1},
         }  # fmt: skip
-        assert http.post("/feedback", json=event, headers=LEARNT).status_code == 200
+        assert http.post("/feedback", json=event, headers=WAIT_UNTIL_LEARNT).status_code == 200
     assert http.post("/feedback", json=event).json()["duplicates"] == 1
-    bad = {**event, "event_id": "bad", "labels": {"nobody": 1}}
+    bad = {**event, "event_id": "bad", "labels": {"missing": 1}}
     assert http.post("/feedback", json=bad).status_code == 422
-    until(lambda: everywhere(metrics(http)))
+    until(lambda: all_counted(metrics(http)))
     return metrics(http)
 
 
-def everywhere(found: Series) -> bool:
-    """Whether the last version is served by whoever answered, and by how many workers yet.
+def all_counted(found: Series) -> bool:
+    """Whether both workers serve the last version, and all answers are counted.
 
-    And whether each answer is counted: that happens once it is sent, and meanwhile another worker
-    may tell.
+    A worker counts an answer after sending it, so another worker may be scraped earlier.
     """
     fresh = found[series("solar_freshness_seconds_count", model="m")]
     answers = sum(
@@ -105,17 +104,17 @@ def everywhere(found: Series) -> bool:
 
 def rank(http: httpx.Client) -> str:
     body = {"model": "m", "ids": ["a", "b"], "features": [[1.0, 0.0], [0.0, 1.0]]}
-    answered = http.post("/rank", json=body).json()
-    assert answered["logged"]
-    found: str = answered["request_id"]
+    answer = http.post("/rank", json=body).json()
+    assert answer["logged"]
+    found: str = answer["request_id"]
     return found
 
 
 def metrics(http: httpx.Client) -> Series:
-    """`read` fails if a series or a family is there twice."""
-    answered = http.get("/metrics")
-    assert answered.headers["content-type"].startswith("text/plain; version=0.0.4")
-    return read(answered.content)
+    """Read the metrics; `read` fails on a repeated series or family."""
+    answer = http.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return read(answer.content)
 
 
 def test_counts_add_up_over_the_workers(counted: Series) -> None:
@@ -145,24 +144,24 @@ def workers_of(service: Running) -> list[int]:
 
 
 def has_counted(pid: int) -> bool:
-    """Whether a worker has counted anything: it has a file of counters of its own."""
+    """Whether a worker has counted a request in its own file of counters."""
     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     folder = next(one for one in environ if one.startswith(b"PROMETHEUS_MULTIPROC_DIR="))
     counters = Path(os.fsdecode(folder.partition(b"=")[2])) / f"histogram_{pid}.db"
     return counters.exists() and b"/rank" in counters.read_bytes()
 
 
-def test_the_same_is_told_whichever_worker_is_asked(http: httpx.Client, counted: Series) -> None:
+def test_every_worker_reports_the_same_metrics(http: httpx.Client, counted: Series) -> None:
     assert counted
-    told = metrics(http)
+    before = metrics(http)
     for _ in range(6):
         again = metrics(http)
-        for one, value in told.items():
-            if not one[0].startswith(OF_THE_MOMENT):
+        for one, value in before.items():
+            if not one[0].startswith(CHANGING):
                 assert again[one] == value, one
 
 
-def test_every_metric_that_ops_were_promised_is_there_and_plausible(counted: Series) -> None:
+def test_every_documented_metric_is_exported_with_a_plausible_value(counted: Series) -> None:
     for name, (least, most) in GAUGES.items():
         assert least <= counted[series(name, model="m")] <= most, name
     for k in ("1", "5", "10", "all"):
@@ -181,10 +180,10 @@ def test_every_metric_that_ops_were_promised_is_there_and_plausible(counted: Ser
     assert counted[series("solar_commit_seconds_count", model="m")] > 0
     versions = counted[series("solar_freshness_seconds_count", model="m")]
     assert 2 <= versions <= 2 * EVENTS  # each worker serves each version at most once
-    assert counted[series("solar_freshness_seconds_sum", model="m")] / versions < PATIENCE
+    assert counted[series("solar_freshness_seconds_sum", model="m")] / versions < TIMEOUT
 
 
-def test_only_models_are_labels_without_a_bound(http: httpx.Client, counted: Series) -> None:
+def test_label_values_are_bounded_except_model_names(http: httpx.Client, counted: Series) -> None:
     assert counted
     for path in ("/nowhere", "/models/x/y/z", "/models/a/b"):
         http.get(path)
@@ -199,7 +198,7 @@ def test_only_models_are_labels_without_a_bound(http: httpx.Client, counted: Ser
     assert not [route for route in routes if "nowhere" in route or "/x" in route]
 
 
-def test_every_process_is_measured_by_its_name_whichever_worker_answers(
+def test_every_worker_reports_the_process_metrics_of_all_processes(
     http: httpx.Client, counted: Series
 ) -> None:
     assert counted
@@ -219,13 +218,15 @@ def test_every_process_is_measured_by_its_name_whichever_worker_answers(
             assert all(value > 0 for value in values.values())
 
 
-def test_every_worker_gets_its_share(service: Running, http: httpx.Client, counted: Series) -> None:
+def test_every_worker_serves_requests(
+    service: Running, http: httpx.Client, counted: Series
+) -> None:
     assert counted
     until(lambda: rank(http) and all(map(has_counted, workers_of(service))))
     assert len(workers_of(service)) == 2
 
 
-def test_what_a_killed_worker_has_counted_still_counts(
+def test_the_counts_of_a_killed_worker_are_kept(
     service: Running, http: httpx.Client, counted: Series
 ) -> None:
     assert counted
@@ -238,7 +239,7 @@ def test_what_a_killed_worker_has_counted_still_counts(
     assert after == before + 1
 
 
-# ---- a learner of its own ----
+# ---- a separate learner ----
 
 
 def free_port() -> int:
@@ -260,14 +261,14 @@ def learner(*flags: str) -> Iterator["subprocess.Popen[str]"]:
         process.communicate()
 
 
-def answered(http: httpx.Client, path: str) -> int:
+def status_of(http: httpx.Client, path: str) -> int:
     try:
         return http.get(path).status_code
     except httpx.TransportError:
         return 0
 
 
-def test_a_learner_of_its_own_learns_and_tells_how_it_goes() -> None:
+def test_a_separate_learner_learns_and_exports_metrics() -> None:
     with serving("--no-learner") as running, running.client() as http:
         assert http.put("/models/m", json={**PLAIN, "features": 2}).status_code == 201
         event = {
@@ -282,17 +283,19 @@ def test_a_learner_of_its_own_learns_and_tells_how_it_goes() -> None:
         port = str(free_port())
         with learner("--data-dir", str(running.data), "--port", port) as process:
             check_learner(f"http://127.0.0.1:{port}", process)
-            assert http.post("/feedback", json=event, headers=LEARNT).json()["version"] == 1
+            assert (
+                http.post("/feedback", json=event, headers=WAIT_UNTIL_LEARNT).json()["version"] == 1
+            )
             until(lambda: metrics(http)[lag] == 0)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(TIMEOUT) == 0
 
 
 def check_learner(url: str, process: "subprocess.Popen[str]") -> None:
-    with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as http:
-        until(lambda: answered(http, "/healthz") == 200 or process.poll() is not None)
+    with httpx.Client(base_url=url, timeout=TIMEOUT, trust_env=False) as http:
+        until(lambda: status_of(http, "/healthz") == 200 or process.poll() is not None)
         assert process.poll() is None, process.communicate()[0]
-        until(lambda: answered(http, "/readyz") == 200)
+        until(lambda: status_of(http, "/readyz") == 200)
         learnt = series("solar_learnt_records_total", model="m")
         until(lambda: read(http.get("/metrics").content).get(learnt) == 1)
         found = read(http.get("/metrics").content)
@@ -302,39 +305,41 @@ def check_learner(url: str, process: "subprocess.Popen[str]") -> None:
         assert http.get("/models").status_code == 404
 
 
-# ---- what is said at the start, and while it runs ----
+# ---- messages at the start, and log lines ----
 
 
 def refused(*words: str, **environ: str) -> str:
-    """What a command says that cannot start: one line, and code 2."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("SOLAR_")}
+    """Return the message of a command that cannot start: one line, exit code 2."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SOLAR_")}
     ran = subprocess.run(
-        [sys.executable, "-m", "app", *words], cwd=ROOT, env={**ours, **environ},
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
+        [sys.executable, "-m", "app", *words], cwd=ROOT, env={**clean, **environ},
+        capture_output=True, text=True, timeout=TIMEOUT, check=False,
     )  # fmt: skip
-    said = ran.stderr.splitlines()
+    lines = ran.stderr.splitlines()
     assert ran.returncode == 2, ran.stderr
-    assert len(said) == 1, said
-    assert said[0].startswith("solar: ")
-    return said[0]
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("solar: ")
+    return lines[0]
 
 
-def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         data = ["--data-dir", str(tmp_path / "data")]
         for command in ("serve", "learn"):
-            said = refused(command, "--port", port, *data)
-            assert said.startswith(f"solar: cannot serve on 127.0.0.1:{port}: Address already in")
+            message = refused(command, "--port", port, *data)
+            assert message.startswith(
+                f"solar: cannot serve on 127.0.0.1:{port}: Address already in"
+            )
 
 
-def test_default_features_that_cannot_be_are_one_clear_line_at_the_start(tmp_path: Path) -> None:
+def test_invalid_default_features_are_reported_in_one_line(tmp_path: Path) -> None:
     words = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
     for names in ("a,a", "a,,b", "0"):
         assert "features" in refused(*words, SOLAR_DEFAULT_FEATURES=names)
 
 
-def test_children_keep_the_settings_of_an_env_file_that_is_gone(tmp_path: Path) -> None:
+def test_children_keep_the_settings_of_a_deleted_env_file(tmp_path: Path) -> None:
     file = tmp_path / "solar.env"
     file.write_text("SOLAR_DEFAULT_FEATURES=2\nSOLAR_WORKERS=7\n")
     environ = {"SOLAR_ENV_FILE": str(file), "SOLAR_WORKERS": "1"}
@@ -343,25 +348,25 @@ def test_children_keep_the_settings_of_an_env_file_that_is_gone(tmp_path: Path) 
         worker = child(running.process.pid, "app.runtime.worker")
         assert worker is not None
         os.kill(worker, signal.SIGKILL)
-        until(another(running.process.pid, "app.runtime.worker", worker))
+        until(child_replaced(running.process.pid, "app.runtime.worker", worker))
         asked = {"documents": [{"id": "a", "features": [1, 2]}]}
         assert http.post("/rank", json=asked).status_code == 200
         assert http.post("/rank", json={"documents": [{"features": [1]}]}).status_code == 422
 
 
-def test_logs_are_lines_of_json_without_bodies_and_keys() -> None:
+def test_log_lines_are_json_without_bodies_and_keys() -> None:
     secret, entry = new_key("web", "rank+feedback+admin")
     environ = {"SOLAR_KEYS": entry, "SOLAR_ACCESS_LOG": "true"}
     with serving(environ=environ) as running:
         known = {"authorization": f"Bearer {secret}"}
         with running.client(headers=known) as http:
-            talk(http)
+            send_private_requests(http)
         with running.client(headers={"authorization": "Bearer hunter2"}) as http:
             assert http.post("/rank", json={"model": "classified"}).status_code == 401
         worker = child(running.process.pid, "app.runtime.worker")
         assert worker is not None
         os.kill(worker, signal.SIGKILL)
-        until(another(running.process.pid, "app.runtime.worker", worker))
+        until(child_replaced(running.process.pid, "app.runtime.worker", worker))
         assert running.stop() == 0
         logged = running.logged()
     lines = [json.loads(line) for line in logged.splitlines()]
@@ -374,8 +379,8 @@ def test_logs_are_lines_of_json_without_bodies_and_keys() -> None:
         assert private not in logged
 
 
-def talk(http: httpx.Client) -> None:
-    """Some good and some bad requests, with words that nobody should read in a log."""
+def send_private_requests(http: httpx.Client) -> None:
+    """Send valid and invalid requests with words that must not appear in a log."""
     assert http.put("/models/m", json={"features": ["private feature"]}).status_code == 201
     body: dict[str, Any] = {"model": "m", "ids": ["private document"], "features": [[1.0]]}
     answer = http.post("/rank", json={**body, "query_id": "private query"}).json()
@@ -383,14 +388,14 @@ def talk(http: httpx.Client) -> None:
         "event_id": "private event", "type": "clicks", "request_id": answer["request_id"],
         "clicked": ["private document"],
     }  # fmt: skip
-    assert http.post("/feedback", json=event, headers=LEARNT).status_code == 200
+    assert http.post("/feedback", json=event, headers=WAIT_UNTIL_LEARNT).status_code == 200
     assert http.post("/rank", json={**body, "private": 1}).status_code == 422
     assert http.post("/rank?private=1", content=b"private").status_code == 415
     assert http.get("/private").status_code == 404
 
 
-def test_a_store_whose_socket_has_moved_takes_the_processes_along(tmp_path: Path) -> None:
-    """A path too long for a socket: each server gets a folder of its own for it."""
+def test_processes_follow_a_store_whose_socket_moves(tmp_path: Path) -> None:
+    """The data path is too long for a socket, so each server makes a new folder for its socket."""
     data = tmp_path / ("d" * 100)
     with serving(data=data) as running:
         before = embedded.find(data)
@@ -399,10 +404,10 @@ def test_a_store_whose_socket_has_moved_takes_the_processes_along(tmp_path: Path
         server = child(running.process.pid, "valkey-server")
         assert server is not None
         os.kill(server, signal.SIGKILL)
-        until(another(running.process.pid, "valkey-server", server))
+        until(child_replaced(running.process.pid, "valkey-server", server))
         until(lambda: embedded.find(data) not in (None, before))
         with running.client() as http:
-            until(lambda: answered(http, "/readyz") == 200 and answered(http, "/models/m") == 200)
+            until(lambda: status_of(http, "/readyz") == 200 and status_of(http, "/models/m") == 200)
             assert rank(http)
         assert running.stop() == 0
     assert before is not None

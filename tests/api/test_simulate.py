@@ -1,4 +1,4 @@
-"""`solar simulate --url`: simulated users at a real service."""
+"""`solar simulate --url`: simulated users against a running service."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def judged_file(folder: Path) -> str:
     return str(folder / "judged.txt")
 
 
-def test_simulated_users_teach_a_running_service(
+def test_a_running_service_learns_from_simulated_users(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, plot = judged_file(tmp_path), tmp_path / "curves.svg"
@@ -31,18 +31,18 @@ def test_simulated_users_teach_a_running_service(
                  "--prior", "0", "--impressions", "300", "--connections", "4", "--top-k", "5",
                  "--json", "--plot", str(plot)]  # fmt: skip
         assert solar(*words) == 0
-        said, whispered = capsys.readouterr()
+        output, errors = capsys.readouterr()
         found = client.get("/models/shop").json()
         assert solar(*words, "--gamma", "7") == 2
         assert "model shop: expected a new one, or one with these settings" in (
             capsys.readouterr().err
         )
-    assert found["seq"] == found["version"] == found["feedback"] == 300  # each click once
-    row = json.loads(said)
+    assert found["seq"] == found["version"] == found["feedback"] == 300  # no duplicates
+    row = json.loads(output)
     assert (
         row["curves"]["test"]["mean"][-1] == row["test"] > row["curves"]["test"]["mean"][0] + 0.05
     )
-    assert "300 lists in" in whispered
-    assert "/feedback p50" in whispered
-    assert '"logger"' not in whispered  # httpx logs a line for each request
+    assert "300 lists in" in errors
+    assert "/feedback p50" in errors
+    assert '"logger"' not in errors  # httpx logs a line for each request
     assert "shown NDCG@10" in plot.read_text()

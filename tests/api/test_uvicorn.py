@@ -1,4 +1,4 @@
-"""`uvicorn app.main:app` alone is a whole service: store, learner, and what ends with it."""
+"""`uvicorn app.main:app` as a complete service: it starts and ends its store and learner."""
 
 import contextlib
 import json
@@ -17,32 +17,32 @@ import pytest
 from app.storage.embedded import server as embedded
 from tests.api.services import ROOT, Running, serving, uvicorn
 from tests.api.services import uvicorn_ready as ready
-from tests.servers import PATIENCE, client, server, until, url
+from tests.servers import TIMEOUT, client, server, until, url
 
 __all__ = ["server", "url"]  # fixtures
 
-SEVERAL = "--workers and --reload need SOLAR_REDIS_URL"
+STORE_REQUIRED = "--workers and --reload need SOLAR_REDIS_URL"
 DOCUMENTS = [{"id": "a", "features": [1.0, 0.0]}, {"id": "b", "features": [0.0, 1.0]}]
 JSON_LOG = str(ROOT / "app/observability/uvicorn_logging.json")
 
 
 def learn(running: Running, event: str = "e1") -> int:
-    """A ranking, a click on its second document, and the version once it is learnt."""
-    with running.client() as caller:
-        made = caller.put("/models/books", json={"features": 2, "clicks": "click-skip-above"})
+    """Rank, click the second document, and return the version after it is learnt."""
+    with running.client() as http:
+        made = http.put("/models/books", json={"features": 2, "clicks": "click-skip-above"})
         assert made.status_code in (200, 201), made.text
-        ranked = caller.post("/rank", json={"model": "books", "documents": DOCUMENTS}).json()
+        ranked = http.post("/rank", json={"model": "books", "documents": DOCUMENTS}).json()
         click = {
             "event_id": event, "type": "clicks", "request_id": ranked["request_id"],
             "clicked": [ranked["documents"][1]["id"]],
         }  # fmt: skip
-        said = caller.post("/feedback", json=click, headers={"prefer": "wait=60"})
-        assert said.status_code == 200, said.text
-        return int(said.json()["version"])
+        reply = http.post("/feedback", json=click, headers={"prefer": "wait=60"})
+        assert reply.status_code == 200, reply.text
+        return int(reply.json()["version"])
 
 
 def children(pid: int) -> dict[int, str]:
-    """The processes that a process has started, by what they are."""
+    """Return the commands of a process's children by process id."""
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -56,45 +56,45 @@ def children(pid: int) -> dict[int, str]:
 
 
 def child(pid: int, what: str) -> int:
-    """The one child of a process that is a store (`valkey`), or a learner (`app learn`)."""
+    """Return the only child with this command: a store (`valkey`) or a learner (`app learn`)."""
     matching = [one for one, line in children(pid).items() if what in line]
     assert len(matching) == 1, children(pid)
     return matching[0]
 
 
-def gone(pid: int) -> bool:
-    """Whether a process has ended, or is only waited for."""
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended, or is a zombie."""
     with contextlib.suppress(OSError):
         return "(zombie)" in Path(f"/proc/{pid}/status").read_text()
     return True
 
 
-def test_it_serves_and_learns_and_all_of_it_ends_with_it(tmp_path: Path) -> None:
+def test_uvicorn_serves_and_learns_and_ends_its_children(tmp_path: Path) -> None:
     with ready(data=tmp_path) as running:
         assert learn(running) == 1
-        beside = list(children(running.process.pid))
-        assert len(beside) == 2
-        with running.client() as caller:
-            page = caller.get("/metrics").text
+        companions = list(children(running.process.pid))
+        assert len(companions) == 2
+        with running.client() as http:
+            page = http.get("/metrics").text
             assert 'solar_learnt_records_total{model="books"} 1.0' in page
             assert page.count("# TYPE solar_request_seconds histogram") == 1
             assert 'process_resident_memory_bytes{process="learner"}' in page
         running.stop()
-        assert all(gone(one) for one in beside)
+        assert all(has_ended(one) for one in companions)
         assert embedded.find(tmp_path) is None
-    with ready(data=tmp_path) as running:  # what was learnt is there
+    with ready(data=tmp_path) as running:  # the model is still stored
         assert learn(running, "e2") == 2
 
 
-def test_nothing_is_left_of_one_that_was_killed(tmp_path: Path) -> None:
+def test_a_killed_uvicorn_leaves_no_process(tmp_path: Path) -> None:
     with ready(data=tmp_path) as running:
         learn(running)
-        beside = list(children(running.process.pid))
+        companions = list(children(running.process.pid))
         running.kill()
-        until(lambda: all(gone(one) for one in beside))
+        until(lambda: all(has_ended(one) for one in companions))
 
 
-def test_a_store_and_a_learner_that_are_killed_are_started_again(tmp_path: Path) -> None:
+def test_a_killed_store_and_a_killed_learner_are_restarted(tmp_path: Path) -> None:
     with ready(data=tmp_path) as running:
         assert learn(running) == 1
         for what in ("app learn", "valkey"):
@@ -104,12 +104,12 @@ def test_a_store_and_a_learner_that_are_killed_are_started_again(tmp_path: Path)
                 what in line for one, line in children(running.process.pid).items()
                 if one != killed
             ))  # fmt: skip
-        with running.client() as caller:
-            until(lambda: not caller.get("/readyz").json().get("degraded", True))
+        with running.client() as http:
+            until(lambda: not http.get("/readyz").json().get("degraded", True))
         assert learn(running, "e2") == 2
 
 
-def test_it_joins_a_store_that_runs_in_the_data_directory(tmp_path: Path) -> None:
+def test_uvicorn_joins_a_running_store_in_the_data_directory(tmp_path: Path) -> None:
     with serving(data=tmp_path) as other, ready(data=tmp_path) as running:
         assert learn(other) == 1
         assert learn(running, "e2") == 2
@@ -117,105 +117,101 @@ def test_it_joins_a_store_that_runs_in_the_data_directory(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("flags", [("--workers", "2"), ("--reload",)])
-def test_several_processes_need_a_store_that_is_named(
-    flags: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_several_processes_need_a_store_url(flags: tuple[str, ...], tmp_path: Path) -> None:
     with uvicorn(*flags, data=tmp_path) as running:
         if "--workers" in flags:
-            running.process.wait(PATIENCE)
-        until(lambda: SEVERAL in running.logged())
+            running.process.wait(TIMEOUT)
+        until(lambda: STORE_REQUIRED in running.logged())
         assert "solar serve --workers N" in running.logged()
         assert "Traceback" not in running.logged()
         assert list(tmp_path.iterdir()) == []
 
 
-def test_workers_share_one_learner_and_count_together(url: str, tmp_path: Path) -> None:
+def test_workers_share_one_learner_and_their_metrics_add_up(url: str, tmp_path: Path) -> None:
     with ready("--workers", "2", data=tmp_path, SOLAR_REDIS_URL=url) as running:
         assert learn(running) == 1
         workers = [one for one, line in children(running.process.pid).items() if "spawn" in line]
         learners = [line for one in workers for line in children(one).values() if "learn" in line]
         assert (len(workers), len(learners)) == (2, 1)
-        for _ in range(20):  # each on a connection of its own: both workers get some
-            with running.client() as caller:
-                assert caller.get("/healthz").status_code == 200
-        with running.client() as caller:
-            page = caller.get("/metrics").text
+        for _ in range(20):  # each on a new connection: both workers get some
+            with running.client() as http:
+                assert http.get("/healthz").status_code == 200
+        with running.client() as http:
+            page = http.get("/metrics").text
         counted = re.search(r'request_seconds_count{route="/healthz",status="200"} (\S+)', page)
         assert counted is not None
         assert float(counted[1]) == 20.0
         assert 'solar_learnt_records_total{model="books"} 1.0' in page
-        ours = list(Path(tempfile.gettempdir()).glob(f"solar-metrics-{running.process.pid}*"))
-        assert len(ours) == 1
+        folders = list(Path(tempfile.gettempdir()).glob(f"solar-metrics-{running.process.pid}*"))
+        assert len(folders) == 1
         running.kill()
-        for one in workers:  # uvicorn's workers outlive a parent that was killed
+        for one in workers:  # uvicorn's workers outlive a killed parent
             os.kill(one, signal.SIGKILL)
-        until(lambda: all(gone(one) for one in workers))
+        until(lambda: all(has_ended(one) for one in workers))
     with ready("--workers", "2", data=tmp_path, SOLAR_REDIS_URL=url):
-        assert not ours[0].exists()  # that of a parent that is gone
+        assert not folders[0].exists()  # the folder of the killed parent
 
 
-def test_without_a_learner_it_serves_alone(url: str, tmp_path: Path) -> None:
+def test_without_a_learner_no_child_is_started(url: str, tmp_path: Path) -> None:
     with ready(data=tmp_path, SOLAR_REDIS_URL=url, SOLAR_LEARNER="no") as running:
-        with running.client() as caller:
-            assert caller.get("/readyz").status_code == 200
+        with running.client() as http:
+            assert http.get("/readyz").status_code == 200
         assert children(running.process.pid) == {}
 
 
-def address() -> str:
-    """An address of this machine beyond loopback."""
+def remote_address() -> str:
+    """Return a non-loopback address of this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing
         except OSError:
-            pytest.skip("this machine has no address but loopback")
+            pytest.skip("this machine has loopback addresses only")
         return str(probe.getsockname()[0])
 
 
-def test_without_keys_it_refuses_whom_it_does_not_know_request_by_request(tmp_path: Path) -> None:
-    host = address()
+def test_without_keys_requests_to_a_non_loopback_address_are_403(tmp_path: Path) -> None:
+    host = remote_address()
     with ready("--host", "0.0.0.0", data=tmp_path, SOLAR_LEARNER="no") as running:  # noqa: S104
         port = running.url.rpartition(":")[2]
         for _ in range(3):
-            said = httpx.get(f"http://{host}:{port}/models", trust_env=False, timeout=PATIENCE)
-            assert said.status_code == 403
-            assert "SOLAR_KEYS" in said.json()["detail"]
-        with running.client() as caller:
-            assert caller.get("/models").status_code == 200
+            reply = httpx.get(f"http://{host}:{port}/models", trust_env=False, timeout=TIMEOUT)
+            assert reply.status_code == 403
+            assert "SOLAR_KEYS" in reply.json()["detail"]
+        with running.client() as http:
+            assert http.get("/models").status_code == 200
         assert running.logged().count("refusing requests") == 1
 
 
-def test_a_wrong_setting_ends_the_start_with_one_line(tmp_path: Path) -> None:
+def test_an_invalid_setting_ends_the_start_with_one_line(tmp_path: Path) -> None:
     with uvicorn(data=tmp_path, SOLAR_KEYS="nonsense") as running:
-        assert running.process.wait(PATIENCE) == 3
+        assert running.process.wait(TIMEOUT) == 3
         assert "solar: SOLAR_KEYS" in running.logged()
         assert "Traceback" not in running.logged()
 
 
 @pytest.mark.parametrize("by", ["uvicorn", "solar serve"])
-def test_a_store_url_that_cannot_be_ends_the_start_without_its_password(
+def test_an_invalid_store_url_ends_the_start_without_printing_its_password(
     by: str, tmp_path: Path
 ) -> None:
     for wrong in ("redis://solar:se/cret@host:6379", "http://solar:se-cret@host"):
         if by == "uvicorn":
             with uvicorn(data=tmp_path, SOLAR_REDIS_URL=wrong) as running:
-                assert running.process.wait(PATIENCE) == 3
-                said = running.logged()
+                assert running.process.wait(TIMEOUT) == 3
+                errors = running.logged()
         else:
             command = [sys.executable, "-m", "app", "serve", "--redis-url", wrong]
             ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
             assert ran.returncode == 2
-            said = ran.stderr
-        assert len(said.splitlines()) == 1
-        assert said.startswith("solar: store URL: expected")
-        assert not {"se", "cret", "se-cret"} & set(re.split(r"\W", said))
+            errors = ran.stderr
+        assert len(errors.splitlines()) == 1
+        assert errors.startswith("solar: store URL: expected")
+        assert not {"se", "cret", "se-cret"} & set(re.split(r"\W", errors))
 
 
-def test_its_own_lines_are_json_without_values_also_if_nobody_configured_logging(
-    tmp_path: Path, url: str
-) -> None:
+def test_log_lines_are_json_by_default(tmp_path: Path, url: str) -> None:
     with ready(data=tmp_path, SOLAR_REDIS_URL=url, SOLAR_LEARNER="no", SOLAR_ACCESS_LOG="yes") as r:
-        with r.client() as caller:
-            asked = caller.get("/models/none", headers={"x-secret": "hidden"})
+        with r.client() as http:
+            asked = http.get("/models/none", headers={"x-secret": "hidden"})
         identity = asked.headers["x-request-id"]
         until(lambda: identity in r.logged())
         line = next(line for line in r.logged().splitlines() if identity in line)
@@ -223,8 +219,8 @@ def test_its_own_lines_are_json_without_values_also_if_nobody_configured_logging
         assert (found["route"], found["status"]) == ("/models/{name}", 404)
 
 
-def test_it_answers_while_its_store_loads_its_data_again(tmp_path: Path) -> None:
-    with ready(data=tmp_path, SOLAR_LEARNER="no") as running, running.client() as caller:
+def test_uvicorn_answers_while_its_store_reloads(tmp_path: Path) -> None:
+    with ready(data=tmp_path, SOLAR_LEARNER="no") as running, running.client() as http:
         with client(f"unix://{tmp_path}/valkey.sock") as connection:
             for at in range(300):
                 connection.set(f"filler:{at}", 1_000_000 * b"x")
@@ -233,20 +229,20 @@ def test_it_answers_while_its_store_loads_its_data_again(tmp_path: Path) -> None
         def answered_while_loading() -> bool:
             if not is_loading(tmp_path):
                 return False
-            assert caller.get("/healthz").status_code == 200
+            assert http.get("/healthz").status_code == 200
             return is_loading(tmp_path)
 
         until(answered_while_loading)
         assert "the embedded store has ended" in running.logged()
-        until(lambda: not caller.get("/readyz").json().get("degraded", True))
+        until(lambda: not http.get("/readyz").json().get("degraded", True))
 
 
 def is_loading(data: Path) -> bool:
-    """Whether the store in a data directory runs and reads its data."""
+    """Whether the store in a data directory is loading its data."""
     return embedded._ping(data / "valkey.sock").startswith(b"-LOADING")
 
 
-def test_the_flags_of_the_docs_give_json_logs_and_no_server_header(tmp_path: Path) -> None:
+def test_the_documented_flags_give_json_logs_and_no_server_header(tmp_path: Path) -> None:
     documented = re.search(
         r"uvicorn app.main:app (--no-server-header.*?)\n```",
         (ROOT / "docs/deploy.md").read_text(),
@@ -258,17 +254,17 @@ def test_the_flags_of_the_docs_give_json_logs_and_no_server_header(tmp_path: Pat
         until(lambda: "running on" in running.logged())
         found = re.search(r"running on (http://[0-9.:]+)", running.logged())
         assert found is not None
-        said = httpx.get(f"{found[1]}/healthz", trust_env=False, timeout=PATIENCE)
-        assert "server" not in said.headers
+        reply = httpx.get(f"{found[1]}/healthz", trust_env=False, timeout=TIMEOUT)
+        assert "server" not in reply.headers
         assert all(line.startswith("{") for line in running.logged().splitlines())
 
 
-def test_a_store_that_is_less_safe_than_asked_for_ends_it(tmp_path: Path, url: str) -> None:
+def test_a_store_below_the_durability_level_ends_the_start(tmp_path: Path, url: str) -> None:
     with client(url) as connection:
         connection.config_set("appendfsync", "everysec")
     try:
         with uvicorn(data=tmp_path, SOLAR_REDIS_URL=url, SOLAR_DURABILITY="fsync") as running:
-            running.process.wait(PATIENCE)
+            running.process.wait(TIMEOUT)
             assert "appendfsync" in running.logged()
     finally:
         with client(url) as connection:

@@ -1,4 +1,4 @@
-"""Warm starts over HTTP for the tests: judged data as text, jobs, and the processes that train."""
+"""Helpers for warm starts over HTTP: judged data as text, jobs, and training processes."""
 
 import os
 import signal
@@ -24,31 +24,33 @@ from app.training.options import Training
 from app.training.trainer import judgements, online, train_batch
 from tests.api.services import Running
 from tests.api.test_faults import child, children
-from tests.servers import PATIENCE
+from tests.servers import TIMEOUT
 
-JOB_PATIENCE = 6 * PATIENCE  # a process that trains starts slowly, and lets all others go first
+JOB_TIMEOUT = 6 * TIMEOUT  # a training process starts slowly and runs at low priority
 TEXT = {"content-type": "text/plain"}
 BOUND = 1e4
 
 
-def patiently(true: Callable[[], object]) -> None:
-    """Wait until a training has come so far, or fail."""
-    deadline = time.monotonic() + JOB_PATIENCE
+def until_long(true: Callable[[], object]) -> None:
+    """Wait until a condition on a training job holds, or fail after a long timeout."""
+    deadline = time.monotonic() + JOB_TIMEOUT
     while not true():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timeout"
         time.sleep(0.01)
 
 
 # ---- data ----
 
 
-def drawn(n: int = 3, queries: int = 12, documents: int = 6, seed: int = 0) -> list[LabelledQuery]:
-    """Judged queries of an invented world."""
+def judged_queries(
+    n: int = 3, queries: int = 12, documents: int = 6, seed: int = 0
+) -> list[LabelledQuery]:
+    """Return synthetic judged queries."""
     return World(n, queries, documents).draw(np.random.default_rng(seed))[1]
 
 
 def letor(queries: Sequence[LabelledQuery]) -> bytes:
-    """The same as text: nine digits are enough for any float32."""
+    """Return judged queries as LETOR text; nine digits represent any float32."""
     lines = [
         f"{label:g} qid:q{at} "
         + " ".join(f"{k}:{value:.9g}" for k, value in enumerate(row.tolist(), start=1))
@@ -59,7 +61,7 @@ def letor(queries: Sequence[LabelledQuery]) -> bytes:
 
 
 def as_json(queries: Sequence[LabelledQuery], names: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The same for JSON; every second document by names, if there are any."""
+    """Return judged queries for JSON; with `names`, every second document has features by name."""
     return [
         {
             "query_id": f"q{at}",
@@ -76,7 +78,7 @@ def as_json(queries: Sequence[LabelledQuery], names: Sequence[str] = ()) -> list
 
 
 def expected(queries: list[LabelledQuery], settings: ModelConfig, training: Training) -> Model:
-    """What a training here gives."""
+    """Train in this process, and return the model."""
     judged = judgements(JudgedData(settings.n, queries), settings, BOUND)
     return online(train_batch(judged, training), settings)
 
@@ -88,29 +90,29 @@ def warm_start(http: httpx.Client, model: str, data: bytes, **options: Any) -> h
     return http.post(f"/models/{model}/warm-start", content=data, headers=TEXT, params=options)
 
 
-def begun(answer: httpx.Response) -> str:
-    """The id of a job that has begun."""
+def started_job(answer: httpx.Response) -> str:
+    """Check that a job has started, and return its id."""
     assert answer.status_code == 202, answer.text
     job: dict[str, Any] = answer.json()
     assert answer.headers["location"] == f"/jobs/{job['id']}"
     return str(job["id"])
 
 
-def look(http: httpx.Client, job: str) -> dict[str, Any]:
+def read_job(http: httpx.Client, job: str) -> dict[str, Any]:
     answer = http.get(f"/jobs/{job}")
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
 
 
-def became(http: httpx.Client, job: str) -> dict[str, Any]:
-    """A job once it has ended."""
-    patiently(lambda: look(http, job)["state"] != "running")
-    return look(http, job)
+def ended_job(http: httpx.Client, job: str) -> dict[str, Any]:
+    """Wait until a job has ended, and return it."""
+    until_long(lambda: read_job(http, job)["state"] != "running")
+    return read_job(http, job)
 
 
 def done(http: httpx.Client, job: str) -> dict[str, Any]:
-    found = became(http, job)
+    found = ended_job(http, job)
     assert found["state"] == "done", found
     return found
 
@@ -124,8 +126,8 @@ def worker_of(running: Running) -> int:
     return found
 
 
-def apprentices(worker: int) -> list[int]:
-    """The processes that train for a worker, once they are no launchers any more."""
+def training_processes(worker: int) -> list[int]:
+    """Return the training processes of a worker, without launchers."""
     return [
         pid
         for pid, command in children(worker).items()
@@ -133,16 +135,16 @@ def apprentices(worker: int) -> list[int]:
     ]
 
 
-def held(running: Running) -> int:
-    """Stop the process that trains, long before it is done: its imports alone take a second."""
+def pause_training(running: Running) -> int:
+    """Pause the training process, long before it ends: its imports alone take a second."""
     worker = worker_of(running)
-    patiently(lambda: len(apprentices(worker)) == 1)
-    (pid,) = apprentices(worker)
+    until_long(lambda: len(training_processes(worker)) == 1)
+    (pid,) = training_processes(worker)
     os.kill(pid, signal.SIGSTOP)
     return pid
 
 
-# ---- behind its back ----
+# ---- the store and the files of a service ----
 
 
 def store_of(running: Running) -> str:
@@ -152,13 +154,13 @@ def store_of(running: Running) -> str:
 
 
 def uploads(running: Running) -> list[str]:
-    """What lies in the directory of uploads."""
+    """List the directory of uploads."""
     folder = running.data / "uploads"
     return [] if not folder.exists() else sorted(one.name for one in folder.iterdir())
 
 
 def records(url: str, model: str = "m") -> list[Any]:
-    """All records of a log."""
+    """Return all records of a log."""
     with redis.Redis.from_url(url) as store:
         entries: Any = store.xrange(Keys(model).log)
     return [codec.load_record(fields[b"r"]) for _, fields in entries]

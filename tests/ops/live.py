@@ -25,7 +25,7 @@ from ops.rules import DAY_WEIGHT, QUALITY_DAY
 from tests.api.services import serving
 from tests.ops.expressions import Expression, all_expressions
 from tests.ops.traffic import CLICKED, JUDGED, SHARE, Traffic
-from tests.servers import PATIENCE, until
+from tests.servers import TIMEOUT, until
 
 WEEK = 7 * 86_400
 #: Values of Grafana's variables. The traffic lasts about a minute, so the least weight of a day's
@@ -75,7 +75,7 @@ def prometheus(directory: Path, targets: list[str]) -> Iterator[httpx.Client]:
             yield http
     finally:
         process.terminate()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
 
 
 def ready(http: httpx.Client, process: "subprocess.Popen[bytes]", log: Path) -> bool:

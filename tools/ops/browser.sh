@@ -1,5 +1,5 @@
 #!/bin/sh
-# Test Swagger UI at /docs in Chromium, which is installed from Debian if missing. Takes half a minute.
+# Test Swagger UI at /docs and the documentation site in Chromium, which is installed from Debian if missing.
 set -eu
 cd "$(dirname "$0")/../.."
 if ! command -v chromium >/dev/null; then
@@ -9,7 +9,7 @@ if ! command -v chromium >/dev/null; then
         exit 1
     fi
 fi
-make --silent .venv/.ops
+make --silent .venv/.ops docs
 chromium=$(command -v chromium)  # without it the test would be skipped
 echo "$chromium: $("$chromium" --version 2>/dev/null)"
-.venv/bin/python -m pytest -q tests/api/test_docs_page.py
+.venv/bin/python -m pytest -q tests/api/test_docs_page.py tools/ops/test_site.py

@@ -12,14 +12,14 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 SITE = Path(__file__).parents[2] / "site"
 PAGES = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html"))
 
 
 class _Files(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:  # type: ignore[override]
+    def log_message(self, *_: object) -> None:
         """Print nothing."""
 
 
@@ -44,27 +44,31 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
-def problems_of(page: Page, host: str) -> list[str]:
-    """A list that fills with what goes wrong on a page from now on."""
-    found: list[str] = []
-    page.on("pageerror", lambda error: found.append(f"error: {error}"))
-    page.on("console", lambda line: line.type == "error" and found.append(line.text))
-    page.on("requestfailed", lambda request: found.append(f"failed: {request.url}"))
-    page.on(
-        "request",
-        lambda request: (
-            urlsplit(request.url).scheme != "data"
-            and urlsplit(request.url).netloc != host
-            and found.append(f"another host: {request.url}")
-        ),
-    )
-    return found
+class Problems(list[str]):
+    """What goes wrong on a page: an error, a failed request, a request to another host."""
+
+    def __init__(self, page: Page, host: str) -> None:
+        super().__init__()
+        self._host = host
+        page.on("pageerror", lambda error: self.append(f"error: {error}"))
+        page.on("requestfailed", lambda request: self.append(f"failed: {request.url}"))
+        page.on("console", self._check_console)
+        page.on("request", self._check_host)
+
+    def _check_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.append(f"console: {message.text}")
+
+    def _check_host(self, request: Request) -> None:
+        address = urlsplit(request.url)
+        if address.scheme != "data" and address.netloc != self._host:
+            self.append(f"another host: {request.url}")
 
 
 def test_no_page_needs_another_host_or_reports_an_error(browser: Browser, host: str) -> None:
     assert len(PAGES) > 20
     page = browser.new_page()
-    problems = problems_of(page, host)
+    problems = Problems(page, host)
     for name in PAGES:
         page.goto(f"http://{host}/{name}", wait_until="load")
         assert page.locator("h1").count() >= 1, name

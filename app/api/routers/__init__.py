@@ -1,1 +1,1 @@
-"""The paths of the HTTP API, one module for each resource."""
+"""The paths of the HTTP API, one module per resource."""

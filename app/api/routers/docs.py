@@ -1,4 +1,4 @@
-"""`/openapi.json`, and `/docs`: Swagger UI from our own files, which works offline."""
+"""`/openapi.json` and `/docs`: Swagger UI from local files, so that it works offline."""
 
 from functools import cache
 from pathlib import Path
@@ -12,34 +12,34 @@ from app.api.schemas import encode
 router = APIRouter(route_class=AdminRoute, include_in_schema=False)
 
 FOLDER = Path(__file__).parents[1] / "swagger"
-#: The files that are served, with their media types.
+#: The served files and their media types.
 FILES = {
     "favicon-32x32.png": "image/png",
     "init.js": "text/javascript",
     "swagger-ui-bundle.js": "text/javascript",
     "swagger-ui.css": "text/css",
 }
-#: Nothing runs or loads that is not a file of this service; `data:` images are icons in the CSS.
+#: The browser loads and runs files of this service only; `data:` images are icons in the CSS.
 SECURITY_HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'",
     "x-content-type-options": "nosniff",
 }
-#: Browsers keep the files for an hour.
+#: Browsers cache the files for an hour.
 CACHED = {"cache-control": "max-age=3600"}
 
 
 @router.get("/docs")
 @router.head("/docs")
 async def docs_page() -> Response:
-    """The page of Swagger UI."""
+    """Return the Swagger UI page."""
     return Response(_read("index.html"), media_type="text/html", headers=SECURITY_HEADERS)
 
 
 @router.get("/docs/{file}")
 @router.head("/docs/{file}")
 async def docs_file(file: str) -> Response:
-    """A file that the page loads."""
+    """Return a file that the page loads."""
     if file not in FILES:
         raise Problem(404, "path: unknown; GET /docs lists all paths")
     return Response(_read(file), media_type=FILES[file], headers=SECURITY_HEADERS | CACHED)
@@ -53,7 +53,7 @@ def _read(file: str) -> bytes:
 @router.get("/openapi.json")
 @router.head("/openapi.json")
 async def openapi_document(request: Request) -> Response:
-    """The OpenAPI document."""
+    """Return the OpenAPI document."""
     document = request.app.openapi()
     if root := request.scope.get("root_path"):
         document = {**document, "servers": [{"url": root}]}

@@ -1,4 +1,4 @@
-"""`POST /feedback`: what users did → records in the log, each event once, each refused alone."""
+"""`POST /feedback`: append events to the log, each exactly once, each accepted separately."""
 
 import asyncio
 import re
@@ -32,27 +32,28 @@ from app.storage.log import APPENDED, FORGOTTEN, OTHER_BODY, AppendResult, Store
 router = APIRouter(route_class=FastRoute, tags=["feedback"])
 
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,4})", re.IGNORECASE)
-MODEL_REQUIRED = "model: required with a request_id of your own"
-#: `Prefer: wait` waits at most so many seconds.
-LONGEST_WAIT = 60.0
-#: How long the store may take for a post; posting it again is safe.
+MODEL_REQUIRED = "model: required with your own request_id"
+OVER_SHARE = "source: over its share of events (SOLAR_SOURCE_SHARE); retry after 60 seconds"
+#: The longest `Prefer: wait`.
+MAX_WAIT_SECONDS = 60.0
+#: Timeout of the store for a post; a retry is safe.
 APPEND_SECONDS = 5.0
-#: Bytes of what has come of a request: some thousand clicks. Each record carries them all.
-LARGEST_SO_FAR = 64_000
+#: The most bytes of earlier feedback on a request, a few thousand clicks: each record carries them.
+MAX_ACCUMULATED_BYTES = 64_000
 
 
 @dataclass(slots=True)
 class Item:
-    """One event on its way: decoded, then pending, then in the log; or refused at any of these."""
+    """One event: decoded, then pending, then appended; it can be refused at each step."""
 
     event: AnyEvent | None
     refused: Problem | None = None
     pending: PendingEvent | None = None
-    became: AppendResult | None = None
+    result: AppendResult | None = None
 
     @property
     def admitted(self) -> bool:
-        """Whether it can be appended."""
+        """Whether the event can be appended."""
         return self.pending is not None and self.refused is None
 
 
@@ -67,24 +68,26 @@ class Item:
     openapi_extra={"requestBody": FEEDBACK_BODIES, "parameters": [PREFER]},
 )
 async def post_feedback(service: FromState, call: FromRoute) -> Answer:
-    """Append clicks, preferences or labels to the log of a model: one event, or many of one model.
+    """Append clicks, preferences or labels to the log of a model: one event, or a batch.
 
-    Repeating an `event_id` is safe. A `request_id` of your own needs the `model` too, in the event
-    or beside `events`. `Prefer: wait=5` answers 200 once the feedback is learnt.
+    Repeating an `event_id` is safe. Your own `request_id` also needs the `model`, in the event or
+    next to `events`. `Prefer: wait=5` answers 200 once the feedback is learnt.
     """
     expect_json(call.headers)
     items, single = _decode(call.body, service.settings.events)
     model = _model(items)
     if model is not None:
         if not service.weight_cache.reachable:
-            raise Problem(503, "the store cannot be reached")
+            raise Problem(503, "the store is unreachable; retry after 1 second")
         try:
             async with asyncio.timeout(APPEND_SECONDS):
                 await _append(service, model, items, call)
         except NoSuchModel:
             raise _no_model(items) from None
         except TimeoutError:
-            raise Problem(503, "the store takes too long; post it again") from None
+            raise Problem(
+                503, f"the store did not answer within {APPEND_SECONDS:g} s; retry after 1 second"
+            ) from None
     if single and items[0].refused:
         _count(service, FeedbackAnswer(0, 0, 1, 0, []), items)
         return refusal(items[0].refused)
@@ -95,7 +98,7 @@ async def post_feedback(service: FromState, call: FromRoute) -> Answer:
 
 
 def _decode(body: bytes, most: int) -> tuple[list[Item], bool]:
-    """The events of a body, and whether it is one bare event."""
+    """Decode the events of a body, and whether it is a single event."""
     fields = schemas.BATCH_FIELDS
     try:
         events = schemas.decode_envelope(body).events
@@ -111,7 +114,7 @@ def _decode(body: bytes, most: int) -> tuple[list[Item], bool]:
 
 
 def _decode_one(raw: Raw, model: str | UnsetType) -> Item:
-    """An event of a batch; one that says nothing of its model gets that of the batch."""
+    """Decode an event of a batch; an event that names no model gets the batch's model."""
     try:
         event = schemas.decode_event(raw)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -121,40 +124,40 @@ def _decode_one(raw: Raw, model: str | UnsetType) -> Item:
         if unnamed and model != DEFAULT:
             event.model = model
         if _model_of(event) != model:
-            raise Problem(422, "events: expected all of the model that stands beside them")
+            raise Problem(422, "events: expected events of the batch's model only")
     return Item(event)
 
 
 def _model(items: Sequence[Item]) -> str | None:
-    """The one model that all events are about; None if there is nothing to be stored."""
+    """Return the model of all events; None if no event could be decoded."""
     models = {_model_of(item.event) for item in items if item.event is not None}
     if len(models) > 1:
-        raise Problem(422, "events: expected all of one model")
+        raise Problem(422, "events: expected events of one model; send one batch per model")
     return models.pop() if models else None
 
 
 def _model_of(event: AnyEvent) -> str:
-    """The model of an event: that of its request_id, the one it names, or the default."""
-    ours = _named_by_request(event)
-    if ours is None:
+    """Return the model of an event: from its request_id, from `model`, or the default."""
+    model = _named_by_request(event)
+    if model is None:
         return DEFAULT if event.model is UNSET else event.model
-    if event.model not in (UNSET, ours):
-        raise Problem(422, "model: expected that of the request_id")
-    return ours
+    if event.model not in (UNSET, model):
+        raise Problem(422, "model: expected the model of the request_id")
+    return model
 
 
 def _named_by_request(event: AnyEvent) -> str | None:
-    """The model that an event's request_id names, if it is one of ours."""
+    """Return the model that a generated request_id names."""
     request = event.request_id
-    ours = decoding.read_request_id(request) if isinstance(request, str) else None
-    return ours.model if ours else None
+    generated = decoding.read_request_id(request) if isinstance(request, str) else None
+    return generated.model if generated else None
 
 
 # ---- append ----
 
 
 async def _append(service: Service, model: str, items: list[Item], call: Call) -> None:
-    """Append what can be; once more if the model was deleted, and made again, since we looked."""
+    """Append the events; retry once if the model was deleted and created again meanwhile."""
     try:
         await _append_once(service, model, items, call)
     except NoSuchModel:
@@ -167,37 +170,37 @@ async def _append_once(service: Service, model: str, items: list[Item], call: Ca
     if post is None:
         return
     results = await service.appender.post((model, served.epoch), post)
-    going = [item for item in items if item.admitted]
-    for item, became in zip(going, results, strict=True):
-        item.became = became
-        if became.outcome == OTHER_BODY:
+    admitted = [item for item in items if item.admitted]
+    for item, result in zip(admitted, results, strict=True):
+        item.result = result
+        if result.outcome == OTHER_BODY:
             item.refused = Problem(422, _OTHER_BODY)
-        elif became.outcome == FORGOTTEN:
-            item.refused = _forgotten(service, item)
+        elif result.outcome == FORGOTTEN:
+            item.refused = _no_impression(service, item)
 
 
 async def _resolve(
     service: Service, items: list[Item], call: Call, served: ServedModel
 ) -> Post | None:
-    """What is posted of the events, with the impressions that they are about; None if nothing."""
-    recalled = await _recall(service, served, items)
-    shown = {request: Impression.load(one.shown) for request, one in recalled.items()}
+    """Build the post of all valid events with their impressions; None if no event is valid."""
+    stored = await _load_impressions(service, served, items)
+    shown = {request: Impression.load(one.shown) for request, one in stored.items()}
     key_name = call.key.name if call.key.digest else ""
     for item in items:
         if item.event is not None and item.refused is None:
             try:
-                _build(service, served, item, key_name, shown, recalled)
+                _build(service, served, item, key_name, shown, stored)
             except (InvalidInput, Problem) as error:
                 item.refused = problem(error)
     _check_quota(service, items)
     pending = [item.pending for item in items if item.pending is not None and item.refused is None]
-    return Post(pending, recalled, _wait(call) > 0) if pending else None
+    return Post(pending, stored, _wait(call) > 0) if pending else None
 
 
-async def _recall(
+async def _load_impressions(
     service: Service, served: ServedModel, items: Sequence[Item]
 ) -> dict[str, StoredImpression]:
-    """The impressions of all requests that the events name; a model still to be made has none."""
+    """Load the impressions of all requests in the events; a model not created yet has none."""
     named = (item.event.request_id for item in items if item.event is not None)
     requests = sorted({request for request in named if isinstance(request, str)})
     if not (requests and served.epoch):
@@ -211,9 +214,9 @@ def _build(
     item: Item,
     key_name: str,
     shown: dict[str, Impression],
-    recalled: dict[str, StoredImpression],
+    stored: dict[str, StoredImpression],
 ) -> None:
-    """Turn an event into what is posted; InvalidInput or a Problem says why not."""
+    """Build the pending event of an item; raises InvalidInput or a Problem if it is invalid."""
     event, limits = item.event, service.settings
     assert event is not None  # noqa: S101  # mypy
     source = key_name if event.source is UNSET else event.source
@@ -228,44 +231,45 @@ def _build(
         item.pending = PendingEvent(decoder.on_documents(event, documents, source), body=body)
         return
     if documents is not UNSET:
-        raise InvalidInput("documents: expected these or a request_id, not both")
+        raise InvalidInput("documents: expected documents or a request_id, not both")
     if request in shown:
-        if len(recalled[request].accumulated) > LARGEST_SO_FAR:
-            raise InvalidInput("request_id: expected one with less feedback so far")
+        if len(stored[request].accumulated) > MAX_ACCUMULATED_BYTES:
+            raise InvalidInput("request_id: this request has reached its feedback limit")
         built = decoder.on_impression(event, shown[request], source)
-        seen = fingerprint(recalled[request].shown)
-        item.pending = PendingEvent(built, on_request=True, body=body, shown=seen)
-    elif served.epoch:  # the append knows whether this is a repeated one
+        digest = fingerprint(stored[request].shown)
+        item.pending = PendingEvent(built, on_request=True, body=body, shown=digest)
+    elif served.epoch:  # the append script detects a duplicate
         nothing = Feedback(event.event_id, "clicks", _NO_DOCUMENTS, query=request, source=source)
         item.pending = PendingEvent(nothing, on_request=True, body=body)
     else:
-        raise _forgotten(service, item)
+        raise _no_impression(service, item)
 
 
 def _check_quota(service: Service, items: Sequence[Item]) -> None:
-    """429 for the events of a source that is over its share."""
+    """Refuse with 429 the events of a source that exceeds its share."""
     sources: dict[str, list[Item]] = {}
     for item in items:
         if item.pending is not None and item.refused is None:
             sources.setdefault(item.pending.feedback.source, []).append(item)
-    for source, theirs in sources.items():
-        if not service.quota.take(source, len(theirs)):
-            for item in theirs:
-                item.refused = Problem(429, "source: over its share", {"retry-after": "60"})
+    for source, of_source in sources.items():
+        if not service.quota.take(source, len(of_source)):
+            for item in of_source:
+                item.refused = Problem(429, OVER_SHARE, {"retry-after": "60"})
 
 
-def _forgotten(service: Service, item: Item) -> Problem:
-    """Too long ago (410), or never there (404)."""
-    ours = decoding.read_request_id(str(item.event.request_id)) if item.event else None
-    if ours is not None and ours.time + service.settings.impression_seconds <= time():
-        return Problem(410, "request_id: its list has expired")
-    if ours is None and item.event is not None and item.event.model is UNSET:
+def _no_impression(service: Service, item: Item) -> Problem:
+    """Build the answer to an expired request (410) or an unknown one (404)."""
+    generated = decoding.read_request_id(str(item.event.request_id)) if item.event else None
+    lifetime = service.settings.impression_seconds
+    if generated is not None and generated.time + lifetime <= time():
+        return Problem(410, f"request_id: the impression has expired, it is kept {lifetime:g} s")
+    if generated is None and item.event is not None and item.event.model is UNSET:
         return Problem(404, MODEL_REQUIRED)
-    return Problem(404, "request_id: no list is remembered under it")
+    return Problem(404, "request_id: no impression is logged for this id")
 
 
 def _no_model(items: Sequence[Item]) -> Exception:
-    """What is wrong where there is no such model: perhaps only that none was named."""
+    """Build the answer to an unknown model; the events may only lack its name."""
     events = [item.event for item in items if item.event is not None]
     own = any(
         event.model is UNSET and isinstance(event.request_id, str) and not _named_by_request(event)
@@ -275,14 +279,14 @@ def _no_model(items: Sequence[Item]) -> Exception:
 
 
 _NO_DOCUMENTS: Documents = np.zeros((0, 0), np.float32)
-_OTHER_BODY = "event_id: was posted before with another body; expected a new one"
+_OTHER_BODY = "event_id: already used with another body; use a new event_id"
 
 
 # ---- answer ----
 
 
 async def _answer(service: Service, model: str | None, items: list[Item], wait: float) -> Answer:
-    stored = [item.became for item in items if item.became is not None and item.refused is None]
+    stored = [item.result for item in items if item.result is not None and item.refused is None]
     accepted = sum(one.outcome == APPENDED for one in stored)
     seq = max((one.seq for one in stored), default=0)
     errors = [
@@ -295,8 +299,8 @@ async def _answer(service: Service, model: str | None, items: list[Item], wait: 
     )
     _count(service, received, items)
     if not stored:
-        told = Problem(422, "events: expected at least one that can be accepted")
-        return refusal(told, msgspec.to_builtins(received))
+        rejected = Problem(422, "events: no event was accepted; see errors")
+        return refusal(rejected, msgspec.to_builtins(received))
     status = 202
     if wait and model is not None:
         served = await service.weight_cache.reach(model, seq, wait)
@@ -307,7 +311,7 @@ async def _answer(service: Service, model: str | None, items: list[Item], wait: 
 
 
 def _count(service: Service, received: FeedbackAnswer, items: Sequence[Item]) -> None:
-    """Tell what became of the events; those of a source over its share are counted apart."""
+    """Count the events by outcome; those of a source over its share count separately."""
     over = sum(item.refused is not None and item.refused.status == 429 for item in items)
     service.metrics.events("accepted", received.accepted)
     service.metrics.events("duplicates", received.duplicates)
@@ -316,7 +320,7 @@ def _count(service: Service, received: FeedbackAnswer, items: Sequence[Item]) ->
 
 
 def _shortened(errors: list[RefusedEvent]) -> list[RefusedEvent]:
-    """As many as fit into an answer of 2 kB."""
+    """Return the first errors that fit into an answer of 2 kB."""
     room, kept = 1600, []
     for one in errors:
         room -= 1 + len(schemas.encode(one))
@@ -327,6 +331,6 @@ def _shortened(errors: list[RefusedEvent]) -> list[RefusedEvent]:
 
 
 def _wait(call: Call) -> float:
-    """How long the caller would wait to see the feedback learnt (RFC 7240)."""
-    asked = _WAIT.search(call.headers.get(b"prefer", b""))
-    return min(float(asked[1]), LONGEST_WAIT) if asked else 0.0
+    """Return the seconds of `Prefer: wait` (RFC 7240)."""
+    preferred = _WAIT.search(call.headers.get(b"prefer", b""))
+    return min(float(preferred[1]), MAX_WAIT_SECONDS) if preferred else 0.0

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/metrics`: without a key, and the same for every process."""
+"""`/healthz`, `/readyz` and `/metrics`: open without a key, the same for every process."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from app.storage.store import Store
 
 router = APIRouter(route_class=AdminRoute, tags=["operations"])
 
-#: How long the store may take to say how the models stand.
+#: Timeout for reading the models' status from the store.
 STORE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessHealth:
-    """What is said of a process: what it serves from, what it counts, whether it can work."""
+    """What the health paths report on: the store, the weights, the metrics, the readiness."""
 
     store: Store
     weight_cache: WeightCache
@@ -50,7 +50,7 @@ FromHealth = Annotated[ProcessHealth, Depends(_of_state)]
 )
 @router.head("/healthz", include_in_schema=False)
 async def healthz() -> Any:
-    """Say that the process runs."""
+    """Report that the process is running."""
     return Alive(status="alive")
 
 
@@ -63,14 +63,14 @@ async def healthz() -> Any:
 )
 @router.head("/readyz", include_in_schema=False)
 async def readyz(health: FromHealth) -> Any:
-    """Say whether the process can do its work: the store was reached, no model is damaged."""
+    """Report whether the process is ready: the store was reached and no model is damaged."""
     cache = health.weight_cache
     if not cache.started:
-        raise Problem(503, "the store has not been reached yet")
+        raise Problem(503, "the store has not been reached since the start; check SOLAR_REDIS_URL")
     if not health.ready():
-        raise Problem(503, "the kernels are still being compiled")
+        raise Problem(503, "the kernels are still compiling; retry after 1 second")
     if cache.damaged:
-        raise Problem(503, f"{len(cache.damaged)} models are damaged")
+        raise Problem(503, f"models with a damaged state: {len(cache.damaged)}; see the log")
     return Ready(status="ready", degraded=not cache.reachable)
 
 
@@ -86,7 +86,7 @@ async def readyz(health: FromHealth) -> Any:
 )
 @router.head("/metrics", include_in_schema=False)
 async def metrics(health: FromHealth) -> Response:
-    """Give all metrics; with the store gone, those last known."""
+    """Return all metrics; if the store is unreachable, the last known values."""
     cache = health.weight_cache
     models, statuses = list(cache.serving.values()), dict[str, ModelStatus]()
     if cache.reachable:

@@ -1,4 +1,4 @@
-"""`/models/NAME/warm-start` and `/jobs`: a batch model takes an online one's place."""
+"""`/models/NAME/warm-start` and `/jobs`: training jobs that replace a model by a batch model."""
 
 import asyncio
 import shutil
@@ -36,12 +36,12 @@ from app.training.options import UPLOAD, Training, check_training
 router = APIRouter(route_class=AdminRoute, tags=["jobs"], dependencies=[requires("admin")])
 
 TEXTS = (TEXT, "application/gzip", "application/x-gzip", "application/octet-stream")
-#: Numbers that judged queries in JSON may take; more come as text.
-MOST_NUMBERS = 25_000_000
-BUSY = "model: a job trains it; wait for the job, or cancel it with DELETE /jobs/{id}"
-OTHER_LIFE = "job: its model was deleted and created again; post the data again"
-NO_UPLOAD = "job: its data is no longer on this machine; post the data again"
-UNKNOWN_JOB = "job: no job of this id"
+#: The most feature values of judged queries in JSON; larger data must come as text.
+MAX_JSON_VALUES = 25_000_000
+BUSY = "model: a training job is running; wait for it, or cancel it with DELETE /jobs/{id}"
+OTHER_EPOCH = "job: the model was deleted and created again; post the data again"
+NO_UPLOAD = "job: the data is no longer on this machine; post the data again"
+UNKNOWN_JOB = "job: no job has this id"
 
 _OPTIONS = (*TrainingOptions.model_fields, "queries")
 _FIELDS = {"": _OPTIONS}
@@ -68,29 +68,29 @@ async def warm_start(
     request: Request,
     response: Response,
 ) -> Any:
-    """Train on judged queries in a job, then put the result in the model's place.
+    """Train on judged queries in a job, then replace the model by the result.
 
-    LETOR/SVMlight text, plain or gzip, with options in the query; or JSON, with options in the
-    body. The answer comes once the data was read: bad data is 422.
+    Send LETOR/SVMlight text, plain or gzip, with options in the query; or JSON, with options in
+    the body. The answer is sent after the data was read: invalid data is 422.
     """
     config = (await service.store.states.load_weights(known_name(name))).config
-    _expect_room(service)
+    _check_job_limit(service)
     job = decoding.new_request_id(name)
-    directory = await _prepared(service, job)
+    directory = await _make_directory(service, job)
     try:
-        training, blob = await _taken(service, request, options, config, directory / UPLOAD)
-    except BaseException:  # there is no job yet
+        training, blob = await _save_data(service, request, options, config, directory / UPLOAD)
+    except BaseException:  # no job exists yet
         shutil.rmtree(directory, ignore_errors=True)
         raise
     try:
-        return await _begun(service, JobSpec(job, name, training, blob, directory), response)
+        return await _begin(service, JobSpec(job, name, training, blob, directory), response)
     except BaseException:
         if not (service.job_runner.trains(job) or await _is_known(service, name, job)):
             shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
-async def _prepared(service: Service, job: str) -> FilePath:
+async def _make_directory(service: Service, job: str) -> FilePath:
     try:
         return await service.job_runner.prepare(job)
     except OSError:
@@ -98,27 +98,30 @@ async def _prepared(service: Service, job: str) -> FilePath:
 
 
 async def _is_known(service: Service, model: str, job: str) -> bool:
-    """Whether the store has the job: then its data is not ours to remove."""
+    """Whether the store has the job; its data must then be kept."""
     try:
         return await service.store.jobs.look(model, job) is not None
     except SolarError:
         return False
 
 
-def _expect_room(service: Service) -> None:
+def _check_job_limit(service: Service) -> None:
     if not service.job_runner.has_room():
-        raise Problem(503, "as many jobs train here as may (SOLAR_JOBS); try again later",
-                      {"retry-after": "10"})  # fmt: skip
+        raise Problem(
+            503,
+            "the limit of training jobs is reached (SOLAR_JOBS); retry after 10 seconds",
+            {"retry-after": "10"},
+        )
 
 
-async def _taken(
+async def _save_data(
     service: Service, request: Request, options: TrainingQuery, config: ModelConfig, path: FilePath
 ) -> tuple[Training, bool]:
-    """The data goes to a file; how to train, and whether the file is a blob."""
+    """Write the data to a file; return the training options, and whether the file is a blob."""
     limits, headers = service.settings, dict(request.scope["headers"])
     if media_type(headers) == JSON:
         if request.scope["query_string"]:
-            raise InvalidInput("query: expected none; the options of JSON stand in the body")
+            raise InvalidInput("query: expected no parameters; put the options in the JSON body")
         body = await read_body(request.receive, headers, limits)
         training, blob = await asyncio.to_thread(_from_json, body, config)
         try:
@@ -129,7 +132,7 @@ async def _taken(
     _expect_text(headers)
     names = [name for name, _ in request.query_params.multi_items()]
     if len(set(names)) < len(names):
-        raise InvalidInput("query: expected each option once")
+        raise InvalidInput("query: expected each option at most once")
     training = check_training(options.training())
     await uploads.save(request.receive, path, limits.upload_bytes, limits.upload_seconds)
     return training, False
@@ -143,17 +146,19 @@ def _expect_text(headers: Headers) -> None:
 
 
 def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
-    """Judged queries as a blob of rows, by the model's features."""
-    training, queries = _decoded(body)
+    """Convert judged queries to a blob of rows, one column for each feature of the model."""
+    training, queries = _decode(body)
     sizes = [len(query.documents) for query in queries]
-    if sum(sizes) * len(config.given) > MOST_NUMBERS:
-        raise Problem(413, f"queries: expected at most {MOST_NUMBERS} numbers; post text instead")
+    if sum(sizes) * len(config.given) > MAX_JSON_VALUES:
+        raise Problem(
+            413, f"queries: expected at most {MAX_JSON_VALUES} feature values; send text instead"
+        )
     rows = np.zeros((sum(sizes), len(config.given)), np.float32)
     starts = np.cumsum([0, *sizes])
     for at, query in enumerate(queries):
         try:
             features = decoding.feature_rows([one.features for one in query.documents], config)
-            documents = candidates.as_documents(features, "none", decoding.LARGEST)
+            documents = candidates.as_documents(features, "none", decoding.MAX_FLOAT32)
             rows[starts[at] : starts[at + 1]] = documents
         except InvalidInput as error:
             raise InvalidInput(f"queries[{at}].{error}") from None
@@ -162,8 +167,8 @@ def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
     return training, codec.dump_blob("judged", {}, arrays)
 
 
-def _decoded(body: bytes) -> tuple[Training, list[schemas.JudgedQuery]]:
-    """The options, by pydantic; and the queries, many numbers, by msgspec."""
+def _decode(body: bytes) -> tuple[Training, list[schemas.JudgedQuery]]:
+    """Decode the options with pydantic, and the queries, which are large, with msgspec."""
     try:
         within = ""
         given = _decode_warm_start(body)
@@ -180,9 +185,9 @@ def _decoded(body: bytes) -> tuple[Training, list[schemas.JudgedQuery]]:
     return check_training(options.training()), judged
 
 
-async def _begun(service: Service, work: JobSpec, response: Response) -> dict[str, Any]:
-    """Begin, and wait a moment for the data to be read: what is wrong with it is said at once."""
-    _expect_room(service)
+async def _begin(service: Service, work: JobSpec, response: Response) -> dict[str, Any]:
+    """Start a job and wait until its data was read, so that invalid data is refused at once."""
+    _check_job_limit(service)
     reading = await service.job_runner.begin(work)
     if reading is None:
         raise Problem(409, BUSY)
@@ -190,14 +195,14 @@ async def _begun(service: Service, work: JobSpec, response: Response) -> dict[st
         async with asyncio.timeout(service.settings.check_seconds):
             await asyncio.shield(reading)
     except TimeoutError:
-        pass  # a large upload; if something is wrong with it, the job will say
+        pass  # a large upload; the job itself reports invalid data
     except BadData as error:
         raise Problem(422, str(error)) from None
     except asyncio.CancelledError:
         if not reading.cancelled():
             raise
     response.headers["location"] = f"/jobs/{work.job}"
-    return await _shown(service, work.model, work.job)
+    return await _describe(service, work.model, work.job)
 
 
 @router.get(
@@ -209,18 +214,18 @@ async def _begun(service: Service, work: JobSpec, response: Response) -> dict[st
     responses=problems(*COMMON_PROBLEMS, 404),
 )
 async def get_job(id: JobId, service: FromState) -> Any:  # noqa: A002  # as the path has it
-    """Read how a job goes."""
-    return await _shown(service, model_of(id), id)
+    """Read the state and the progress of a job."""
+    return await _describe(service, model_of(id), id)
 
 
-async def _shown(service: Service, model: str, job: str) -> dict[str, Any]:
-    found = await _found(service, model, job)
+async def _describe(service: Service, model: str, job: str) -> dict[str, Any]:
+    found = await _find(service, model, job)
     return {"id": job, "model": model, **describe_job(found)}
 
 
 def describe_job(job: Job) -> dict[str, Any]:
-    """A job in words and numbers; what it does not have is left out."""
-    said = {
+    """Return the fields of a job for JSON, without empty ones."""
+    fields = {
         "state": "running" if job.state == "finishing" else job.state,
         "begun": job.about.get("begun"),
         "training": {k: v for k, v in job.about["training"].items() if v is not None},
@@ -228,7 +233,7 @@ def describe_job(job: Job) -> dict[str, Any]:
         "result": job.result,
         "error": job.error,
     }
-    return {name: value for name, value in said.items() if value not in (None, {}, "")}
+    return {name: value for name, value in fields.items() if value not in (None, {}, "")}
 
 
 @router.delete(
@@ -241,44 +246,44 @@ def describe_job(job: Job) -> dict[str, Any]:
     responses=problems(*COMMON_PROBLEMS, 404, 409),
 )
 async def cancel(id: JobId, service: FromState, response: Response) -> Any:  # noqa: A002
-    """Cancel a job; the model stays as it is."""
+    """Cancel a job; the model is not changed."""
     model = model_of(id)
-    became = await service.store.jobs.cancel(model, id)
-    if became == "unknown":
+    outcome = await service.store.jobs.cancel(model, id)
+    if outcome == "unknown":
         raise Problem(404, UNKNOWN_JOB)
-    if became == "ended":
-        raise Problem(409, "job: has ended already")
+    if outcome == "ended":
+        raise Problem(409, "job: the job has already ended")
     response.headers["location"] = f"/jobs/{id}"
-    return await _shown(service, model, id)
+    return await _describe(service, model, id)
 
 
 @router.post(
     "/jobs/{id}/start",
     operation_id="restart_job",
-    summary="Start a failed job again",
+    summary="Restart a failed job",
     status_code=202,
     response_model=JobDetails,
     response_model_exclude_none=True,
     responses=problems(*COMMON_PROBLEMS, 404, 409, 422),
 )
 async def start(id: JobId, service: FromState, response: Response) -> Any:  # noqa: A002
-    """Start a job again that failed, with the same data."""
+    """Restart a failed job with the same data."""
     model = model_of(id)
-    found = await _found(service, model, id)
+    found = await _find(service, model, id)
     if found.state != "failed":
-        raise Problem(409, "job: expected one that has failed")
+        raise Problem(409, "job: expected a failed job; only failed jobs can be restarted")
     epoch, *_ = await service.store.states.position(model)
     if epoch != found.epoch:
-        raise Problem(409, OTHER_LIFE)
+        raise Problem(409, OTHER_EPOCH)
     directory = service.job_runner.directory(id)
     if not await asyncio.to_thread((directory / UPLOAD).exists):
         raise Problem(409, NO_UPLOAD)
     training = msgspec.convert(found.about["training"], Training)
     work = JobSpec(id, model, training, found.about["blob"], directory)
-    return await _begun(service, work, response)
+    return await _begin(service, work, response)
 
 
-async def _found(service: Service, model: str, job: str) -> Job:
+async def _find(service: Service, model: str, job: str) -> Job:
     found = await service.store.jobs.look(model, job)
     if found is None:
         raise Problem(404, UNKNOWN_JOB)
@@ -286,8 +291,8 @@ async def _found(service: Service, model: str, job: str) -> Job:
 
 
 def model_of(job: str) -> str:
-    """The model that a job's id names."""
-    ours = decoding.read_request_id(job)
-    if ours is None:
+    """Return the model that a job's id names."""
+    generated = decoding.read_request_id(job)
+    if generated is None:
         raise Problem(404, UNKNOWN_JOB)
-    return ours.model
+    return generated.model

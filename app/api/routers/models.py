@@ -1,4 +1,4 @@
-"""`/models`: create, read, tune, roll back, delete. Every change of a model is a record."""
+"""`/models`: create, read, tune, roll back, delete. Every change of a model is a log record."""
 
 from dataclasses import replace
 from typing import Annotated, Any
@@ -42,7 +42,7 @@ ModelName = Annotated[
 
 
 def known_name(name: str) -> str:
-    """The name of a model; 404 if none can have it."""
+    """Return the name of a model; 404 if it is invalid."""
     try:
         return check_name(name)
     except InvalidInput:
@@ -57,7 +57,7 @@ def known_name(name: str) -> str:
     response_model=ModelDetails,
     response_model_exclude_none=True,
     responses={
-        200: {"model": ModelDetails, "description": "A model with these settings exists"},
+        200: {"model": ModelDetails, "description": "The model exists with these settings"},
         **problems(*BODY_PROBLEMS, 409),
     },
 )
@@ -67,7 +67,7 @@ async def create(
     service: FromState,
     response: Response,
 ) -> Any:
-    """Create a model. Repeating the request is safe; other settings under the same name are 409."""
+    """Create a model. Repeating the request is safe; other settings for the same name are 409."""
     check_name(name)
     features = numbered(body.features) if isinstance(body.features, int) else tuple(body.features)
     decoding.check_texts("features", features, service.settings)
@@ -90,7 +90,7 @@ async def create(
     responses=problems(*COMMON_PROBLEMS, 404),
 )
 async def get_model(name: ModelName, service: FromState) -> Any:
-    """Read a model: its settings, its weights, and how well it ranks."""
+    """Read a model: its settings, its weights and its measures."""
     return await _read(service, known_name(name))
 
 
@@ -104,9 +104,9 @@ _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "normalization", "cli
 
 
 def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
-    """A model in words and numbers: its config, its weights, how well it ranks."""
+    """Return the fields of a model for JSON: its config, its weights, its measures."""
     config, sums = state.model.config, state.measures()
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": name,
         **{field: getattr(config, field) for field in _CONFIG_FIELDS},
         "explore": config.explores,
@@ -118,9 +118,9 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
     }
     if config.algorithm == "solar-ii":
         deviations = np.sqrt(covariance.variances(state.model.spread, config.n))
-        said["stddev"] = dict(zip(config.features, deviations.tolist(), strict=True))
+        fields["stddev"] = dict(zip(config.features, deviations.tolist(), strict=True))
     return {
-        **said,
+        **fields,
         "queries": int(sums["queries"]),
         "feedback": int(sums["feedback"]),
         "rejected": int(sums["rejected"]),
@@ -139,7 +139,7 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
 
 
 def _means(sums: dict[str, float], prefix: str, count: str = "queries") -> dict[str, Any]:
-    """The measures over all queries, or over some; 0 before the first."""
+    """Return the mean measures over a count of queries; 0 before the first query."""
     queries = max(1.0, sums[count])
     ndcg = {k: sums[f"{prefix}ndcg@{k}"] / queries for k in ("1", "5", "10")}
     ndcg["all"] = sums[f"{prefix}ndcg"] / queries
@@ -154,7 +154,7 @@ def _means(sums: dict[str, float], prefix: str, count: str = "queries") -> dict[
     responses=problems(*COMMON_PROBLEMS),
 )
 async def list_models(service: FromState) -> Any:
-    """List all models."""
+    """List all models with their versions."""
     models = []
     for name in await service.store.models.names():
         try:
@@ -178,7 +178,7 @@ async def list_models(service: FromState) -> Any:
     responses=problems(*COMMON_PROBLEMS, 404),
 )
 async def delete(name: ModelName, service: FromState) -> None:
-    """Delete a model with its log and all that it learnt."""
+    """Delete a model, its log, its versions and its measures."""
     if not await service.store.models.delete(known_name(name)):
         raise NoSuchModel
     service.weight_cache.forget(name)
@@ -195,10 +195,10 @@ async def delete(name: ModelName, service: FromState) -> None:
 async def tune(
     name: ModelName, body: Annotated[ModelPatch, Body(openapi_examples=PATCHES)], service: FromState
 ) -> Any:
-    """Set other hyper-parameters, from the next record on."""
+    """Change hyper-parameters, effective from the next record."""
     given = body.model_dump(exclude_unset=True)
     if not given:
-        raise InvalidInput("expected C, gamma, clicks or explore")
+        raise InvalidInput("expected at least one of C, gamma, clicks, explore")
     config = (await service.store.states.load_weights(known_name(name))).config
     check_config(replace(config, **given))
     return await _append(service, name, Retune(**given))
@@ -212,7 +212,7 @@ async def tune(
     responses=problems(*COMMON_PROBLEMS, 404),
 )
 async def versions(name: ModelName, service: FromState) -> Any:
-    """List the versions that are kept, oldest first; a rollback can go to each."""
+    """List the kept versions, oldest first; a rollback can restore each."""
     await service.store.states.position(known_name(name))
     kept = await service.store.states.versions(name)
     return {"versions": [{"version": seq} for seq in kept]}
@@ -231,12 +231,14 @@ async def rollback(
     body: Annotated[RollbackBody, Body(openapi_examples=ROLLBACKS)],
     service: FromState,
 ) -> Any:
-    """Go back to a kept version; the log keeps what came after it, and the measures go on."""
+    """Restore a kept version; the log keeps the later records, and the measures continue."""
     await service.store.states.position(known_name(name))
     try:
         model = (await service.store.states.version(name, body.version)).state.model
     except NoSuchModel:
-        raise Problem(404, "version: not kept; GET /models/{name}/versions lists them") from None
+        raise Problem(
+            404, "version: not kept; GET /models/{name}/versions lists the kept versions"
+        ) from None
     return await _append(service, name, Replace(model, f"rollback to version {body.version}"))
 
 

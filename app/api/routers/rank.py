@@ -1,4 +1,4 @@
-"""`POST /rank`: a query's documents in the order of the model, remembered for feedback."""
+"""`POST /rank`: rank a query's documents by the model, and log the impression for feedback."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ from app.serving.weight_cache import ServedModel
 
 router = APIRouter(route_class=FastRoute, tags=["ranking"])
 
-#: Above this share of the server's memory nothing is remembered, so that feedback goes on.
+#: Above this share of the store's memory no impression is logged, to leave room for feedback.
 MEMORY_SHARE = 0.8
-#: How long an explanation waits for the covariance.
+#: Timeout for loading the covariance of an explanation.
 EXPLAIN_SECONDS = 1.0
 
 
@@ -43,24 +43,24 @@ EXPLAIN_SECONDS = 1.0
     openapi_extra={"requestBody": RANK_BODIES},
 )
 async def post_rank(service: FromState, call: FromRoute) -> Answer:
-    """Rank a query's documents by the model, best first, and remember the list for feedback.
+    """Rank a query's documents by the model, best first, and log the impression for feedback.
 
-    `features` by name or as a list; or `ids` and `features` as columns; or, in msgpack, rows of
-    little-endian float32. Where an object has a key twice, the last one counts.
+    Send documents with `features` by name or as a list; or `ids` and `features` as columns; or, in
+    msgpack, rows of little-endian float32. If an object repeats a key, the last one counts.
     """
     body = _decode(call)
     if body.min_seq:
-        await _wait_for(service, body.model, body.min_seq)
+        await _wait_for_version(service, body.model, body.min_seq)
     served, given = await service.resolve(body.model, partial(_resolve, service, body))
     request, submitted, pinned = given
-    _let_go(body)
+    _free_features(body)
     explore = _exploration(served, request, body.explore)
     documents, weights = submitted.documents, served.weights
     ranking = candidates.rank_candidates(documents, weights, body.top_k, explore, pinned)
-    placed = _placed(submitted, ranking)
+    ranked = _ranked_documents(submitted, ranking)
     if body.explain:
-        await _explain(service, served, submitted, ranking, placed)
-    logged = body.log and await _remember(service, served, request, submitted, ranking)
+        await _explain(service, served, submitted, ranking, ranked)
+    logged = body.log and await _log_impression(service, served, request, submitted, ranking)
     if body.log:
         service.metrics.impression("remembered" if logged else "dropped")
     degraded = not service.weight_cache.reachable
@@ -68,7 +68,7 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
         service.metrics.degraded(body.model)
     answer = RankAnswer(
         request, body.query_id, body.model, served.version, ranking.explored, logged, degraded,
-        placed,
+        ranked,
     )  # fmt: skip
     return Answer(200, schemas.encode(answer))
 
@@ -86,23 +86,23 @@ def _decode(call: Call) -> AnyRankBody:
     raise Problem(415, f"content-type: expected {JSON} or {MSGPACK}")
 
 
-def _let_go(body: AnyRankBody) -> None:
+def _free_features(body: AnyRankBody) -> None:
     """Free the decoded features before awaiting Redis; keeping them costs about 10 % throughput."""
     if isinstance(body, RankBody):
         body.documents = body.features = UNSET
 
 
-async def _wait_for(service: Service, model: str, min_seq: int) -> None:
+async def _wait_for_version(service: Service, model: str, min_seq: int) -> None:
     cache, wait = service.weight_cache, service.settings.wait_seconds
     served = await cache.find(model)
     if served.version < min_seq and await cache.reach(model, min_seq, wait) is None:
-        raise Problem(503, "min_seq: this version is not served yet")
+        raise Problem(503, "min_seq: this version is not served yet; retry after 1 second")
 
 
 async def _resolve(
     service: Service, body: AnyRankBody, served: ServedModel
 ) -> tuple[str, Candidates, Positions]:
-    """The request's id, its documents as the model sees them, and which of them are pinned."""
+    """Resolve the request's id, its candidates, and the positions of its pinned documents."""
     request = _request_id(service, body)
     submitted = decoding.candidates_of(body, served, service.settings)
     return request, submitted, _pinned(body.pinned, submitted)
@@ -113,36 +113,36 @@ def _request_id(service: Service, body: AnyRankBody) -> str:
         decoding.check_texts("query_id", [body.query_id], service.settings)
         return decoding.new_request_id(body.model)
     decoding.check_texts("request_id, query_id", [body.request_id, body.query_id], service.settings)
-    ours = decoding.read_request_id(body.request_id)
-    if ours is not None and ours.model != body.model:
-        raise InvalidInput("request_id: has the form of another model's; expected one of your own")
+    generated = decoding.read_request_id(body.request_id)
+    if generated is not None and generated.model != body.model:
+        raise InvalidInput("request_id: has the form of another model's id; choose a different id")
     return body.request_id
 
 
 def _pinned(ids: Sequence[str], submitted: Candidates) -> Positions:
-    """Where the documents were submitted that are to stay there, from the top."""
+    """Return the submitted positions of the pinned documents, from the top."""
     if not ids:
         return candidates.NO_PINS
-    places = {name: place for place, name in enumerate(submitted.ids)}
-    unknown = [at for at, name in enumerate(ids) if name not in places]
+    positions = {name: position for position, name in enumerate(submitted.ids)}
+    unknown = [at for at, name in enumerate(ids) if name not in positions]
     if unknown:
-        raise InvalidInput(f"pinned[{unknown[0]}]: expected the id of one of the documents")
-    return np.unique([places[name] for name in ids])
+        raise InvalidInput(f"pinned[{unknown[0]}]: expected the id of a submitted document")
+    return np.unique([positions[name] for name in ids])
 
 
 def _exploration(served: ServedModel, request: str, asked: bool | None) -> Exploration | None:
-    """How the list is varied; the same for the same request to the same model."""
+    """Return how to randomise the ranking; the same for the same request to the same model."""
     if not (served.config.explores if asked is None else asked):
         return None
     draw = partial(uniforms, f"{served.name}:{served.epoch}:{request}")
     return Exploration("swapped" if served.config.clicks == "fair-pairs" else "drawn", draw)
 
 
-def _placed(submitted: Candidates, ranking: Ranking) -> list[RankedDocument]:
+def _ranked_documents(submitted: Candidates, ranking: Ranking) -> list[RankedDocument]:
     scored = zip(ranking.shown.tolist(), ranking.scores[ranking.shown].tolist(), strict=True)
     return [
-        RankedDocument(submitted.ids[at], place, score)
-        for place, (at, score) in enumerate(scored, start=1)
+        RankedDocument(submitted.ids[at], rank, score)
+        for rank, (at, score) in enumerate(scored, start=1)
     ]
 
 
@@ -151,18 +151,18 @@ async def _explain(
     served: ServedModel,
     submitted: Candidates,
     ranking: Ranking,
-    placed: list[RankedDocument],
+    ranked: list[RankedDocument],
 ) -> None:
-    """Say what made each score; for SOLAR-II also how sure it is, from the state as committed."""
+    """Add contributions to each document; for SOLAR-II also the score's standard deviation."""
     spread: Any = None
     if served.config.algorithm == "solar-ii":
         spread = await _spread(service, served)
     names, rows = served.config.features, submitted.documents[ranking.shown]
-    for one, row in zip(placed, rows, strict=True):
+    for one, row in zip(ranked, rows, strict=True):
         one.contributions = candidates.contributions(row, served.weights, names)
     if spread is not None:
         found = candidates.deviations(rows, spread).tolist()
-        for one, deviation in zip(placed, found, strict=True):
+        for one, deviation in zip(ranked, found, strict=True):
             one.stddev = deviation
 
 
@@ -172,15 +172,15 @@ async def _spread(service: Service, served: ServedModel) -> Any:
     try:
         async with asyncio.timeout(EXPLAIN_SECONDS):
             stored = await service.store.states.load(served.name)
-    except (StoreError, TimeoutError):  # the contributions do without
+    except (StoreError, TimeoutError):  # the answer then has contributions only
         return None
     return stored.state.model.spread if stored.epoch == served.epoch else None
 
 
-async def _remember(
+async def _log_impression(
     service: Service, served: ServedModel, request: str, submitted: Candidates, ranking: Ranking
 ) -> bool:
-    """Whether what is shown was written down in time."""
+    """Log the impression; return whether it was written in time."""
     if not service.weight_cache.reachable or service.weight_cache.memory_share > MEMORY_SHARE:
         return False
     ids = tuple(submitted.ids[at] for at in ranking.shown.tolist())
