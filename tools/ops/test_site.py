@@ -70,7 +70,7 @@ def test_no_page_needs_another_host_or_reports_an_error(browser: Browser, host: 
     page = browser.new_page()
     problems = Problems(page, host)
     for name in PAGES:
-        page.goto(f"http://{host}/{name}", wait_until="load")
+        page.goto(f"http://{host}/{name}", wait_until="networkidle")
         assert page.locator("h1").count() >= 1, name
     assert problems == []
 
