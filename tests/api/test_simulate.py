@@ -34,7 +34,7 @@ def test_simulated_users_teach_a_running_service(
         said, whispered = capsys.readouterr()
         found = client.get("/models/shop").json()
         assert solar(*words, "--gamma", "7") == 2
-        assert "model shop: expected a new one, or one with these settings" in (
+        assert "model shop: expected a new model or one with these settings" in (
             capsys.readouterr().err
         )
     assert found["seq"] == found["version"] == found["feedback"] == 300  # each click once
@@ -42,7 +42,7 @@ def test_simulated_users_teach_a_running_service(
     assert (
         row["curves"]["test"]["mean"][-1] == row["test"] > row["curves"]["test"]["mean"][0] + 0.05
     )
-    assert "300 lists in" in whispered
+    assert "300 rankings in" in whispered
     assert "/feedback p50" in whispered
     assert '"logger"' not in whispered  # httpx logs a line for each request
     assert "shown NDCG@10" in plot.read_text()
