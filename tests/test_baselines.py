@@ -58,9 +58,7 @@ def test_the_committee_keeps_the_longest_runs(stream: Stream) -> None:
 
 
 @given(lists(), st.data())
-def test_prank_agrees_with_a_naive_reference(
-    drawn: tuple[Any, Any], data: st.DataObject
-) -> None:
+def test_prank_agrees_with_a_naive_reference(drawn: tuple[Any, Any], data: st.DataObject) -> None:
     documents = np.round(drawn[0])
     rows, n = documents.shape
     labels = np.array(data.draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows)), float)

@@ -113,7 +113,9 @@ def test_a_document_without_features_is_all_zeros(tmp_path: Path) -> None:
         ("1 qid:1 1:1_0", "expected a finite float32 as value of feature 1, got '1_0'"),
     ],
 )
-def test_the_error_of_a_malformed_line_has_file_line_and_reason(tmp_path: Path, line: str, message: str) -> None:
+def test_the_error_of_a_malformed_line_has_file_line_and_reason(
+    tmp_path: Path, line: str, message: str
+) -> None:
     path = written(tmp_path, f"1 qid:0 1:1 2:1\n{line}\n1 qid:9 1:1\n")
     with pytest.raises(BadData) as caught:
         letor.read_letor([path])

@@ -36,7 +36,9 @@ def test_clicks_give_the_pairs_of_their_strategy(
         ("click-no-click-next", [(1, 2), (4, 5)]),
     ],
 )
-def test_each_strategy_gives_the_pairs_of_an_example(strategy: str, expected: list[tuple[int, int]]) -> None:
+def test_each_strategy_gives_the_pairs_of_an_example(
+    strategy: str, expected: list[tuple[int, int]]
+) -> None:
     assert from_clicks([4, 1], 6, strategy).listed() == expected
 
 

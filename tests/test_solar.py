@@ -339,7 +339,9 @@ def test_a_sparse_gap_that_is_not_finite_is_refused(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [SolarII, SolarIIDiagonal])
-def test_a_gap_that_would_leave_only_rounding_errors_in_the_covariance_is_refused(make: Any) -> None:
+def test_a_gap_that_would_leave_only_rounding_errors_in_the_covariance_is_refused(
+    make: Any,
+) -> None:
     learner, untouched = make(3, 1.0), make(3, 1.0)
     good = np.array([[1.0, 2.0, 3.0]])
     steps = learner.learn(np.vstack([good, [[0.0, -1e7, 1.0]], good]))
@@ -446,7 +448,10 @@ def test_the_model_stays_finite_for_any_gaps(rows: list[list[float]], parameter:
         (lambda: SolarI(3).learn(np.ones((1, 3)), np.ones(2)), "weights: expected 1 values"),
         (lambda: SolarI(3).learn(np.ones((1, 3)), np.zeros(1)), "weights: expected values from"),
         (lambda: SolarI(3).learn(np.ones((1, 3)), np.full(1, np.nan)), "weights: expected values"),
-        (lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(0, 2)])), "rows from 0, below 2"),
+        (
+            lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(0, 2)])),
+            "rows from 0, below 2",
+        ),
         (
             lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(-1, 0)])),
             "rows from 0, below 2",
