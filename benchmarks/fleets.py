@@ -27,21 +27,21 @@ def run() -> list[Goal]:
         one = stack.enter_context(fleets.server()).url
         behind = stack.enter_context(fleets.sentinel_fleet()).url
         spread = stack.enter_context(fleets.cluster_fleet(replicas=1)).url
-        places = {
+        deployments = {
             "one server": (one, "fsync"),
             "Sentinel": (behind, "fsync"),
             "Sentinel, replicated": (behind, "replicated"),
             "Cluster": (spread, "fsync"),
             "Cluster, replicated": (spread, "replicated"),
         }
-        asyncio.run(compare(places))
+        asyncio.run(compare(deployments))
     return []
 
 
-async def compare(places: dict[str, tuple[str, str]]) -> None:
-    """Measure append and freshness of each place, and the ratios to one server."""
+async def compare(deployments: dict[str, tuple[str, str]]) -> None:
+    """Measure append and freshness of each deployment, and the ratios to one server."""
     async with AsyncExitStack() as stack:
-        stores = {name: Store.open(*place) for name, place in places.items()}
+        stores = {name: Store.open(*deployment) for name, deployment in deployments.items()}
         for store in stores.values():
             stack.push_async_callback(store.close)
         posted = await append(stores)
@@ -98,5 +98,5 @@ async def _freshness(model: str, store: Store) -> float:
 
 
 def model_of(name: str) -> str:
-    """A model name for each place: places on one fleet need separate logs."""
+    """A model name for each deployment: deployments on one fleet need separate logs."""
     return "".join(letter if letter.isalnum() else "-" for letter in name)

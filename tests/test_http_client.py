@@ -117,7 +117,7 @@ def test_a_service_that_is_not_there_is_said_to_be(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(http_client, "REQUEST_SECONDS", 0.1)
     with (
         HttpClient("http://127.0.0.1:9") as client,
-        pytest.raises(SolarError, match="a connection"),
+        pytest.raises(SolarError, match="no connection"),
     ):
         client.ask("GET", "/")
 

@@ -80,11 +80,11 @@ def play_start(
     """Return online NDCG@10 by start, permutation and (first queries, all queries)."""
     makers = contestants(fold, weights, experiment.gamma)
     found = np.empty((len(STARTS), experiment.permutations, 2))
-    for place, start in enumerate(STARTS):
+    for index, start in enumerate(STARTS):
         for at in range(experiment.permutations):
             rng = np.random.default_rng([experiment.seed, at])
             played = list(online.play_online(makers[start](), fold.test, rng, experiment.discount))
-            found[place, at] = [
+            found[index, at] = [
                 online.mean_quality(some).ndcg_10 for some in (played[:FIRST_QUERIES], played)
             ]
             done(start)
@@ -107,8 +107,8 @@ def contestants(
 def summarise_starts(played: Sequence[Floats], queries: int) -> Iterator[Start]:
     """Yield the results of each start over all folds."""
     found = np.array(played)
-    for place, start in enumerate(STARTS):
-        first, every = (_played(found[:, place, :, k], found[:, 0, :, k]) for k in (0, 1))
+    for index, start in enumerate(STARTS):
+        first, every = (_played(found[:, index, :, k], found[:, 0, :, k]) for k in (0, 1))
         yield Start(start, queries, first, every)
 
 

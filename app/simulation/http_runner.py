@@ -39,7 +39,7 @@ class Live:
     model: str | None
     connections: int
     settings: Mapping[str, Any]
-    say: Callable[[str], None]
+    report: Callable[[str], None]
 
     def run(
         self, scenario: Scenario, judged: Judged, users: Sequence[str], seeds: int
@@ -60,10 +60,10 @@ class Live:
         test = Site.of((ready.with_order() if about["prior"] else ready).test)
         stage = Stage(self.url, model, scenario, arranged.train, site,
                       visitors(scenario, judged, users), seed)  # fmt: skip
-        self.say(f"{users}: model {model}")
+        self.report(f"{users}: model {model}")
         trace = Trace.begun(scenario.impressions, site.submitted_ndcg())
         self._watch(stage, trace, test)
-        self.say(stage.summary(trace.seconds))
+        self.report(stage.summary(trace.seconds))
         return trace
 
     def _create(self, model: str, scenario: Scenario, n: int) -> dict[str, Any]:

@@ -7,8 +7,8 @@
 A trainer builds the order tree and the columns once, for all parameters.
 
 Each fit of a path starts from the previous w. Measured on MQ2008 (fold 1), the hinge over the whole
-grid took 4 s of CPU this way, and 32 s with each C from 0. Early stopping (`patience`) reduces this
-to 0.6 s, against 0.2 s for the squared hinge and 9 s for the domination loss, which finds the best
+grid took 4 s of CPU, and 32 s with each C from 0. Early stopping (`patience`) reduces the 4 s to
+0.6 s, against 0.2 s for the squared hinge and 9 s for the domination loss, which finds the best
 model of the three.
 """
 
