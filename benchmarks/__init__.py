@@ -1,14 +1,14 @@
-"""How fast SOLAR is, side by side with C, with BLAS and with other libraries.
+"""Benchmarks of SOLAR against C, BLAS and other libraries.
 
-`timing` measures, `report` prints, and each of `kernels`, `peers`, `batch`, `figure3`, `start`,
-`store`, `service`, `training` and `clicks` is one section of the report; `native` is the C that
-`kernels` is measured against, `dlib` what `batch` is, `pdgd` what `clicks` is. Nothing here is
-imported by `app`.
+`timing` measures and `report` prints. `kernels`, `peers`, `batch`, `figure3`, `start`, `store`,
+`fleets`, `service`, `training` and `clicks` are the sections of the report. Three modules are
+references: `native` (in C) for `kernels`, `dlib` for `batch`, `pdgd` for `clicks`. `app` imports
+nothing from here.
 """
 
 import os
 
-# One thread for everyone: BLAS reads these when it is loaded, so they stand before all imports.
+# One thread for all candidates. BLAS reads these at import, so set them before all imports.
 os.environ |= {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",

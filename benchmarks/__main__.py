@@ -1,7 +1,6 @@
-"""The report: `python -m benchmarks [SECTION ...]`, all sections if none is named.
+"""The benchmark report: `python -m benchmarks [SECTION ...]`; all sections by default.
 
-A goal that is missed is said in the summary and changes nothing in the exit code: machines are
-noisy, and this is a report, not a test.
+The summary lists missed goals. They do not change the exit code, because timings are noisy.
 """
 
 import argparse
@@ -47,7 +46,7 @@ def main() -> None:
     goals = [goal for name in names for goal in SECTIONS[name]()]
     if goals:
         print(report.summary(goals))
-    print(f"\n{time.perf_counter() - began:.0f} s in all")
+    print(f"\ntotal: {time.perf_counter() - began:.0f} s")
 
 
 if __name__ == "__main__":

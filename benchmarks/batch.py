@@ -1,10 +1,10 @@
-"""Batch RankSVM: the cost of a pair that is never listed, and who else gets to the same minimum.
+"""Batch RankSVM: evaluation cost, growth with the data, and other libraries.
 
-What counts in the first table is the time over that of the two products with X which no linear
-method is spared. In the last, everybody goes on until the objective is within a millionth of the
-best value known; the pairs that scikit-learn wants listed are made before the clock starts.
-`SOLAR_DEV_MQ2008=FOLDER` takes fold 1 of LETOR's MQ2008 (S1.txt.xz …) for it; without, the world is
-invented.
+The first table divides the times by that of two products with X, the minimum for a linear method.
+In the last tables every solver runs until its objective is within a millionth of the best known
+value. The list of pairs that scikit-learn needs is built before the clock starts.
+`SOLAR_DEV_MQ2008=FOLDER` selects fold 1 of LETOR's MQ2008 (S1.txt.xz …); the default is synthetic
+data.
 """
 
 import os
@@ -34,12 +34,12 @@ from benchmarks.timing import Run, again, cpu_seconds, side_by_side
 
 MOST_TIMES_GRADIENT, MOST_TIMES_HESSIAN = 2.2, 1.5
 DOCUMENTS, FEATURES, QUERIES, LABELS = 100_000, 136, 1_000, 5
-#: How close to the minimum everybody goes.
+#: The relative distance to the minimum at which all solvers stop.
 CLOSE = 1e-6
 
 
-class LogEntry(NamedTuple):
-    """Who reached the same objective with which tolerance, and in what CPU time."""
+class Reached(NamedTuple):
+    """The tolerance and the CPU time with which a solver reached the common objective."""
 
     name: str
     tolerance: float
@@ -56,7 +56,7 @@ def run() -> list[Goal]:
 
 
 def judged(documents: int, features: int, queries: int, labels: int | None) -> Judgements:
-    """Queries of equal length, whose labels (None: all different) a noisy linear utility gives."""
+    """Queries of equal length with labels from a noisy linear utility; None: all different."""
     rng = np.random.default_rng(documents + features)
     X = rng.standard_normal((documents, features))
     worth = X @ rng.standard_normal(features) / np.sqrt(features) + rng.standard_normal(documents)
@@ -65,21 +65,21 @@ def judged(documents: int, features: int, queries: int, labels: int | None) -> J
     return Judgements(X, worth, np.linspace(0, documents, queries + 1).astype(np.int64))
 
 
-def somewhere(world: Judgements) -> Floats:
-    """A model on its way: about half of the pairs are inside their margin."""
+def partly_trained(world: Judgements) -> Floats:
+    """Random weights with about half of the pairs inside their margin."""
     w: Floats = np.random.default_rng(1).standard_normal(world.n) / np.sqrt(world.n)
     return w
 
 
 def against_products() -> list[Goal]:
-    """One evaluation and one Hessian product next to Xw and Xᵀc."""
+    """One evaluation and one Hessian product against Xw and Xᵀc."""
     world = judged(DOCUMENTS, FEATURES, QUERIES, LABELS)
-    X, w, c = world.X, somewhere(world), np.ones(DOCUMENTS)
+    X, w, c = world.X, partly_trained(world), np.ones(DOCUMENTS)
     objective = squared_hinge(world, C=1.0)
     point = objective.at(w)
     seconds = side_by_side(
         {
-            "the two products Xw, Xᵀc": again(lambda: (X @ w, X.T @ c)),
+            "two products Xw, Xᵀc": again(lambda: (X @ w, X.T @ c)),
             "value and gradient": again(lambda: objective.at(w).gradient),
             "Hessian product": again(lambda: point.hessian_product(w)),
         },
@@ -87,8 +87,8 @@ def against_products() -> list[Goal]:
     )
     products, gradient, hessian = seconds.values()
     rows = [[name, f"{s * 1e3:.1f} ms", f"{s / products:.2f}"] for name, s in seconds.items()]
-    place = f"l = {DOCUMENTS:,}, n = {FEATURES}, k = {LABELS}, {QUERIES:,} queries"
-    print(table(f"RankSVM, {place}", ["", "CPU time", "/ products"], rows), end="\n\n")
+    size = f"l = {DOCUMENTS:,}, n = {FEATURES}, k = {LABELS}, {QUERIES:,} queries"
+    print(table(f"RankSVM, {size}", ["", "CPU time", "/ products"], rows), end="\n\n")
     unit = "× two products"
     return [
         at_most("RankSVM, value and gradient", MOST_TIMES_GRADIENT, unit, gradient / products),
@@ -102,7 +102,7 @@ def growth() -> None:
     for queries, labels in ((1_000, 3), (1_000, 5), (1_000, None), (1, 5), (1, None)):
         for documents in (10**4, 10**5, 10**6):
             world = judged(documents, 4, queries, labels)
-            w, objective = somewhere(world), squared_hinge(world, C=1.0)
+            w, objective = partly_trained(world), squared_hinge(world, C=1.0)
             point = objective.at(w)
             seconds = side_by_side(
                 {
@@ -116,7 +116,7 @@ def growth() -> None:
             pairs = f"{objective.tree.pairs:.1e}"
             rows.append([f"{documents:,}", f"{queries:,}", f"{k:,}", pairs, *each])
     head = ["documents", "queries", "k", "pairs", "value and gradient", "Hessian product"]
-    print(table("Growth, time for each document (n = 4)", head, rows), end="\n\n")
+    print(table("Growth, time per document (n = 4)", head, rows), end="\n\n")
 
 
 def _gradient(at: Callable[[Floats], newton.NewtonPoint], w: Floats) -> Floats:
@@ -124,48 +124,48 @@ def _gradient(at: Callable[[Floats], newton.NewtonPoint], w: Floats) -> Floats:
 
 
 def whole_trainings() -> None:
-    """To the same objective: the squared hinge, then the hinge with two labels."""
-    world, name = training_world()
+    """Training to the same objective: the squared hinge, then the hinge with two labels."""
+    world, name = training_data()
     for C in (0.01, 1.0):
         squared_hinge_race(world, name, C)
     two = Judgements(world.X, (world.labels > 0.0).astype(np.float64), world.starts)
     for C in (0.01, 1.0):
         hinge_race(two.with_pairs(), name, C)
-    by_the_way(world, name)
+    path_and_warm_start(world, name)
 
 
-def training_world() -> tuple[Judgements, str]:
-    """MQ2008 where its folder is named, else an invented world of the same size."""
+def training_data() -> tuple[Judgements, str]:
+    """MQ2008 if its folder is set, else synthetic data of the same size."""
     folder = os.environ.get("SOLAR_DEV_MQ2008")
     if folder:
         read = letor.read_letor([Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3)])
         return Judgements.of(read.queries).with_pairs(), "MQ2008, fold 1"
     _, queries = World(46, 400, 20, noise=1.0).draw(np.random.default_rng(8))
-    return Judgements.of(queries).with_pairs(), "an invented world"
+    return Judgements.of(queries).with_pairs(), "synthetic data"
 
 
 def squared_hinge_race(world: Judgements, name: str, C: float) -> None:
-    """Ours against scikit-learn's LinearSVC on all pairs."""
+    """SOLAR's Newton solver against scikit-learn's LinearSVC on all pairs."""
     objective = squared_hinge(world, C)
     best = newton.minimise(objective, tolerance=1e-10).value
 
-    def ours(tolerance: float) -> Floats:
+    def solar(tolerance: float) -> Floats:
         return newton.minimise(squared_hinge(world, C), tolerance=tolerance).w
 
-    entries = [reach("ours, newton", ours, lambda w: objective.at(w).value, best)]
+    entries = [reach("SOLAR, newton", solar, lambda w: objective.at(w).value, best)]
     if missing("sklearn.svm:LinearSVC"):
-        print("no scikit-learn: LinearSVC is left out")
+        print("scikit-learn is not installed: LinearSVC is skipped")
     else:
         rows, classes = two_classes(explicit(world))
         for dual in (False, True):
-            theirs = partial(linear_svc, rows, classes, C, dual)
+            sklearn = partial(linear_svc, rows, classes, C, dual)
             label = f"LinearSVC, {len(rows):,} pairs, {'dual' if dual else 'primal'}"
-            entries.append(reach(label, theirs, lambda w: objective.at(w).value, best))
+            entries.append(reach(label, sklearn, lambda w: objective.at(w).value, best))
     report(f"Squared hinge, {name}, C = {C:g}, to {CLOSE:g} of the minimum", entries)
 
 
 def explicit(world: Judgements) -> Floats:
-    """All gaps, one a row."""
+    """All gaps, one per row."""
     found = []
     for q in world.queries:
         pairs = from_labels(world.labels[q])
@@ -184,22 +184,22 @@ def linear_svc(rows: Floats, classes: Floats, C: float, dual: bool, tolerance: f
 
 
 def hinge_race(world: Judgements, name: str, C: float) -> None:
-    """Ours against dlib's svm_rank_trainer, which knows two labels."""
+    """SOLAR's bundle solver against dlib's svm_rank_trainer, which supports two labels."""
     loss = hinge(world, C)
 
     def value(w: Floats) -> float:
         return bundle.objective(loss.at(w))
 
-    def ours(tolerance: float) -> Floats:
+    def solar(tolerance: float) -> Floats:
         return bundle.minimise(hinge(world, C), tolerance=tolerance).w
 
     best = bundle.minimise(loss, tolerance=1e-9).value
-    entries = [reach("ours, bundle", ours, value, best)]
-    with dlib.trainer(world, loss.tree.pairs * C) as theirs:
-        if theirs is None:
-            print("no dlib, or no compiler (Debian: libdlib-dev, g++): its trainer is left out")
+    entries = [reach("SOLAR, bundle", solar, value, best)]
+    with dlib.trainer(world, loss.tree.pairs * C) as compiled:
+        if compiled is None:
+            print("no dlib or no compiler (Debian: libdlib-dev, g++): svm_rank_trainer is skipped")
         else:
-            entries.append(reach("dlib, svm_rank_trainer", theirs, value, best, theirs.seconds))
+            entries.append(reach("dlib, svm_rank_trainer", compiled, value, best, compiled.seconds))
     report(f"Hinge, {name}, two labels, C = {C:g}, to {CLOSE:g} of the minimum", entries)
 
 
@@ -209,30 +209,30 @@ def reach(
     value: Callable[[Floats], float],
     best: float,
     clock: Callable[[Run], float] = cpu_seconds,
-) -> LogEntry:
-    """The least strict tolerance, by powers of ten, that is close enough; best of three runs."""
+) -> Reached:
+    """The largest power of ten as tolerance that is close enough; the best of three runs."""
     train(0.1)  # compiles
     for tolerance in (10.0**-e for e in range(1, 13)):
         excess = value(train(tolerance)) / best - 1.0
         if excess <= CLOSE:
             times = [clock(partial(train, tolerance)) for _ in range(3)]
-            return LogEntry(name, tolerance, min(times), excess)
-    return LogEntry(name, 0.0, float("nan"), excess)
+            return Reached(name, tolerance, min(times), excess)
+    return Reached(name, 0.0, float("nan"), excess)
 
 
-def report(title: str, entries: Iterable[LogEntry]) -> None:
-    """A table of who took how long."""
+def report(title: str, entries: Iterable[Reached]) -> None:
+    """Print the table of times."""
     first, *_ = entries = list(entries)
     rows = [
         [one.name, f"{one.tolerance:g}", f"{one.excess:.0e}", f"{one.seconds * 1e3:.1f} ms",
          f"{one.seconds / first.seconds:.1f}"]
         for one in entries
     ]  # fmt: skip
-    print(table(title, ["", "tolerance", "excess", "CPU time", "/ ours"], rows), end="\n\n")
+    print(table(title, ["", "tolerance", "excess", "CPU time", "/ SOLAR"], rows), end="\n\n")
 
 
-def by_the_way(world: Judgements, name: str) -> None:
-    """The whole path over C, and Σ after it."""
+def path_and_warm_start(world: Judgements, name: str) -> None:
+    """The whole path over C, and Σ for a warm start."""
     middle = world.starts[len(world.starts) // 2]
     cut = len(world.starts) // 2 + 1
     train = Judgements(world.X[:middle], world.labels[:middle], world.starts[:cut])
@@ -243,9 +243,9 @@ def by_the_way(world: Judgements, name: str) -> None:
             f"path over {len(path.tried)} C": again(
                 lambda: follow_path(trainer("l2", train), held_out)
             ),
-            "Σ after it": again(lambda: covariance_after(world, path.best.minimum.w, 1e4)),
+            "Σ for a warm start": again(lambda: covariance_after(world, path.best.minimum.w, 1e4)),
         },
         lasting=1.0,
     )
-    rows = [[what, f"{s * 1e3:.1f} ms"] for what, s in seconds.items()]
-    print(table(f"By the way, {name}", ["", "CPU time"], rows), end="\n\n")
+    rows = [[step, f"{s * 1e3:.1f} ms"] for step, s in seconds.items()]
+    print(table(f"Path and warm start, {name}", ["", "CPU time"], rows), end="\n\n")

@@ -1,4 +1,4 @@
-"""SOLAR-II on BLAS: what one would write with scipy, `dsymv` and `dsyr` on one triangle."""
+"""SOLAR-II on BLAS: a direct implementation with scipy's `dsymv` and `dsyr` on one triangle."""
 
 from importlib import import_module
 
@@ -10,7 +10,7 @@ from app.ranking.arrays import Floats
 class BlasII:
     """SOLAR-II with the full covariance, one BLAS call for each line of the paper's step.
 
-    Σ is in Fortran order and only its lower triangle is kept, so nothing is copied.
+    Σ is in Fortran order, and only its lower triangle is used, so BLAS copies nothing.
     """
 
     def __init__(self, n: int, gamma: float) -> None:

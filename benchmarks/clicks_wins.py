@@ -1,9 +1,9 @@
-"""Who is better, the model or the order as submitted? What clicks say, next to the truth.
+"""Model order against submitted order: debiased wins and click-NDCG against true NDCG@10.
 
-Nine cases, informational users: a random, a half-trained and a trained model, each standing still
-while it is measured, against a random order, the best single feature's and a good one (that of a
-model that was told the labels). Debiased wins should order both as the true NDCG@10 does, where
-that differs by 0.02 or more; click-NDCG is shown to say why it must not judge.
+Nine cases with informational users: a random, a half-trained and a trained model against a random
+order, the order of the best single feature, and a good order (by a model trained on labels). The
+models do not learn while they are measured. Debiased wins should agree with true NDCG@10 where it
+differs by 0.02 or more. Click-NDCG is shown as a contrast: it favours the shown order.
 """
 
 from collections.abc import Iterator
@@ -21,18 +21,18 @@ from app.simulation import runner
 from app.simulation.runner import Judged, Scenario
 from benchmarks.report import Goal, table
 
-LISTS = 100_000
+RANKINGS = 100_000
 USERS = "informational"
-#: A difference that counts.
+#: The smallest difference in NDCG@10 that counts as clear.
 CLEAR = 0.02
-#: After so many lists a model is half-trained, and trained.
+#: Rankings that make a model half-trained, and trained.
 HALF, WHOLE = 100, 10_000
-#: The share of the lists whose clicks are measured as if they were labels.
+#: Click-NDCG is measured on every tenth ranking.
 EVERY = 10
 
 
 class Verdict(NamedTuple):
-    """Model and submitted order by each measure; `error` is that of the difference in wins."""
+    """(model, submitted order) by each measure; `error` is that of the difference in wins."""
 
     truth: tuple[float, float]
     wins: tuple[float, float]
@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
 
 
 def run(name: str, judged: Judged) -> list[Goal]:
-    """All nine, and whether those that are clear come out right."""
+    """Print the nine cases; the goal is that the wins of all clear cases are right."""
     rows, right, clear = [], 0, 0
     for model, order, verdict in cases(judged):
         true = verdict.truth[0] - verdict.truth[1]
@@ -50,45 +50,46 @@ def run(name: str, judged: Judged) -> list[Goal]:
         right += abs(true) >= CLEAR and (won > 0.0) == (true > 0.0)
         rows.append([model, order, *map(_both, (verdict.truth, verdict.wins)),
                      f"{won:+.4f} ± {verdict.error:.4f}", _both(verdict.clicked),
-                     _said(true, won)])  # fmt: skip
-    head = ["model", "submitted", "NDCG@10", "debiased wins", "lead", "click-NDCG@10", ""]
-    title = f"Who is better, {name}: model / submitted order, {LISTS:,} lists, {USERS} users"
+                     _agreement(true, won)])  # fmt: skip
+    head = ["model", "submitted", "NDCG@10", "debiased wins", "difference", "click-NDCG@10", ""]
+    title = f"Model / submitted order, {name}: {RANKINGS:,} rankings, {USERS} users"
     print(table(title, head, rows, words=2), end="\n\n")
     wanted = f"{clear} of {clear}"
-    return [Goal(f"{name}: wins order as the truth", wanted, f"{right} of {clear}", right == clear)]
+    goal = f"{name}: debiased wins agree with NDCG@10"
+    return [Goal(goal, wanted, f"{right} of {clear}", right == clear)]
 
 
 def _both(pair: tuple[float, float]) -> str:
     return f"{pair[0]:.3f} / {pair[1]:.3f}"
 
 
-def _said(true: float, won: float) -> str:
+def _agreement(true: float, won: float) -> str:
     if abs(true) < CLEAR:
         return "too close"
     return "right" if (won > 0.0) == (true > 0.0) else "WRONG"
 
 
 def cases(judged: Judged) -> Iterator[tuple[str, str, Verdict]]:
-    """Three models times three orders."""
+    """Yield three models times three orders."""
     rng = np.random.default_rng(20)
-    told = _told(judged, rng)
-    good = Judged([_ordered(query, told) for query in judged.train], judged.test)
+    from_labels = _trained_on_labels(judged, rng)
+    good = Judged([_ordered(query, from_labels) for query in judged.train], judged.test)
     orders = {
         "random": judged.submitted("random", rng),
         "best feature": judged.submitted("best", rng),
         "good": good,
     }
     models = {
-        "random": rng.standard_normal(len(told)),
-        "half-trained": _clicked(judged, HALF),
-        "trained": _clicked(judged, WHOLE),
+        "random": rng.standard_normal(len(from_labels)),
+        "half-trained": _trained_on_clicks(judged, HALF),
+        "trained": _trained_on_clicks(judged, WHOLE),
     }
     for model, weights in models.items():
         for order, arranged in orders.items():
             yield model, order, judge(arranged, weights, rng)
 
 
-def _told(judged: Judged, rng: np.random.Generator) -> Floats:
+def _trained_on_labels(judged: Judged, rng: np.random.Generator) -> Floats:
     learner = SolarII(judged.n)
     for query in judged.train:
         learner.learn_pairs(query.documents, query.pairs.shuffled(rng))
@@ -100,9 +101,9 @@ def _ordered(query: LabelledQuery, weights: Floats) -> LabelledQuery:
     return LabelledQuery(query.labels[order], query.documents[order])
 
 
-def _clicked(judged: Judged, lists: int) -> Floats:
-    """The weights after so many lists with clicks."""
-    scenario = replace(Scenario(), impressions=lists)
+def _trained_on_clicks(judged: Judged, rankings: int) -> Floats:
+    """The weights after this number of rankings with clicks."""
+    scenario = replace(Scenario(), impressions=rankings)
     site, test = runner.sites(scenario, judged, 0)
     learner = runner.learner(scenario, judged.n)
     users = runner.visitors(scenario, judged, USERS)
@@ -111,24 +112,24 @@ def _clicked(judged: Judged, lists: int) -> Floats:
 
 
 def judge(arranged: Judged, weights: Floats, rng: np.random.Generator) -> Verdict:
-    """One model against one order, on the queries that users come to."""
+    """Compare one model with one submitted order, on the training queries."""
     site = Site.of(arranged.train)
     users = runner.visitors(Scenario(), arranged, USERS)
     fixed = SolarII(len(weights), weights=weights)
-    sums, clicked = np.empty((LISTS, 3)), []
-    for at, visit in enumerate(traffic.visits(site, fixed, Show(), users, rng, LISTS)):
+    sums, clicked = np.empty((RANKINGS, 3)), []
+    for at, visit in enumerate(traffic.visits(site, fixed, Show(), users, rng, RANKINGS)):
         sums[at] = visit.weight, visit.won, visit.submitted_won
         if at % EVERY == 0:
             clicked.append(click_ndcg(visit))
     whole, won, submitted_won = sums.sum(axis=0).tolist()
-    error = float((sums[:, 1] - sums[:, 2]).std() * LISTS**0.5 / whole)
+    error = float((sums[:, 1] - sums[:, 2]).std() * RANKINGS**0.5 / whole)
     model, submitted = np.mean(clicked, axis=0).tolist()
     truth = site.ndcg(weights), float(site.submitted_ndcg().mean())
     return Verdict(truth, (won / whole, submitted_won / whole), error, (model, submitted))
 
 
 def click_ndcg(visit: Visit) -> tuple[float, float]:
-    """Clicks as labels: of the list as shown, and of the same documents as submitted."""
+    """NDCG@10 with clicks as labels: of the shown ranking, and of its submitted order."""
     labels = visit.clicked.astype(np.float64)
     both = labels, labels[np.argsort(visit.shown)]
     return measures.ndcg(both[0], 10), measures.ndcg(both[1], 10)

@@ -1,7 +1,7 @@
-"""The contenders: SOLAR's and other libraries' linear learners, each with its data made ready.
+"""The contenders: linear learners of SOLAR and of other libraries, each with prepared data.
 
-Making one parses, copies or builds dicts, as its library wants it; calling it is one pass over the
-gaps, in order, and that alone is timed. Only what is made is imported.
+The constructor converts the data to the form of its library. A call makes one pass over the gaps,
+in order; only the call is timed. A library is imported only when its contender is constructed.
 """
 
 import warnings
@@ -15,18 +15,18 @@ from app.ranking.solar import DEFAULT_C, LinearLearner
 
 
 class Contender(Protocol):
-    """What all of them have in common."""
+    """The interface of all contenders."""
 
     def __call__(self) -> object:
         """Learn from all gaps, in order."""
 
     @property
     def weights(self) -> Floats:
-        """What it has learnt."""
+        """The learnt weights."""
 
 
 class SolarBatch:
-    """Ours, all gaps in one call."""
+    """SOLAR, all gaps in one call."""
 
     def __init__(self, learner: LinearLearner, gaps: Floats) -> None:
         self._learner, self._gaps = learner, gaps
@@ -37,12 +37,12 @@ class SolarBatch:
 
     @property
     def weights(self) -> Floats:
-        """What it has learnt."""
+        """The learnt weights."""
         return self._learner.weights
 
 
 class SolarOneByOne(SolarBatch):
-    """Ours, a call for each gap."""
+    """SOLAR, one call for each gap."""
 
     def __call__(self) -> None:
         """Learn from all gaps."""
@@ -51,7 +51,7 @@ class SolarOneByOne(SolarBatch):
 
 
 class River:
-    """river's passive-aggressive classifier; mode 2 with our C is SOLAR-I."""
+    """river's passive-aggressive classifier; mode 2 with SOLAR's C is SOLAR-I."""
 
     def __init__(self, gaps: Floats) -> None:
         linear_model = import_module("river.linear_model")
@@ -67,18 +67,16 @@ class River:
 
     @property
     def weights(self) -> Floats:
-        """What it has learnt."""
+        """The learnt weights."""
         return np.array([self._model.weights[k] for k in sorted(self._model.weights)])
 
 
 class ScikitLearn:
-    """A linear classifier of scikit-learn, by its name; `size` gaps a call."""
+    """A linear classifier of scikit-learn by name, with `size` gaps a call."""
 
     def __init__(self, gaps: Floats, size: int, name: str, **settings: Any) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", FutureWarning
-            )  # a class that will go in a later version
+            warnings.simplefilter("ignore", FutureWarning)  # a class that a later version removes
             classifier = getattr(import_module("sklearn.linear_model"), name)
             self._model = classifier(fit_intercept=False, shuffle=False, **settings)
         self._rows, self._labels = two_classes(gaps)
@@ -92,13 +90,13 @@ class ScikitLearn:
 
     @property
     def weights(self) -> Floats:
-        """What it has learnt."""
+        """The learnt weights."""
         weights: Floats = self._model.coef_[0]
         return weights
 
 
 class VowpalWabbit:
-    """Vowpal Wabbit's default learner with the hinge loss, on examples that are parsed already."""
+    """Vowpal Wabbit's default learner with the hinge loss, on parsed examples."""
 
     def __init__(self, gaps: Floats) -> None:
         workspace = import_module("vowpalwabbit").Workspace
@@ -117,7 +115,7 @@ class VowpalWabbit:
 
     @property
     def weights(self) -> Floats:
-        """What it has learnt."""
+        """The learnt weights."""
         return np.array([self._model.get_weight(k) for k in range(self._features)])
 
 
@@ -126,6 +124,6 @@ def _vw_line(row: list[float], label: float) -> str:
 
 
 def two_classes(gaps: Floats) -> tuple[Floats, Floats]:
-    """The gaps as examples of two classes: every second one turned round."""
+    """The gaps as examples of two classes: every second gap is negated."""
     labels = np.where(np.arange(len(gaps)) % 2 == 0, 1.0, -1.0)
     return gaps * labels[:, None], labels

@@ -1,6 +1,6 @@
-"""dlib's svm_rank_trainer: `dlib_rank.cpp`, compiled where dlib's headers and a compiler are.
+"""dlib's svm_rank_trainer: `dlib_rank.cpp`, compiled if dlib's headers and a compiler exist.
 
-`DLIB_INCLUDE=FOLDER` names the headers if they are not where the compiler looks.
+`DLIB_INCLUDE=FOLDER` sets the folder of the headers if the compiler does not find them.
 """
 
 import os
@@ -18,33 +18,36 @@ from app.ranking.batch.judgements import Judgements
 from benchmarks.timing import Run
 
 SOURCE = Path(__file__).with_name("dlib_rank.cpp")
-#: What dlib's own build would link in lies in these headers too; no window system, no pictures.
+#: dlib is used header-only, without its GUI.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-DDLIB_NO_GUI_SUPPORT", "-w")
 
 
 class Trainer:
-    """dlib with a file of queries before it; a call trains to a tolerance."""
+    """dlib with a file of queries; a call trains to a tolerance."""
 
     def __init__(self, binary: Path, data: Path, C: float) -> None:
         self._command, self._last = [str(binary), str(data), f"{C:.17g}"], 0.0
 
     def __call__(self, tolerance: float) -> Floats:
         """Train until the gap in the mean loss of a pair is below this; return the weights."""
-        said = subprocess.run(
+        ran = subprocess.run(
             [*self._command, f"{tolerance:.17g}"], capture_output=True, text=True, check=True
         )
-        self._last, *weights = map(float, said.stdout.split())
+        self._last, *weights = map(float, ran.stdout.split())
         return np.array(weights)
 
     def seconds(self, run: Run) -> float:
-        """The CPU time of a training, without reading the file."""
+        """The CPU time of the training alone, without reading the file."""
         run()
         return self._last
 
 
 @contextmanager
 def trainer(world: Judgements, C: float) -> Iterator[Trainer | None]:
-    """Compile it, with these queries in a file (C is for the mean over all pairs); None if not."""
+    """Compile the trainer and write the queries; None without dlib or a compiler.
+
+    C is for the mean over all pairs.
+    """
     with tempfile.TemporaryDirectory() as folder:
         binary, data = Path(folder) / "dlib_rank", Path(folder) / "queries"
         if not _built(binary):

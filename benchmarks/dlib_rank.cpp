@@ -2,8 +2,9 @@
 //
 //   dlib_rank FILE C EPSILON  prints the CPU seconds of the training alone, then the weights.
 //
-// FILE: int64 queries, features; then for each query int64 relevant, others, and so many rows of
-// doubles, the relevant ones first. dlib takes the mean over all pairs, so its C is ours times them.
+// FILE: int64 queries, features; then for each query int64 relevant, others, and relevant + others
+// rows of doubles, the relevant ones first. dlib takes the mean over all pairs, so its C is SOLAR's
+// C times the number of pairs.
 
 #include <cstdint>
 #include <cstdio>
@@ -12,7 +13,7 @@
 #include <fstream>
 #include <vector>
 
-// Debian's dlib calls BLAS for its dot products, which would have to be linked; its own are inlined.
+// Debian's dlib calls BLAS for dot products, which needs linking; dlib's own code is inlined.
 #include <dlib/assert.h>
 #include <dlib/test_for_odr_violations.h>
 #undef DLIB_USE_BLAS

@@ -1,9 +1,9 @@
-"""The paper's Figure 3: one pass of SOLAR next to a batch RankSVM, on growing parts of the data.
+"""The paper's Figure 3: one pass of SOLAR against a batch RankSVM, on growing parts of the data.
 
-Everybody starts from rows and labels in memory. SOLAR's pairs are listed within its time, those
-that scikit-learn wants as explicit gaps before it. The path over C looks at held-out queries too.
-`SOLAR_DEV_MQ2008=FOLDER` takes fold 1 of LETOR's MQ2008 (S1.txt.xz …); without, the world is
-invented. `SOLAR_DEV_DRAW=FILE` draws the figure, in the format that the file's name says.
+All candidates start from rows and labels in memory. SOLAR's time includes the list of pairs; the
+gaps for scikit-learn are built before its time starts. The path over C also reads held-out queries.
+`SOLAR_DEV_MQ2008=FOLDER` selects fold 1 of LETOR's MQ2008 (S1.txt.xz …); the default is synthetic
+data. `SOLAR_DEV_DRAW=FILE` draws the figure; the suffix of the file decides the format.
 """
 
 import os
@@ -31,12 +31,12 @@ from benchmarks.timing import Prepare, Run, again, side_by_side, warmed
 
 TENTHS = range(1, 11)
 C = 0.01
-#: How many seconds each part of the data goes on for; every candidate runs at least three times.
+#: Seconds of measurement for each part of the data; every candidate runs at least three times.
 LASTING = 6.0
 
 
 class Part(NamedTuple):
-    """So many tenths of the training queries, and the CPU seconds of everybody on them."""
+    """A part of the training queries, and the CPU seconds of each candidate on it."""
 
     queries: int
     pairs: int
@@ -44,10 +44,10 @@ class Part(NamedTuple):
 
 
 def run() -> list[Goal]:
-    """Print the table, draw the figure if somebody asked for it; there is no goal."""
+    """Print the table, and draw the figure if SOLAR_DEV_DRAW is set; there is no goal."""
     train, held_out, name = fold()
     if missing("sklearn.svm:LinearSVC"):
-        print("no scikit-learn: LinearSVC is left out")
+        print("scikit-learn is not installed: LinearSVC is skipped")
     side_by_side(candidates(train[:20], held_out), lasting=0.0)  # compiles
     parts = [measured(train[: len(train) * tenths // 10], held_out) for tenths in TENTHS]
     report(name, parts)
@@ -57,24 +57,24 @@ def run() -> list[Goal]:
 
 
 def fold() -> tuple[list[LabelledQuery], Judgements, str]:
-    """Training and held-out queries, and where they are from."""
+    """Training queries, held-out queries, and the name of the data."""
     folder = os.environ.get("SOLAR_DEV_MQ2008")
     if folder:
         parts = [Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3, 4)]
         train, held_out = letor.read_letor(parts[:3]).queries, letor.read_letor(parts[3:]).queries
         return train, Judgements.of(held_out), "MQ2008, fold 1"
     _, queries = World(46, 628, 20, noise=1.0).draw(np.random.default_rng(8))
-    return queries[:471], Judgements.of(queries[471:]), "an invented world"
+    return queries[:471], Judgements.of(queries[471:]), "synthetic data"
 
 
 def measured(queries: list[LabelledQuery], held_out: Judgements) -> Part:
-    """Everybody on these queries."""
+    """Measure all candidates on these queries."""
     pairs = sum(len(query.pairs) for query in queries)
     return Part(len(queries), pairs, side_by_side(candidates(queries, held_out), LASTING))
 
 
 def candidates(queries: list[LabelledQuery], held_out: Judgements) -> Mapping[str, Prepare]:
-    """Who takes part."""
+    """The candidates by name."""
     world = Judgements.of(queries)
     found: dict[str, Prepare] = {
         "SOLAR-I": warmed(partial(one_pass, SolarI, world), times=3),
@@ -92,7 +92,7 @@ def candidates(queries: list[LabelledQuery], held_out: Judgements) -> Mapping[st
 
 
 def one_pass(learner: Callable[[int], LinearLearner], world: Judgements) -> Run:
-    """A fresh learner with the paper's C and γ (the defaults), and all pairs once, in order."""
+    """One pass of a new learner with the paper's C and γ (the defaults) over all pairs."""
     fresh = learner(world.n)
 
     def learn() -> None:
@@ -106,34 +106,35 @@ def one_pass(learner: Callable[[int], LinearLearner], world: Judgements) -> Run:
 
 
 def report(name: str, parts: list[Part]) -> None:
-    """A row for each part; behind each time, how many times that of SOLAR-I it is."""
+    """Print a row for each part; each time is followed by its ratio to SOLAR-I's."""
     names = list(parts[0].seconds)
     rows = []
     for part in parts:
         first = part.seconds["SOLAR-I"]
         times = [f"{s * 1e3:.1f} ({s / first:.1f})" for s in part.seconds.values()]
         rows.append([str(part.queries), f"{part.pairs:,}", *times])
-    title = f"Figure 3, {name}: CPU time in ms (in brackets: times SOLAR-I)"
+    title = f"Figure 3, {name}: CPU time in ms (in brackets: / SOLAR-I)"
     print(table(title, ["queries", "pairs", *names], rows), end="\n\n")
 
 
 def draw(file: Path, name: str, parts: list[Part]) -> None:
     """Time over queries, on a log scale."""
     if missing("matplotlib:__version__"):
-        print("no matplotlib: nothing is drawn")
+        print("matplotlib is not installed: the figure is skipped")
         return
     matplotlib = import_module("matplotlib")
     matplotlib.use("agg")
-    # the same ids in every run, and letters as letters
+    # reproducible ids, and text as text
     matplotlib.rcParams.update({"svg.hashsalt": "figure 3", "svg.fonttype": "none"})
     figure, axes = import_module("matplotlib.pyplot").subplots(figsize=(9.0, 4.5))
     queries = [part.queries for part in parts]
-    for who in parts[0].seconds:
-        axes.plot(queries, [part.seconds[who] for part in parts], marker="o", label=who)
+    for candidate in parts[0].seconds:
+        times = [part.seconds[candidate] for part in parts]
+        axes.plot(queries, times, marker="o", label=candidate)
     axes.set(yscale="log", xlabel="queries", ylabel="CPU time (s)", title=name)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.tight_layout()
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
-    print(f"drawn: {file}")
+    print(f"figure written: {file}")

@@ -1,7 +1,7 @@
-"""The store behind Sentinels and on a Cluster against one server, in turns in one run.
+"""The store on Sentinel and on Cluster against one server, in turns in one run.
 
-All are the bundled binary on ports of this machine, with the same settings. Many more processes
-than with one server share its cores: the ratios count, and on few cores they are too dark.
+All servers run the bundled binary on ports of this machine, with the same settings. The fleets
+have many more processes on the same cores, so on few cores the ratios are pessimistic.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ def run() -> list[Goal]:
         one = stack.enter_context(fleets.server()).url
         behind = stack.enter_context(fleets.sentinel_fleet()).url
         spread = stack.enter_context(fleets.cluster_fleet(replicas=1)).url
-        places = {
+        deployments = {
             "one server": (one, "fsync"),
             "Sentinel": (behind, "fsync"),
             "Sentinel, replicated": (behind, "replicated"),
             "Cluster": (spread, "fsync"),
             "Cluster, replicated": (spread, "replicated"),
         }
-        asyncio.run(compare(places))
+        asyncio.run(compare(deployments))
     return []
 
 
-async def compare(places: dict[str, tuple[str, str]]) -> None:
-    """Append and freshness of each, as they are and against one server."""
+async def compare(deployments: dict[str, tuple[str, str]]) -> None:
+    """Measure append and freshness of each deployment, and the ratios to one server."""
     async with AsyncExitStack() as stack:
-        stores = {name: Store.open(*place) for name, place in places.items()}
+        stores = {name: Store.open(*deployment) for name, deployment in deployments.items()}
         for store in stores.values():
             stack.push_async_callback(store.close)
         posted = await append(stores)
@@ -54,12 +54,12 @@ async def compare(places: dict[str, tuple[str, str]]) -> None:
         ]
         for name in stores
     ]  # fmt: skip
-    head = ["", "append", "x one", "freshness, p50", "x one"]
+    head = ["", "append", "x one server", "freshness, p50", "x one server"]
     print(table("One server, Sentinel and Cluster: 100 events of 1 kB a post", head, rows), "\n")
 
 
 async def append(stores: dict[str, Store]) -> dict[str, float]:
-    """Seconds of a post of 100 events of 1 kB: the fastest of many."""
+    """Seconds for a post of 100 events of 1 kB: the fastest of many."""
     record = np.random.default_rng(0).bytes(1000)
 
     async def appender(name: str, store: Store) -> Callable[[], Awaitable[None]]:
@@ -76,7 +76,7 @@ async def append(stores: dict[str, Store]) -> dict[str, float]:
 
 
 async def freshness(stores: dict[str, Store]) -> dict[str, float]:
-    """Seconds from an append to its weights, hint and all, with a learner beside: the median."""
+    """Median seconds from an append to the new weights in this process, through the learner."""
     return {name: await _freshness(model_of(name), store) for name, store in stores.items()}
 
 
@@ -98,5 +98,5 @@ async def _freshness(model: str, store: Store) -> float:
 
 
 def model_of(name: str) -> str:
-    """A model for each: those that share a fleet must not share a log."""
+    """A model name for each deployment: deployments on one fleet need separate logs."""
     return "".join(letter if letter.isalnum() else "-" for letter in name)

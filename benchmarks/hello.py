@@ -1,6 +1,7 @@
-"""The least that a web service does, as a yardstick: `python -m benchmarks.hello PORT`.
+"""A minimal FastAPI service as the reference of `service`: `python -m benchmarks.hello PORT`.
 
-FastAPI on uvicorn, one worker, with the same loop and parser as ours; the body is read by a model.
+It runs on uvicorn with one worker and with SOLAR's event loop and parser. A pydantic model reads
+the body.
 """
 
 import sys
@@ -13,20 +14,20 @@ app = FastAPI()
 
 
 class Named(BaseModel):
-    """Who is greeted."""
+    """The body of a request."""
 
     name: str
 
 
 @app.get("/readyz")
 async def readyz() -> dict[str, str]:
-    """Whether it can be called."""
+    """Report that the service is ready."""
     return {"status": "ready"}
 
 
 @app.post("/hello")
 async def hello(body: Named) -> dict[str, str]:
-    """Greet."""
+    """Return a greeting."""
     return {"hello": body.name}
 
 

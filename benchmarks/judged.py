@@ -1,10 +1,10 @@
-"""The data of `clicks`: judged queries to learn from and to test on, by name.
+"""The data of `clicks`: training and test queries, by name.
 
-`SOLAR_DEV_MQ2008=FOLDER` (S1.txt.xz …) takes fold 1 of LETOR's MQ2008, `SOLAR_DEV_MSLR=FOLDER`
-(with train.txt.xz and test.txt.xz) a sample of MSLR-WEB10K, scaled within the query; without the
-first the world is invented. Two more are made of what scikit-learn brings along, if it is there:
-its digits as image retrieval (does a picture show the same digit as the query?), and its diabetes
-patients in groups, graded by how far the illness went.
+`SOLAR_DEV_MQ2008=FOLDER` (S1.txt.xz …) selects fold 1 of LETOR's MQ2008; the default is synthetic
+data. `SOLAR_DEV_MSLR=FOLDER` (train.txt.xz, test.txt.xz) adds a sample of MSLR-WEB10K, scaled
+within the query. If scikit-learn is installed, its data sets add two more: digits as image
+retrieval (does an image show the digit of the query?), and diabetes patients in groups, graded by
+disease progression.
 """
 
 import os
@@ -25,23 +25,23 @@ DOCUMENTS = 20
 
 
 def main_data() -> tuple[str, Judged]:
-    """MQ2008, fold 1, or an invented world of its size."""
+    """MQ2008, fold 1, or synthetic data of its size."""
     folder = os.environ.get("SOLAR_DEV_MQ2008")
     if folder:
         files = [Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3, 5)]
         return "MQ2008, fold 1", _read(files)
     _, queries = World(46, 628, DOCUMENTS, noise=1.0).draw(np.random.default_rng(8))
-    return "an invented world", Judged(queries[:471], queries[471:])
+    return "synthetic data", Judged(queries[:471], queries[471:])
 
 
 def other_data() -> Iterator[tuple[str, Judged]]:
-    """Whatever else there is, all normalised within the query."""
+    """Yield the other available data sets, normalised within the query."""
     folder = os.environ.get("SOLAR_DEV_MSLR")
     if folder:
         files = [Path(folder) / f"{part}.txt.xz" for part in ("train", "test")]
         yield "MSLR-sample", _read(files).normalised()
     if missing("sklearn.datasets:load_digits"):
-        print("no scikit-learn: digits and diabetes are left out")
+        print("scikit-learn is not installed: digits and diabetes are skipped")
         return
     for name, make in (("digits", _digits), ("diabetes", _diabetes)):
         loaded = getattr(import_module("sklearn.datasets"), f"load_{name}")()
@@ -54,19 +54,19 @@ def _read(files: list[Path]) -> Judged:
 
 
 def _halves(loaded: Any, make: Callable[..., LabelledQuery]) -> Judged:
-    """Queries of two thirds of the rows to learn from, of the others to test on."""
+    """Build training queries from two thirds of the rows, test queries from the others."""
     rng = np.random.default_rng(1)
     rows = rng.permutation(len(loaded.target))
     cut = 2 * len(rows) // 3
     train, test = (
-        [make(loaded, some, rng) for _ in range(many)]
-        for some, many in ((rows[:cut], 400), (rows[cut:], 200))
+        [make(loaded, some, rng) for _ in range(count)]
+        for some, count in ((rows[:cut], 400), (rows[cut:], 200))
     )
     return Judged(train, test)
 
 
 def _digits(loaded: Any, rows: Any, rng: np.random.Generator) -> LabelledQuery:
-    """A picture asks for others of its digit: differences and products of the pixels."""
+    """An image queries others of its digit; features: differences and products of the pixels."""
     asked, *found = rng.choice(rows, 1 + DOCUMENTS, replace=False)
     pixels, query = loaded.data[found], loaded.data[asked]
     features = np.hstack([np.abs(pixels - query), pixels * query / 16.0]).astype(np.float32)
@@ -74,7 +74,7 @@ def _digits(loaded: Any, rows: Any, rng: np.random.Generator) -> LabelledQuery:
 
 
 def _diabetes(loaded: Any, rows: Any, rng: np.random.Generator) -> LabelledQuery:
-    """A group of patients: the worst tenth of all has grade 2, the next three tenths 1."""
+    """A group of patients: of all patients, the worst tenth has grade 2, the next three 1."""
     found = rng.choice(rows, DOCUMENTS, replace=False)
     grades = np.digitize(loaded.target[found], np.quantile(loaded.target, [0.6, 0.9]))
     return LabelledQuery(grades.astype(np.float64), loaded.data[found].astype(np.float32))

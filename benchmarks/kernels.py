@@ -1,6 +1,7 @@
-"""The loops against C and against BLAS, and the rest of the core without a rival.
+"""The kernels against C and against BLAS, and the other operations without a reference.
 
-Ours is always the public API, `learner.learn(gaps)`, so the Python around a kernel is in the time.
+SOLAR is measured through its public API, `learner.learn(gaps)`, so the time includes the Python
+around a kernel.
 """
 
 import ctypes
@@ -23,7 +24,7 @@ from benchmarks.timing import Prepare, Run, again, side_by_side, warmed
 MOST_TIMES_C = 1.3
 LEAST_TIMES_BLAS = 0.8
 
-#: Gaps in a batch, by n: Python's share is small, and all of them stay in a cache of 8 MB.
+#: Gaps in a batch, by n: enough to make Python's share small, and few enough for 8 MB of cache.
 BATCH = {46: 20_000, 136: 7_000, 500: 200}
 FORMS: dict[str, tuple[type[SolarI | SolarII], type[NativeI | NativeII], float]] = {
     "SOLAR-I": (SolarI, NativeI, DEFAULT_C),
@@ -32,7 +33,7 @@ FORMS: dict[str, tuple[type[SolarI | SolarII], type[NativeI | NativeII], float]]
 
 
 class Learner(Protocol):
-    """What ours and BLAS's have in common."""
+    """The interface of SOLAR's and BLAS's learners."""
 
     def learn(self, gaps: Floats) -> object:
         """Learn from gaps, row by row."""
@@ -40,17 +41,17 @@ class Learner(Protocol):
 
 def run() -> list[Goal]:
     """Print three tables, return the goals."""
-    return [*against_c(), *against_blas(), *without_rivals()]
+    return [*against_c(), *against_blas(), *without_reference()]
 
 
 def random_gaps(n: int, count: int) -> Floats:
-    """Gaps without any order in them, so that the learner is never satisfied."""
+    """Random gaps without a common direction, so that every pair has a loss."""
     rng = np.random.default_rng(n)
     return rng.random((count, n)) - rng.random((count, n))
 
 
 def fresh(make: Callable[[], Learner], gaps: Floats) -> Prepare:
-    """A new learner each round, made before the clock starts."""
+    """A new learner in each round, constructed before the clock starts."""
 
     def prepare() -> Run:
         learner = make()
@@ -59,21 +60,21 @@ def fresh(make: Callable[[], Learner], gaps: Floats) -> Prepare:
     return warmed(prepare, times=3)
 
 
-def agree(name: str, ours: SolarI | SolarII, other: NativeI | NativeII | BlasII) -> None:
-    """Raise RuntimeError unless two learners have learnt the same."""
-    fields = ["weights"] + ["covariance"] * isinstance(ours, SolarII)
+def agree(name: str, solar: SolarI | SolarII, other: NativeI | NativeII | BlasII) -> None:
+    """Raise RuntimeError unless two learners have the same state."""
+    fields = ["weights"] + ["covariance"] * isinstance(solar, SolarII)
     for field in fields:
-        if not np.allclose(getattr(ours, field), getattr(other, field), rtol=1e-9, atol=1e-12):
-            raise RuntimeError(f"{name}: expected the {field} that ours has learnt, got others")
+        if not np.allclose(getattr(solar, field), getattr(other, field), rtol=1e-9, atol=1e-12):
+            raise RuntimeError(f"{name}: expected SOLAR's {field}, got different values")
 
 
 def against_c() -> list[Goal]:
     """SOLAR-I and SOLAR-II at 46 and 136 features, as many as LETOR 4.0 and MSLR have."""
     builds = libraries()
     if not builds:
-        print("no C compiler: the C columns are left out")
+        print("no C compiler: the C columns are skipped")
     times = {
-        (form, n): side_by_side(_rivals(form, n, builds), lasting=5.0)
+        (form, n): side_by_side(_candidates(form, n, builds), lasting=5.0)
         for form in FORMS
         for n in (46, 136)
     }
@@ -83,31 +84,31 @@ def against_c() -> list[Goal]:
     return [_c_goal(*case, seconds) for case, seconds in times.items()]
 
 
-def _rivals(form: str, n: int, builds: dict[str, ctypes.CDLL]) -> dict[str, Prepare]:
-    ours, native, parameter = FORMS[form]
+def _candidates(form: str, n: int, builds: dict[str, ctypes.CDLL]) -> dict[str, Prepare]:
+    solar, native, parameter = FORMS[form]
     gaps = random_gaps(n, BATCH[n])
-    rivals = {"ours": fresh(lambda: ours(n, parameter), gaps)}
+    candidates = {"SOLAR": fresh(lambda: solar(n, parameter), gaps)}
     for build, library in builds.items():
-        _check_c(form, native(library, gaps, parameter), ours(n, parameter), gaps)
-        rivals[build] = warmed(partial(native, library, gaps, parameter), times=3)
-    return rivals
+        _check_c(form, native(library, gaps, parameter), solar(n, parameter), gaps)
+        candidates[build] = warmed(partial(native, library, gaps, parameter), times=3)
+    return candidates
 
 
-def _check_c(form: str, theirs: NativeI | NativeII, ours: SolarI | SolarII, gaps: Floats) -> None:
-    theirs()
-    steps = ours.learn(gaps)
+def _check_c(form: str, native: NativeI | NativeII, solar: SolarI | SolarII, gaps: Floats) -> None:
+    native()
+    steps = solar.learn(gaps)
     if steps.stepped < len(gaps):
         raise RuntimeError(f"{form}: expected {len(gaps)} steps, got {steps.stepped}")
-    if not np.array_equal(steps.outcome, theirs.outcome):
-        raise RuntimeError(f"{form}: expected the outcomes of ours from C, got others")
-    agree(f"{form} in C", ours, theirs)
+    if not np.array_equal(steps.outcome, native.outcome):
+        raise RuntimeError(f"{form}: expected SOLAR's outcomes from C, got different ones")
+    agree(f"{form} in C", solar, native)
 
 
 def _c_row(form: str, n: int, seconds: dict[str, float]) -> list[str]:
-    ours, *others = seconds.values()
-    cells = [form, str(n), rate(BATCH[n], ours)]
+    solar, *others = seconds.values()
+    cells = [form, str(n), rate(BATCH[n], solar)]
     for other in others:
-        cells += [rate(BATCH[n], other), f"{ours / other:.2f}"]
+        cells += [rate(BATCH[n], other), f"{solar / other:.2f}"]
     return cells
 
 
@@ -115,37 +116,37 @@ def _c_goal(form: str, n: int, seconds: dict[str, float]) -> Goal:
     name = f"{form}, n = {n}, time"
     if "C" not in seconds:
         return not_measured(name, f"<= {MOST_TIMES_C} x C")
-    return at_most(name, MOST_TIMES_C, "x C", seconds["ours"] / seconds["C"])
+    return at_most(name, MOST_TIMES_C, "x C", seconds["SOLAR"] / seconds["C"])
 
 
 def against_blas() -> list[Goal]:
-    """SOLAR-II at 500 features, where Σ no longer fits into the cache of a core."""
-    n, name = 500, "SOLAR-II, n = 500, speed"
+    """SOLAR-II at 500 features, where Σ exceeds the cache of a core."""
+    n, goal = 500, "SOLAR-II, n = 500, speed"
     if find_spec("scipy") is None:
-        return [not_measured(name, f">= {LEAST_TIMES_BLAS} x BLAS")]
+        return [not_measured(goal, f">= {LEAST_TIMES_BLAS} x BLAS")]
     gaps = random_gaps(n, BATCH[n])
     _check_blas(gaps)
     makers: dict[str, Callable[[], Learner]] = {
-        "ours": lambda: SolarII(n),
+        "SOLAR": lambda: SolarII(n),
         "BLAS, dsymv + dsyr": lambda: BlasII(n, DEFAULT_GAMMA),
     }
-    seconds = side_by_side({who: fresh(make, gaps) for who, make in makers.items()}, 5.0)
-    ours, blas = seconds.values()
-    rows = [[who, rate(BATCH[n], spent), f"{blas / spent:.2f}"] for who, spent in seconds.items()]
+    seconds = side_by_side({name: fresh(make, gaps) for name, make in makers.items()}, 5.0)
+    solar, blas = seconds.values()
+    rows = [[name, rate(BATCH[n], spent), f"{blas / spent:.2f}"] for name, spent in seconds.items()]
     head = ["", "pairs/s", "speed / BLAS"]
     print(table("SOLAR-II with n = 500 against BLAS, one thread", head, rows), end="\n\n")
-    return [at_least(name, LEAST_TIMES_BLAS, "x BLAS", blas / ours)]
+    return [at_least(goal, LEAST_TIMES_BLAS, "x BLAS", blas / solar)]
 
 
 def _check_blas(gaps: Floats) -> None:
-    ours, blas = SolarII(gaps.shape[1]), BlasII(gaps.shape[1], DEFAULT_GAMMA)
-    ours.learn(gaps)
-    blas.learn(gaps)  # had it worked on copies, it would have learnt nothing
-    agree("SOLAR-II on BLAS", ours, blas)
+    solar, blas = SolarII(gaps.shape[1]), BlasII(gaps.shape[1], DEFAULT_GAMMA)
+    solar.learn(gaps)
+    blas.learn(gaps)  # if BLAS copied its arguments, nothing would be learnt
+    agree("SOLAR-II on BLAS", solar, blas)
 
 
-def without_rivals() -> list[Goal]:
-    """What has no goal: the other ways to learn, and scoring."""
+def without_reference() -> list[Goal]:
+    """Operations without a goal: other inputs of the learners, and scoring."""
     candidates = {**_from_documents(), **_diagonal(), **_from_sparse_rows(), **_scoring()}
     warm = {name: warmed(again(run), times=3) for name, (_, run) in candidates.items()}
     seconds = side_by_side(warm, lasting=5.0)
@@ -153,7 +154,7 @@ def without_rivals() -> list[Goal]:
         [name, rate(count, seconds[name]), f"{seconds[name] * 1e6:.0f} µs for {count}"]
         for name, (count, _) in candidates.items()
     ]
-    print(table("Without goals", ["", "rate", "one call"], rows), end="\n\n")
+    print(table("Other operations, without goals", ["", "rate", "one call"], rows), end="\n\n")
     return []
 
 

@@ -1,5 +1,5 @@
 #!lua
--- What an update inside Redis would look like: SOLAR-I on the pairs of one record.
+-- An update inside Redis, for comparison: SOLAR-I on the pairs of one record.
 -- KEYS: weights   ARGV: n, C, documents (packed doubles), pairs (packed 16-bit rows)
 local n, C = tonumber(ARGV[1]), tonumber(ARGV[2])
 local packed = redis.call('GET', KEYS[1])

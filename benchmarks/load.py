@@ -1,7 +1,7 @@
-"""A load client of our own for loopback: HTTP/1.1 on raw connections, one core, no dependency.
+"""A light load client for loopback: HTTP/1.1 on raw connections, on one core.
 
-A request is bytes made beforehand and of an answer only status and length are read, so it takes a
-small part of what a service takes to answer (`Load.own` says how much): two cores are soon full.
+Requests are encoded in advance, and of an answer only status and length are parsed. So the client
+needs a small part of the service's CPU time (`Load.own` holds it), and two cores suffice.
 """
 
 import asyncio
@@ -20,28 +20,28 @@ LENGTH = b"content-length: "
 
 
 def post(path: str, body: bytes, media_type: str = "application/json") -> bytes:
-    """A request, whole."""
+    """Encode a request."""
     head = f"POST {path} HTTP/1.1\r\nhost: {HOST}\r\ncontent-type: {media_type}\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 def lasting(requests: Iterable[bytes], seconds: float) -> Iterator[bytes]:
-    """Requests over and over, for so long."""
+    """Repeat the requests for this number of seconds."""
     end = perf_counter() + seconds
     return itertools.takewhile(lambda _: perf_counter() < end, itertools.cycle(requests))
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a client to its end."""
+    """Run a client to completion."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 
 
 @dataclass(slots=True)
 class Load:
-    """What came of many requests: how many were answered well, in which time.
+    """The results of many requests: counts of answers and failures, and the time.
 
-    `short` are those that were answered, but not with all that was asked for.
+    `short` counts answers that lack a part of the request.
     """
 
     answered: int = 0
@@ -53,12 +53,12 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Good answers a second."""
+        """Complete answers per second."""
         return self.answered / self.seconds
 
 
 class Caller(asyncio.Protocol):
-    """A connection: one request at a time, and whom to tell about its answer."""
+    """A connection: one request at a time, with a callback for its answer."""
 
     def __init__(self, answered: Callable[["Caller", bytes], None]) -> None:
         self._answered = answered
@@ -66,12 +66,12 @@ class Caller(asyncio.Protocol):
         self.intended = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ready to call."""
+        """Store the transport; the connection is ready."""
         self._transport: Any = transport
         self.call = transport.write  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
-        """A part of an answer, nearly always all of it."""
+        """Handle a part of an answer, nearly always the whole."""
         self._answer = self._answer + data if self._answer else data
         if self._missing <= 0:
             end = self._answer.find(b"\r\n\r\n")
@@ -85,17 +85,17 @@ class Caller(asyncio.Protocol):
             self._answered(self, answer)
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Nobody hangs up on us: a service that does has failed, and the run with it."""
+        """End the run if the service closes the connection: that is a failure."""
         if not self._transport.is_closing():
             asyncio.get_running_loop().stop()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._transport.close()
 
 
 async def callers(port: int, count: int, answered: Callable[[Caller, bytes], None]) -> list[Caller]:
-    """So many open connections."""
+    """Open `count` connections."""
     loop = asyncio.get_running_loop()
     return [
         (await loop.create_connection(lambda: Caller(answered), HOST, port))[1]
@@ -111,9 +111,9 @@ async def flood(
     short: bytes = b"",
     keep: bool = False,
 ) -> Load:
-    """Closed loop: each connection sends its next request when it has the answer to the last.
+    """Closed loop: each connection sends its next request after the previous answer.
 
-    An answer in which `short` stands is not what was asked for, and does not count.
+    An answer that contains `short` is incomplete and does not count.
     """
     load, end, coming = Load(), asyncio.get_running_loop().create_future(), iter(requests)
     busy = 0
@@ -152,10 +152,10 @@ async def paced(
     *,
     short: bytes = b"",
 ) -> tuple[Load, list[float]]:
-    """Open loop: requests at a constant rate, whatever the answers take; and how long each took.
+    """Open loop: requests at a constant rate; return the load and the latency of each request.
 
-    That is from the moment at which a request should have been sent, so one that had to wait for
-    others, or for us, counts with its wait.
+    Latency starts at the intended time of a request, so it includes waits for a free connection
+    and delays of this client.
     """
     load, took, waiting = Load(), list[float](), deque[tuple[float, bytes]]()
     free, coming = deque[Caller](), iter(requests)

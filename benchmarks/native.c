@@ -1,11 +1,11 @@
-/* The yardstick: SOLAR-I and SOLAR-II as one would write them in C for speed.
+/* The C reference: SOLAR-I and SOLAR-II, written for speed.
  *
  * The arithmetic of app/ranking/kernels.py with the same partial sums, on a stream of gaps: `count`
  * rows of `n` doubles. `w`, `x`, `s`, `u` are padded with zeros to a multiple of 8.
  *
- * Four doubles are one GNU vector, not a loop over lanes: without -ffast-math gcc leaves partial
- * sums in memory (gcc 12: twice as slow for SOLAR-I, five times for SOLAR-II), and even with it the
- * vectors are faster. The compiler may contract a*b + c to one FMA, which the kernels never do.
+ * Four doubles are one GNU vector. With a loop over lanes and without -ffast-math, gcc leaves the
+ * partial sums in memory (gcc 12: twice as slow for SOLAR-I, five times for SOLAR-II); vectors are
+ * faster even with it. The compiler may contract a*b + c to one FMA, which the kernels never do.
  */
 #include <math.h>
 #include <stdint.h>
@@ -23,7 +23,7 @@ static inline double total(lanes v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 
 struct sums { double margin, squared_norm; };
 
-/* w·x and x·x of one gap, which is copied to `copy` on the way if there is one. */
+/* Returns w·x and x·x of one gap, and copies the gap to `copy` unless NULL. */
 static inline struct sums measure(int64_t n, const double *restrict w, const double *restrict x,
                                   double *restrict copy)
 {

@@ -1,4 +1,4 @@
-"""The C yardstick: compiles `native.c` into a temporary directory and calls it with ctypes."""
+"""The C reference: compiles `native.c` into a temporary directory and calls it with ctypes."""
 
 import ctypes
 import os
@@ -16,18 +16,18 @@ from app.ranking.arrays import Floats, aligned
 
 SOURCE = Path(__file__).with_name("native.c")
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC")
-#: The yardstick, and what a C programmer who does not care for the last bits would get.
+#: The reference with strict arithmetic, and the same code with -ffast-math.
 BUILDS: dict[str, tuple[str, ...]] = {"C": (), "C -ffast-math": ("-ffast-math",)}
 
 
 def compiler() -> str | None:
-    """$CC, else gcc, else clang, else nothing."""
+    """$CC, else gcc, else clang, else None."""
     names = (os.environ.get("CC", ""), "gcc", "clang")
     return next((name for name in names if name and shutil.which(name)), None)
 
 
 def libraries() -> dict[str, ctypes.CDLL]:
-    """Every build of `BUILDS` by its name; none at all without a compiler."""
+    """All builds of `BUILDS` by name; none without a compiler."""
     cc = compiler()
     return {} if cc is None else {name: _built(cc, flags) for name, flags in BUILDS.items()}
 
@@ -36,14 +36,14 @@ def _built(cc: str, flags: tuple[str, ...]) -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
         compiled, library = Path(folder) / "native.o", Path(folder) / "native.so"
         subprocess.run([cc, *FLAGS, *flags, "-c", "-o", compiled, SOURCE], check=True)
-        # Linked without the flags: gcc's -ffast-math would add code that, once loaded, rounds tiny
-        # numbers to zero in the whole process, ours included.
+        # Link without the flags: gcc's -ffast-math would link code that rounds tiny numbers to zero
+        # in the whole process, SOLAR's kernels included.
         subprocess.run([cc, "-shared", "-o", library, compiled, "-lm"], check=True)
-        return ctypes.CDLL(str(library))  # once loaded it needs its file no longer
+        return ctypes.CDLL(str(library))  # a loaded library does not need its file
 
 
 class Native:
-    """A C learner with a stream of gaps before it: a call learns the whole stream, in order."""
+    """A C learner with a stream of gaps; a call learns the whole stream, in order."""
 
     def __init__(self, function: Any, gaps: Floats, parameter: float, *state: Floats) -> None:
         count, self.n = gaps.shape
@@ -69,7 +69,7 @@ class Native:
 
     @property
     def weights(self) -> Floats:
-        """w, without its padding."""
+        """The weights w without padding."""
         return self._w[: self.n]
 
 
@@ -91,7 +91,7 @@ class NativeII(Native):
 
     @property
     def covariance(self) -> Floats:
-        """Σ as a triangle, with the last outer product, which still waits in u, subtracted."""
+        """Σ as a triangle, after the subtraction of the pending outer product of u."""
         i, j = np.tril_indices(self.n)
         triangle: Floats = cov.pack(self._panels, self.n) - self._u[i] * self._u[j]
         return triangle

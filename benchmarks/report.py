@@ -1,11 +1,11 @@
-"""Tables, and the goals that the summary at the end goes through."""
+"""Tables, goals, and the summary of goals."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class Goal(NamedTuple):
-    """What should be reached, what was, and whether that is enough (None: not measured)."""
+    """A wanted value, the measured value, and whether the goal is met (None: not measured)."""
 
     name: str
     wanted: str
@@ -14,22 +14,22 @@ class Goal(NamedTuple):
 
 
 def at_most(name: str, limit: float, unit: str, reached: float) -> Goal:
-    """A goal that a small number meets."""
+    """A goal with an upper limit."""
     return Goal(name, f"<= {limit:g} {unit}", f"{reached:.2f} {unit}", reached <= limit)
 
 
 def at_least(name: str, limit: float, unit: str, reached: float) -> Goal:
-    """A goal that a large number meets."""
+    """A goal with a lower limit."""
     return Goal(name, f">= {limit:g} {unit}", f"{reached:.2f} {unit}", reached >= limit)
 
 
 def not_measured(name: str, wanted: str) -> Goal:
-    """A goal that nothing can be said about here."""
+    """A goal that this machine cannot measure."""
     return Goal(name, wanted, "not measured", None)
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """Rows under their heads; the first `words` columns are words, the others numbers.
+    """Format rows under a head; the first `words` columns are text, the others numbers.
 
     >>> print(table("Fruit", ["kind", "count"], [["apples", "3"], ["figs", "12"]]))
     Fruit
@@ -47,14 +47,14 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], words:
 
 
 def summary(goals: Sequence[Goal]) -> str:
-    """All goals: wanted, reached, and met or MISSED."""
+    """Format all goals: wanted, measured, and met or MISSED."""
     verdicts = {True: "met", False: "MISSED", None: "-"}
     rows = [[g.name, g.wanted, g.reached, verdicts[g.met]] for g in goals]
-    return table("Goals", ["goal", "wanted", "reached", "met?"], rows)
+    return table("Goals", ["goal", "wanted", "measured", "result"], rows)
 
 
 def rate(count: int, seconds: float) -> str:
-    """So many a second, in three digits.
+    """Format a rate per second with three digits.
 
     >>> rate(3, 2e-6), rate(123_456, 1.0), rate(7, 1.0)
     ('1.50 M/s', '123 k/s', '7.00 /s')

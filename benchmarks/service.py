@@ -1,4 +1,4 @@
-"""The service over loopback, one worker, next to the least that FastAPI does: wall clock."""
+"""The service over loopback with one worker against a minimal FastAPI service: wall clock."""
 
 import asyncio
 import contextlib
@@ -33,14 +33,14 @@ CONNECTIONS = 16
 DOCUMENTS, N, TOP = 100, 46, 10
 ROUNDS, SECONDS = 4, 1.0
 JSON, MSGPACK = "application/json", "application/msgpack"
-PATIENCE = 60.0
-#: In an answer of /rank whose impression was not written in time.
-FORGOTTEN = b'"logged":false'
+TIMEOUT_SECONDS = 60.0
+#: Part of an answer of /rank whose impression was not stored in time.
+NOT_LOGGED = b'"logged":false'
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A service under test: where it is, and the process that answers."""
+    """A service under test: its port and its worker process."""
 
     port: int
     worker: int
@@ -71,7 +71,7 @@ def run() -> list[Goal]:
 
 @contextlib.contextmanager
 def solar(directory: Path, *flags: str) -> Iterator[Running]:
-    """`solar serve` with one worker, as `make run` has it."""
+    """Start `solar serve` with one worker, like `make run`."""
     kept = ["--data-dir", str(directory), *flags]
     with started("app", "serve", "--workers", "1", *kept, "--port") as (process, port):
         yield Running(port, worker_of(process.pid), find(directory) or "")
@@ -79,14 +79,14 @@ def solar(directory: Path, *flags: str) -> Iterator[Running]:
 
 @contextlib.contextmanager
 def hello() -> Iterator[Running]:
-    """The yardstick."""
+    """Start the reference service."""
     with started("benchmarks.hello") as (process, port):
         yield Running(port, process.pid)
 
 
 @contextlib.contextmanager
 def started(*command: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
-    """A service on a free port, given as its last argument, once it is ready."""
+    """Start a service on a free port, its last argument; wait until it is ready."""
     port = free_port()
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SOLAR_")}
     process = subprocess.Popen(
@@ -97,11 +97,11 @@ def started(*command: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
         yield process, port
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT_SECONDS)
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.create_server((load.HOST, 0)) as found:
         port: int = found.getsockname()[1]
         return port
@@ -109,19 +109,21 @@ def free_port() -> int:
 
 def until_ready(process: "subprocess.Popen[bytes]", port: int) -> None:
     """Wait for /readyz."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         with contextlib.suppress(OSError):
             if ask(port, "GET", "/readyz")[0] == 200:
                 return
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{process.args!r}: it does not get ready")
+            raise RuntimeError(
+                f"{process.args!r}: expected /readyz 200 within {TIMEOUT_SECONDS:g} s"
+            )
         time.sleep(0.005)
 
 
 def ask(port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    """One call, not timed: status and answer."""
-    connection = http.client.HTTPConnection(load.HOST, port, timeout=PATIENCE)
+    """Send one untimed request; return status and answer."""
+    connection = http.client.HTTPConnection(load.HOST, port, timeout=TIMEOUT_SECONDS)
     try:
         sent = None if body is None else json.dumps(body)
         connection.request(method, path, sent, {"content-type": JSON})
@@ -133,7 +135,7 @@ def ask(port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
 
 
 def worker_of(supervisor: int) -> int:
-    """The process that serves; 0 where there is no /proc."""
+    """The worker process; 0 without /proc."""
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
             if b"app.runtime.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
@@ -142,7 +144,7 @@ def worker_of(supervisor: int) -> int:
 
 
 def cpu_seconds(process: int) -> float:
-    """CPU time that a process has taken so far; NaN where there is no /proc."""
+    """The CPU time of a process so far; NaN without /proc."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -151,7 +153,7 @@ def cpu_seconds(process: int) -> float:
 
 
 def resident(process: int) -> float:
-    """Memory that a process holds, in MB; counted page by page, which `statm` does not."""
+    """Resident memory of a process in MB; exact, unlike that of `statm`."""
     lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Rss:")) * 1024 / 1e6
 
@@ -160,16 +162,16 @@ def resident(process: int) -> float:
 
 
 def create(port: int, model: str, n: int, **settings: Any) -> None:
-    """A new model with the default settings, but for those given."""
-    status, said = ask(port, "PUT", f"/models/{model}", {"features": n, **settings})
+    """Create a model with default settings, except those given."""
+    status, answer = ask(port, "PUT", f"/models/{model}", {"features": n, **settings})
     if status != 201:
-        raise RuntimeError(f"PUT /models/{model}: {status} {said}")
+        raise RuntimeError(f"PUT /models/{model}: expected 201, got {status} {answer}")
 
 
 def rank_requests(
     model: str, documents: int, n: int, top: int, *, log: bool = True
 ) -> dict[str, list[bytes]]:
-    """A few different requests of each kind, with features as LETOR has them: six decimals."""
+    """Eight different requests of each kind, with features of six decimals like LETOR's."""
     made: dict[str, list[bytes]] = {"objects": [], "columns": [], "binary": []}
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -188,12 +190,12 @@ def rank_requests(
 
 
 def as_json(body: Any) -> bytes:
-    """Without spaces, as clients in a hurry send it."""
+    """Encode as JSON without spaces."""
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def remembered(port: int, model: str, n: int, count: int) -> list[bytes]:
-    """Single clicks, each on a request of its own that was answered and remembered."""
+def click_posts(port: int, model: str, n: int, count: int) -> list[bytes]:
+    """Feedback requests with a single click, each on a separate logged impression."""
     ranks = itertools.cycle(rank_requests(model, 20, n, TOP)["binary"])
     clicks: list[bytes] = []
     while len(clicks) < count:
@@ -210,23 +212,23 @@ def remembered(port: int, model: str, n: int, count: int) -> list[bytes]:
 
 
 def good(done: Load) -> Load:
-    """What was done, if all of it was answered well."""
+    """Return the load if no request failed; else raise RuntimeError."""
     if done.failed:
         raise RuntimeError(f"{done.failed} of {done.failed + done.answered} requests failed")
     return done
 
 
-# ---- what is measured ----
+# ---- measurements ----
 
 
 def starting(directory: Path) -> Goal:
-    """From nothing to ready, kernels cached."""
+    """The time from start to ready, with cached kernels."""
     took = float("inf")
     for at in range(3):
         began = time.perf_counter()
         with solar(directory / str(at)):
             took = min(took, time.perf_counter() - began)
-    print(f"Start of `solar serve`, the best of 3: {took:.2f} s until /readyz is 200\n")
+    print(f"Start of `solar serve`, best of 3: {took:.2f} s until /readyz is 200\n")
     return at_most("start of `solar serve`", 3.0, "s", took)
 
 
@@ -235,9 +237,9 @@ class Best:
     """The best round of a kind of request."""
 
     rate: float = 0.0
-    cpu: float = float("inf")  # seconds of the server a request
-    own: float = 0.0  # of a core that the client took
-    short: int = 0  # answers of all rounds that were not remembered; they count for nothing
+    cpu: float = float("inf")  # CPU seconds of the server per request
+    own: float = 0.0  # the client's share of a core
+    short: int = 0  # answers of all rounds without a logged impression; not counted in the rate
 
 
 LEAST = {
@@ -247,33 +249,33 @@ LEAST = {
 
 
 def rates(service: Running) -> tuple[dict[str, float], list[Goal]]:
-    """Requests a second of each kind of /rank, and hello's, in turns."""
+    """Requests per second of each kind of /rank and of hello, in turns."""
     create(service.port, "bench", N)
     kinds: dict[str, list[bytes]] = {"hello": [post("/hello", b'{"name":"x"}')]}
     names: dict[tuple[str, bool], str] = {}
     for log in (True, False):
         made = rank_requests("bench", DOCUMENTS, N, TOP, log=log)
         for kind, requests in made.items():
-            names[kind, log] = f"{kind}, {'remembered' if log else 'log: false'}"
+            names[kind, log] = f"{kind}, {'logged' if log else 'log: false'}"
             kinds[names[kind, log]] = requests
     best = {name: Best() for name in kinds}
     with hello() as plain:
         for at in range(ROUNDS + 1):
             for name, requests in kinds.items():
                 target = plain if name == "hello" else service
-                short = FORGOTTEN if name.endswith("remembered") else b""
+                short = NOT_LOGGED if name.endswith("logged") else b""
                 one_round(target, requests, Best() if at == 0 else best[name], short)
-    base, plainly = best["hello"].rate, best["hello"].cpu
+    base, base_cpu = best["hello"].rate, best["hello"].cpu
     rows = [
         [name, f"{one.rate:,.0f} /s", f"{100 * one.rate / base:.1f} %", f"{1e6 * one.cpu:.0f} µs",
-         f"{100 * plainly / one.cpu:.1f} %", f"{100 * one.own:.0f} %", str(one.short)]
+         f"{100 * base_cpu / one.cpu:.1f} %", f"{100 * one.own:.0f} %", str(one.short)]
         for name, one in best.items()
     ]  # fmt: skip
     title = (
         f"/rank, {DOCUMENTS} documents of {N} features, top_k {TOP}, fsync always, "
-        f"{CONNECTIONS} connections, the best of {ROUNDS} rounds (CPU: of the worker)"
+        f"{CONNECTIONS} connections, best of {ROUNDS} rounds (CPU: of the worker)"
     )
-    head = ["", "requests", "of hello", "CPU each", "of hello by CPU", "client's core", "dropped"]
+    head = ["", "requests", "of hello", "CPU each", "of hello by CPU", "client CPU", "not logged"]
     print(table(title, head, rows), "\n")
     goals = [
         at_least(f"/rank, {names[key]}", least, "% of hello", 100 * best[names[key]].rate / base)
@@ -283,7 +285,7 @@ def rates(service: Running) -> tuple[dict[str, float], list[Goal]]:
 
 
 def one_round(target: Running, requests: Sequence[bytes], best: Best, short: bytes) -> None:
-    """One round of one kind."""
+    """Run one round of one kind."""
     used, coming = cpu_seconds(target.worker), load.lasting(requests, SECONDS)
     done = good(load.run(load.flood(target.port, coming, CONNECTIONS, short=short)))
     best.short += done.short
@@ -293,67 +295,69 @@ def one_round(target: Running, requests: Sequence[bytes], best: Best, short: byt
 
 
 def latency(service: Running, peak: float) -> Goal:
-    """/rank at half of its peak while the learner has more to learn than it can."""
+    """The latency of /rank at half of its peak rate, with an overloaded learner."""
     seconds, windows, clicks = 4.0, 3, 100
-    create(service.port, "flooded", N, prior=0)  # whose log takes documents as they are
+    create(service.port, "flooded", N, prior=0)  # its records then hold documents of N features
     ranks = rank_requests("flooded", DOCUMENTS, N, TOP)["objects"]
-    posts = iter(remembered(service.port, "flooded", N, int(windows * seconds * clicks)))
+    posts = iter(click_posts(service.port, "flooded", N, int(windows * seconds * clicks)))
     asyncio.run(fill_log(service.url, "flooded", 4000))
 
     async def window() -> tuple[Load, list[float]]:
         ranked, _ = await asyncio.gather(
             load.paced(
                 service.port, itertools.cycle(ranks), peak / 2, seconds, 4 * CONNECTIONS,
-                short=FORGOTTEN,
+                short=NOT_LOGGED,
             ),
             load.paced(service.port, posts, clicks, seconds, CONNECTIONS),
         )  # fmt: skip
         return ranked
 
-    found, dropped = [], 0
+    found, not_logged = [], 0
     for _ in range(windows):
         done, took = load.run(window())
-        dropped += good(done).short
+        not_logged += good(done).short
         found.append(1e3 * np.percentile(took, [50, 99]))
         behind = lag(service.port, "flooded")
         if ask(service.port, "GET", "/models/flooded")[1]["rejected"]:
-            raise RuntimeError("flooded: records that are rejected keep nobody at work")
+            raise RuntimeError(
+                "flooded: expected no rejected records: they do not load the learner"
+            )
     p50, p99 = min(found, key=lambda one: float(one[1]))
     ask(service.port, "DELETE", "/models/flooded")
     print(
-        f"/rank, objects, at {peak / 2:,.0f} /s with {clicks} clicks/s beside it, the best of "
-        f"{windows}: p50 {p50:.1f} ms, p99 {p99:.1f} ms; {dropped} not remembered; in the end the "
-        f"learner was {behind} records behind\n"
+        f"/rank, objects, at {peak / 2:,.0f} /s with {clicks} clicks/s at the same time, best of "
+        f"{windows}: p50 {p50:.1f} ms, p99 {p99:.1f} ms; {not_logged} not logged; learner lag at "
+        f"the end: {behind} records\n"
     )
-    return at_most("/rank, p99 at half of its peak", 10, "ms", float(p99))
+    return at_most("/rank, p99 at half of its peak rate", 10, "ms", float(p99))
 
 
 async def fill_log(url: str, model: str, count: int) -> None:
-    """Lists of 200 documents that give 10,000 pairs each, as if they had been posted."""
+    """Append records of 200 documents, which give 10,000 pairs each."""
     store = Store.open(url)
     epoch, *_ = await store.states.position(model)
     rng = np.random.default_rng(0)
-    lists = [rng.random((200, N)).astype(np.float32) for _ in range(20)]
+    documents = [rng.random((200, N)).astype(np.float32) for _ in range(20)]
     labels = np.repeat([0.0, 1.0], 100)
     for at in range(count):
         name = f"flood-{at}"
-        record = Feedback(name, "labels", lists[at % 20], np.arange(200), labels=labels)
+        record = Feedback(name, "labels", documents[at % 20], np.arange(200), labels=labels)
         event = NewRecord(name, name.encode(), codec.dump_record(record))
         await store.log.append(model, epoch, [event], limit=count, time=0)
     await store.close()
 
 
 def lag(port: int, model: str) -> int:
-    """Records that wait to be learnt."""
-    _, said = ask(port, "GET", f"/models/{model}")
-    return int(said["seq"] - said["version"])
+    """The number of records that are not learnt yet."""
+    _, answer = ask(port, "GET", f"/models/{model}")
+    return int(answer["seq"] - answer["version"])
 
 
 def feedback(service: Running, fsync: str, least: float) -> list[Goal]:
-    """Single clicks, n = 136, each on a request of its own."""
+    """Posts of single clicks, n = 136, each on a separate impression."""
     rounds, count, n = 3, 2000, 136
     create(service.port, "clicks", n)
-    clicks = remembered(service.port, "clicks", n, rounds * count)
+    clicks = click_posts(service.port, "clicks", n, rounds * count)
     best = Best()
     for at in range(rounds):
         used = cpu_seconds(service.worker)
@@ -362,7 +366,7 @@ def feedback(service: Running, fsync: str, least: float) -> list[Goal]:
         best.rate = max(best.rate, done.rate)
         best.cpu = min(best.cpu, (cpu_seconds(service.worker) - used) / done.answered)
     print(
-        f"/feedback, single clicks, n = {n}, fsync {fsync}, the best of {rounds}: "
+        f"/feedback, single clicks, n = {n}, fsync {fsync}, best of {rounds}: "
         f"{best.rate:,.0f} /s, {1e6 * best.cpu:.0f} µs of CPU each\n"
     )
     ask(service.port, "DELETE", "/models/clicks")
@@ -370,10 +374,10 @@ def feedback(service: Running, fsync: str, least: float) -> list[Goal]:
 
 
 def memory(directory: Path) -> Goal:
-    """What a worker holds more after 100,000 requests of all kinds than before them.
+    """The growth of a worker's memory over 100,000 requests of all kinds.
 
-    A service of its own, whose requests are all small: one that has seen large ones has free room
-    left in its heap, and a leak would fill that unseen. The first requests fill caches.
+    A separate service gets only small requests: after large ones the heap has free space, which
+    would hide a leak. The first requests fill caches and are not counted.
     """
     name, count, first = "memory over 100,000 requests", 100_000, 10_000
     with solar(directory) as service:
@@ -383,10 +387,11 @@ def memory(directory: Path) -> Goal:
         made = rank_requests("small", 5, 10, 3)
         mixed = itertools.cycle([one for kind in made.values() for one in kind])
 
-        def after(many: int) -> float:
-            good(load.run(load.flood(service.port, itertools.islice(mixed, many), CONNECTIONS)))
+        def after(requests: int) -> float:
+            some = itertools.islice(mixed, requests)
+            good(load.run(load.flood(service.port, some, CONNECTIONS)))
             return resident(service.worker)
 
         before, now = after(first), after(count)
-    print(f"Memory of the worker: {before:.1f} MB, {count:,} requests later {now:.1f} MB\n")
+    print(f"Memory of the worker: {before:.1f} MB, after {count:,} requests {now:.1f} MB\n")
     return at_most(name, 5, "MB", now - before)

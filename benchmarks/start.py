@@ -1,6 +1,6 @@
-"""How long a fresh process takes to its first learnt pair, with a warm kernel cache.
+"""The time from process start to the first learnt pair, with a warm kernel cache.
 
-Wall-clock time, for here the disk and the interpreter count too.
+The table shows wall-clock time, which includes the disk and the interpreter.
 """
 
 import os
@@ -13,7 +13,7 @@ from benchmarks.report import Goal, at_most, table
 MOST_SECONDS = 0.7
 STARTS = 7
 
-#: What the child runs; it prints the seconds since its first statement.
+#: The child's program; it prints the seconds since its first statement.
 FIRST_CALLS = """
 import time
 began = time.perf_counter()
@@ -32,15 +32,15 @@ def run() -> list[Goal]:
     inside, whole = (min(times) for times in zip(*(started() for _ in range(STARTS)), strict=True))
     rows = [
         ["import and first call of SOLAR-I and SOLAR-II", f"{inside:.3f} s"],
-        ["the whole process", f"{whole:.3f} s"],
+        ["whole process", f"{whole:.3f} s"],
     ]
-    print(table(f"Start, the best of {STARTS}", ["", "wall clock"], rows), end="\n\n")
+    print(table(f"Start, best of {STARTS}", ["", "wall clock"], rows), end="\n\n")
     return [at_most("import and first call", MOST_SECONDS, "s", inside)]
 
 
 def started() -> tuple[float, float]:
-    """Start one process: the seconds it counts itself, and those from here."""
-    # Without this variable the child may keep its bytecode, as it would in production.
+    """Run one process; return the seconds that it prints, and those of the whole process."""
+    # Without this variable the child writes bytecode files, as in production.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
     child = subprocess.run(

@@ -1,4 +1,4 @@
-"""The log and the learner on a real server of our own, wall clock: here the disk counts too."""
+"""The log and the learner on an embedded server: wall-clock time, which includes the disk."""
 
 import asyncio
 import shutil
@@ -42,7 +42,7 @@ def run() -> list[Goal]:
 
 
 async def on_server(url: str) -> list[Goal]:
-    """All that needs one running server."""
+    """Run all measurements that need a running server."""
     store = Store.open(url)
     try:
         return [
@@ -56,7 +56,7 @@ async def on_server(url: str) -> list[Goal]:
 
 
 async def fresh(store: Store, name: str, n: int, algorithm: Algorithm = "solar-i") -> int:
-    """A new model; its epoch."""
+    """Create a model; return its epoch."""
     await store.models.delete(name)
     features = tuple(f"f{k}" for k in range(n))
     return await store.models.create(
@@ -65,7 +65,7 @@ async def fresh(store: Store, name: str, n: int, algorithm: Algorithm = "solar-i
 
 
 def events(name: str, records: list[bytes]) -> list[NewRecord]:
-    """Records as events of their own."""
+    """Wrap each record in a separate event."""
     return [
         NewRecord(f"{name}-{at}", blake2b(record, digest_size=16).digest(), record)
         for at, record in enumerate(records)
@@ -73,7 +73,7 @@ def events(name: str, records: list[bytes]) -> list[NewRecord]:
 
 
 def records(count: int, n: int) -> list[bytes]:
-    """Judged lists of 20 documents that give 100 pairs each."""
+    """Judged queries of 20 documents, which give 100 pairs each."""
     rng = np.random.default_rng(0)
     labels = np.repeat([0.0, 1.0], 10)
     return [
@@ -95,7 +95,7 @@ async def append(store: Store, url: str) -> list[Goal]:
     rounds = 60
     posts = iter([events(f"p{at}", [record] * POST) for at in range(rounds)])
 
-    async def ours() -> None:
+    async def solar() -> None:
         await store.log.append("append", epoch, next(posts), limit=LIMIT, time=0)
 
     async def pipeline() -> None:
@@ -104,8 +104,8 @@ async def append(store: Store, url: str) -> list[Goal]:
             pipe.xadd("raw", {"r": record, "t": 0})
         await pipe.execute()
 
-    took = await best({"ours": ours, "XADD pipeline": pipeline}, rounds)
-    ratio = took["XADD pipeline"] / took["ours"]
+    took = await best({"SOLAR": solar, "XADD pipeline": pipeline}, rounds)
+    ratio = took["XADD pipeline"] / took["SOLAR"]
     rows = [[name, rate(POST, seconds)] for name, seconds in took.items()]
     tool = redis_benchmark(url)
     if tool:
@@ -119,7 +119,7 @@ async def append(store: Store, url: str) -> list[Goal]:
 async def best(
     candidates: dict[str, Callable[[], Awaitable[None]]], rounds: int
 ) -> dict[str, float]:
-    """The wall-clock seconds of the fastest of many rounds, in turns."""
+    """The wall-clock seconds of each candidate's fastest round, in turns."""
     least = dict.fromkeys(candidates, float("inf"))
     for _ in range(rounds):
         for name, candidate in candidates.items():
@@ -130,7 +130,7 @@ async def best(
 
 
 def redis_benchmark(url: str) -> str | None:
-    """What redis-benchmark makes of the same XADDs, if it is there."""
+    """The rate of redis-benchmark for the same XADD, if it is installed."""
     tool = shutil.which("redis-benchmark") or shutil.which("valkey-benchmark")
     if not tool:
         return None
@@ -145,7 +145,7 @@ def redis_benchmark(url: str) -> str | None:
 
 
 async def learnt(store: Store, name: str, log: list[bytes], epoch: int) -> float:
-    """Seconds a record from a full log to the last commit."""
+    """Seconds per record from a full log to the last commit."""
     for at in range(0, len(log), POST):
         post = events(f"{name}-{at}", log[at : at + POST])
         await store.log.append(name, epoch, post, limit=LIMIT, time=0)
@@ -162,16 +162,16 @@ async def learnt(store: Store, name: str, log: list[bytes], epoch: int) -> float
 
 
 async def first_order(store: Store, url: str) -> list[Goal]:
-    """SOLAR-I, n = 46, 100 pairs a record, against the same inside Redis."""
+    """SOLAR-I, n = 46, 100 pairs a record, against a Lua script inside Redis."""
     log, n = records(4000, 46), 46
     await learnt(store, "warm", log[:300], await fresh(store, "warm", n))
-    ours = min([await learnt(store, "first", log, await fresh(store, "first", n)) for _ in "123"])
+    solar = min([await learnt(store, "first", log, await fresh(store, "first", n)) for _ in "123"])
     client: Any = connect(url)
     script = client.register_script(LUA)
     await client.set("w", bytes(8 * n))
-    lists = [codec.load_record(record) for record in log[:50]]
+    loaded = [codec.load_record(record) for record in log[:50]]
     inside = float("inf")
-    for one in lists:
+    for one in loaded:
         assert isinstance(one, Feedback)  # noqa: S101
         assert one.labels is not None  # noqa: S101
         pairs = from_labels(one.labels)
@@ -181,21 +181,21 @@ async def first_order(store: Store, url: str) -> list[Goal]:
         inside = min(inside, time.perf_counter() - began)
     await client.delete("w")
     await client.aclose()
-    rows = [["learner", rate(100, ours)], ["Lua inside Redis", rate(100, inside)]]
+    rows = [["learner", rate(100, solar)], ["Lua inside Redis", rate(100, inside)]]
     print(table("SOLAR-I, n = 46, 100 pairs a record", ["", "pairs"], rows), "\n")
-    return [at_least("learner, SOLAR-I, n = 46", 8.0, "x Lua", inside / ours)]
+    return [at_least("learner, SOLAR-I, n = 46", 8.0, "x Lua", inside / solar)]
 
 
 async def second_order(store: Store) -> list[Goal]:
-    """SOLAR-II, n = 136: the learner with all that it does, against the bare kernel."""
+    """SOLAR-II, n = 136: the whole learner against the kernel alone."""
     log, n = records(1500, 136), 136
-    lists = [codec.load_record(record) for record in log]
+    loaded = [codec.load_record(record) for record in log]
     batches = [
         (one.documents, from_labels(one.labels))
-        for one in lists
+        for one in loaded
         if isinstance(one, Feedback) and one.labels is not None
     ]
-    kernel = ours = float("inf")
+    kernel = whole = float("inf")
     for _ in range(3):
         learner = SolarII(n)
         learner.learn_pairs(*batches[0])
@@ -204,14 +204,14 @@ async def second_order(store: Store) -> list[Goal]:
             learner.learn_pairs(documents, pairs)
         kernel = min(kernel, (time.perf_counter() - began) / len(batches))
         epoch = await fresh(store, "second", n, "solar-ii")
-        ours = min(ours, await learnt(store, "second", log, epoch))
-    rows = [["learner", rate(100, ours)], ["kernel alone", rate(100, kernel)]]
+        whole = min(whole, await learnt(store, "second", log, epoch))
+    rows = [["learner", rate(100, whole)], ["kernel alone", rate(100, kernel)]]
     print(table("SOLAR-II, n = 136, 100 pairs a record", ["", "pairs"], rows), "\n")
-    return [at_least("learner, SOLAR-II, n = 136", 0.6, "x kernel", kernel / ours)]
+    return [at_least("learner, SOLAR-II, n = 136", 0.6, "x kernel", kernel / whole)]
 
 
 async def visible(store: Store, url: str) -> list[Goal]:
-    """From an append to its weights in another process, at 200 records/s, n = 136."""
+    """The time from an append to the new weights in another process: 200 records/s, n = 136."""
     per_second, seconds, n = 200, 10, 136
     log = records(per_second * seconds, n)
     epoch = await fresh(store, "visible", n, "solar-ii")
@@ -239,24 +239,24 @@ async def visible(store: Store, url: str) -> list[Goal]:
         learner.wait()
     delays = np.array([when_seen(seen, seq) - when for seq, when in appended.items()]) * 1e3
     p50, p99 = np.percentile(delays, [50, 99])
-    print(f"Visible in another process: p50 {p50:.0f} ms, p99 {p99:.0f} ms")
-    print(f"AOF of log and state: {written:.1f} MB/s\n")
+    print(f"New weights visible in another process: p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+    print(f"AOF writes of log and state: {written:.1f} MB/s\n")
     return [
-        at_most("visible, p50", 50, "ms", p50),
-        at_most("visible, p99", 150, "ms", p99),
-        at_most("AOF of log and state", 5, "MB/s", written),
+        at_most("new weights visible, p50", 50, "ms", p50),
+        at_most("new weights visible, p99", 150, "ms", p99),
+        at_most("AOF writes of log and state", 5, "MB/s", written),
     ]
 
 
 async def settle(store: Store, epoch: int, record: bytes) -> None:
-    """One record through the learner, so that its process is up and warm."""
+    """Let the learner apply one record, so that its process is warm."""
     await store.log.append("visible", epoch, events("first", [record]), limit=LIMIT, time=0)
     while (await store.states.position("visible"))[1] < 1:
         await asyncio.sleep(0.01)
 
 
 async def watch(store: Store, seen: dict[int, float], last: int) -> None:
-    """Load the weights at each hint, as a replica does; note when which version came."""
+    """Load the weights at each hint, like a replica; record the time of each version."""
     async for _ in store.states.watch("visible"):
         version = (await store.states.load_weights("visible")).seq
         seen.setdefault(version, time.perf_counter())
@@ -265,12 +265,12 @@ async def watch(store: Store, seen: dict[int, float], last: int) -> None:
 
 
 def when_seen(seen: dict[int, float], seq: int) -> float:
-    """When the first version came that has learnt record `seq`."""
+    """The time of the first version that includes record `seq`."""
     return min(when for version, when in seen.items() if version >= seq)
 
 
 async def aof_size(url: str) -> int:
-    """Bytes that the append-only file has; from now on it is not rewritten."""
+    """The size of the append-only file in bytes; also disables its rewrite."""
     client: Any = connect(url)
     await client.config_set("auto-aof-rewrite-percentage", 0)
     size = int((await client.info("persistence"))["aof_current_size"])
@@ -279,9 +279,9 @@ async def aof_size(url: str) -> int:
 
 
 def cold_start(directory: Path) -> Goal:
-    """`solar learn` on an existing log, from nothing to the first commit, kernels cached."""
+    """`solar learn` on an existing log: from start to the first commit, kernels cached."""
     with EmbeddedServer.start(directory) as server:
-        asyncio.run(leave_work(server.url))
+        asyncio.run(append_unlearnt(server.url))
     began = time.perf_counter()
     command = [sys.executable, "-m", "app", "learn", "--data-dir", str(directory)]
     process = subprocess.Popen(command)
@@ -291,12 +291,12 @@ def cold_start(directory: Path) -> Goal:
     finally:
         process.terminate()
         process.wait()
-    print(f"Cold start with an existing log: {took:.2f} s to the first commit\n")
-    return at_most("cold start", 3.0, "s", took)
+    print(f"Start of `solar learn` with an existing log: {took:.2f} s to the first commit\n")
+    return at_most("start of `solar learn`", 3.0, "s", took)
 
 
-async def leave_work(url: str) -> None:
-    """A log of 2,000 records that nobody has learnt yet."""
+async def append_unlearnt(url: str) -> None:
+    """Append 2,000 records without a learner."""
     store = Store.open(url)
     epoch = await fresh(store, "cold", 136, "solar-ii")
     log = records(2000, 136)

@@ -1,9 +1,9 @@
-"""Side-by-side timing, for machines that are never quiet.
+"""Side-by-side timing, for machines with other load.
 
-Candidates take turns in one process, so that a busy neighbour or a change of the clock rate meets
-them all; what counts is CPU time, the best of many rounds. The rounds go on for seconds, as busy
-spells do (in one, our SOLAR-I took half as long again and C a tenth more). Compare the numbers of
-one call with each other, never with those of another call.
+Candidates take turns in one process, so that other load and changes of the clock rate affect all
+of them. The result is the CPU time of the best of many rounds. The rounds last seconds, because
+busy periods do (in one, SOLAR-I took 1.5 times as long and C 1.1 times). Compare only numbers of
+the same call.
 """
 
 import math
@@ -13,12 +13,12 @@ from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Run = Callable[[], object]
-#: Makes what one run needs (a fresh learner, say), which is not timed, and returns the run.
+#: Prepares a run without being timed (a new learner, for example), and returns the run.
 Prepare = Callable[[], Run]
 
 
 def side_by_side(candidates: Mapping[Key, Prepare], lasting: float) -> dict[Key, float]:
-    """The CPU seconds of each candidate's fastest run, in three rounds or `lasting` seconds."""
+    """The CPU seconds of each candidate's fastest run in `lasting` seconds, at least 3 rounds."""
     best = dict.fromkeys(candidates, math.inf)
     ends, rounds = time.perf_counter() + lasting, 0
     while rounds < 3 or time.perf_counter() < ends:
@@ -29,17 +29,17 @@ def side_by_side(candidates: Mapping[Key, Prepare], lasting: float) -> dict[Key,
 
 
 def cpu_seconds(run: Run) -> float:
-    """The CPU time of one run, of all threads of this process."""
+    """The CPU time of one run, in all threads of this process."""
     began = time.process_time()
     run()
     return time.process_time() - began
 
 
 def warmed(prepare: Prepare, times: int = 1) -> Prepare:
-    """The same, right after some untimed runs, each on a state of its own.
+    """Precede each run with untimed runs, each on a separate state.
 
-    They leave data in the caches and memory with the allocator, so that a candidate does not pay
-    for what the one before it has thrown out (as much as 40 % for the shortest runs).
+    The untimed runs fill caches and the allocator, so that a candidate does not pay for cache
+    evictions by the previous one (up to 40 % for the shortest runs).
     """
 
     def prepare_warm() -> Run:
@@ -52,5 +52,5 @@ def warmed(prepare: Prepare, times: int = 1) -> Prepare:
 
 
 def again(run: Run) -> Prepare:
-    """A candidate that keeps its state from round to round."""
+    """A candidate that keeps its state between rounds."""
     return lambda: run

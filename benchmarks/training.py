@@ -1,4 +1,4 @@
-"""Training as people meet it: `solar train` from its start to its end, and `/rank` beside a job."""
+"""Training from a user's view: the whole `solar train` command, and `/rank` during a job."""
 
 import http.client
 import itertools
@@ -19,7 +19,7 @@ from benchmarks import load
 from benchmarks.report import Goal, at_most, table
 from benchmarks.service import DOCUMENTS, TOP, N, Running, ask, create, good, rank_requests, solar
 
-#: /rank is asked this often, a tenth of what a worker answers: its own core is not full.
+#: Requests per second to /rank: a tenth of a worker's limit, so its core is not saturated.
 RATE, SECONDS, ROUNDS, CONNECTIONS = 150.0, 4.0, 3, 16
 RUNS = 5
 
@@ -30,7 +30,7 @@ def run() -> list[Goal]:
         directory = Path(folder)
         goals = command_line(directory)
         with solar(directory / "data", "--check-seconds", "60") as service:
-            goals += beside_a_job(service, directory / "large.txt")
+            goals += during_a_job(service, directory / "large.txt")
     return goals
 
 
@@ -38,7 +38,7 @@ def run() -> list[Goal]:
 
 
 def command_line(directory: Path) -> list[Goal]:
-    """The whole command: start, read, train, write; the best of several, after a first one."""
+    """The whole command: start, read, train, write; the best of several runs after a first one."""
     (train, validate), name = judged_files(directory)
     chosen = ["--validate", str(validate)]
     kinds = {
@@ -54,14 +54,14 @@ def command_line(directory: Path) -> list[Goal]:
         runs = [timed(command) for _ in range(RUNS)]
         seconds[kind] = min(one[0] for one in runs), min(one[1] for one in runs)
     rows = [[kind, f"{wall:.2f} s", f"{cpu:.2f} s"] for kind, (wall, cpu) in seconds.items()]
-    title = f"`solar train`, {name}, the best of {RUNS}"
+    title = f"`solar train`, {name}, best of {RUNS}"
     print(table(title, ["", "wall clock", "CPU"], rows), end="\n\n")
     wall, _ = seconds["squared hinge, C = 0.01"]
-    return [at_most("`solar train`, from start to end", 1.0, "s", wall)]
+    return [at_most("`solar train`, whole command", 1.0, "s", wall)]
 
 
 def timed(arguments: list[str]) -> tuple[float, float]:
-    """Wall clock and CPU of one command."""
+    """Wall-clock and CPU seconds of one command."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-m", "app", "train", *arguments]
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -71,7 +71,7 @@ def timed(arguments: list[str]) -> tuple[float, float]:
 
 
 def judged_files(directory: Path) -> tuple[tuple[list[Path], Path], str]:
-    """MQ2008 (fold 1) where its folder is named, else an invented world of the same size."""
+    """MQ2008 (fold 1) if its folder is set, else synthetic data of the same size."""
     folder = os.environ.get("SOLAR_DEV_MQ2008")
     if folder:
         first, second, third, fourth = (Path(folder) / f"S{part}.txt.xz" for part in range(1, 5))
@@ -79,11 +79,11 @@ def judged_files(directory: Path) -> tuple[tuple[list[Path], Path], str]:
     train, validate = directory / "train.txt", directory / "validate.txt"
     write(train, queries=470, documents=20, seed=1)
     write(validate, queries=157, documents=20, seed=2)
-    return ([train], validate), "an invented world"
+    return ([train], validate), "synthetic data"
 
 
 def write(path: Path, *, queries: int, documents: int, seed: int) -> None:
-    """An invented world as LETOR text."""
+    """Write synthetic data as LETOR text."""
     drawn = World(N, queries, documents, noise=1.0).draw(np.random.default_rng(seed))[1]
     with path.open("w") as file:
         for at, query in enumerate(drawn):
@@ -93,11 +93,11 @@ def write(path: Path, *, queries: int, documents: int, seed: int) -> None:
                 file.write(f"{label:g} qid:{seed}-{at} {features}\n")
 
 
-# ---- beside a job ----
+# ---- during a job ----
 
 
-def beside_a_job(service: Running, path: Path) -> list[Goal]:
-    """/rank in turns with and without a training beside it."""
+def during_a_job(service: Running, path: Path) -> list[Goal]:
+    """/rank in turns with and without a training job."""
     create(service.port, "served", N)
     create(service.port, "trained", N)
     write(path, queries=3_000, documents=20, seed=3)
@@ -108,17 +108,17 @@ def beside_a_job(service: Running, path: Path) -> list[Goal]:
         found["idle"].append(window(service, ranks))
         job = begin(service.port, path.read_bytes())
         found["training"].append(window(service, ranks))
-        _, said = ask(service.port, "GET", f"/jobs/{job}")
-        if said["state"] != "running":
-            raise RuntimeError(f"expected a training that takes longer, got {said}")
+        _, answer = ask(service.port, "GET", f"/jobs/{job}")
+        if answer["state"] != "running":
+            raise RuntimeError(f"job {job}: expected state running, got {answer}")
         ask(service.port, "DELETE", f"/jobs/{job}")
         until_ended(service.port, job)
     best = {kind: np.min(rounds, axis=0) for kind, rounds in found.items()}
     rows = [[kind, *(f"{value:.2f} ms" for value in best[kind])] for kind in best]
-    title = f"/rank at {RATE:.0f} /s beside a job, the best of {ROUNDS} rounds of {SECONDS:g} s"
+    title = f"/rank at {RATE:.0f} /s during a job, best of {ROUNDS} rounds of {SECONDS:g} s"
     print(table(title, ["", "p50", "p99"], rows), end="\n\n")
     ratio = float(best["training"][1] / best["idle"][1])
-    return [at_most("/rank, p99 beside a training", 1.5, "x idle", ratio)]
+    return [at_most("/rank, p99 during a training job", 1.5, "x idle", ratio)]
 
 
 def window(service: Running, ranks: list[bytes]) -> Any:
@@ -130,15 +130,15 @@ def window(service: Running, ranks: list[bytes]) -> Any:
 
 
 def begin(port: int, text: bytes) -> str:
-    """A job that will take a while: a sparse model, over all penalties."""
+    """Start a long job: a sparse model, over all penalties."""
     connection = http.client.HTTPConnection(load.HOST, port, timeout=120)
     path = "/models/trained/warm-start?trainer=domination"
     connection.request("POST", path, text, {"content-type": "text/plain"})
-    answer = connection.getresponse()
-    said = json.loads(answer.read())
-    if answer.status != 202:
-        raise RuntimeError(f"{path}: {answer.status} {said}")
-    return str(said["id"])
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    if response.status != 202:
+        raise RuntimeError(f"{path}: expected 202, got {response.status} {answer}")
+    return str(answer["id"])
 
 
 def until_ended(port: int, job: str) -> None:

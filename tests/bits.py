@@ -1,6 +1,6 @@
-"""Prints a digest of everything a fold may compute, for `test_bits.py` to compare between CPUs.
+"""Print a digest of everything the reducer computes, for `test_bits.py` to compare between CPUs.
 
-The input is made of exact operations only, so that a difference is a difference of ours.
+The input comes from exact operations only, so any difference comes from the code under test.
 """
 
 import hashlib
@@ -20,19 +20,19 @@ from app.ranking.sparse import SparseRows
 
 
 def sparse(rows: np.ndarray) -> SparseRows:
-    """Dense rows as CSR."""
+    """Convert dense rows to CSR."""
     where = np.nonzero(rows)
     starts = np.concatenate([[0], np.cumsum(np.count_nonzero(rows, axis=1))])
     return SparseRows(rows.shape, starts, where[1], rows[where])
 
 
-def folded() -> bytes:
-    """The bytes of states that some logs lead to."""
+def reduced_states() -> bytes:
+    """The bytes of the states after some logs."""
     rng = np.random.default_rng(11)
     found = b""
     for algorithm, spread in (("solar-i", "full"), ("solar-ii", "full"), ("solar-ii", "diagonal")):
         settings = ModelConfig(tuple("abcdefghijk"), algorithm, spread)  # type: ignore[arg-type]
-        fold = Reducer(initial_state(settings))
+        reducer = Reducer(initial_state(settings))
         for at in range(40):
             documents = rng.random((9, 11)).astype(np.float32)
             order = rng.permutation(9)
@@ -42,8 +42,8 @@ def folded() -> bytes:
                 Feedback(f"l{at}", "labels", documents, labels=labels),
                 Feedback(f"t{at}", "triplets", documents, preferred=clicks, other=order[:3]),
             ]
-            assert all(fold.apply(codec.dump_record(record)) for record in records)
-        state = fold.state()
+            assert all(reducer.apply(codec.dump_record(record)) for record in records)
+        state = reducer.state()
         found += state.chain + state.model.weights.tobytes()
         found += state.model.spread.tobytes() + state.sums.tobytes()
     return found
@@ -75,7 +75,7 @@ def main() -> None:
         queries = [LabelledQuery(labels[at::4], documents[at::4]) for at in range(4)]
         played = online.play_online(Pairwise(SolarII(n)), queries, np.random.default_rng(0))
         digest.update(np.array(list(played)).tobytes())
-    digest.update(folded())
+    digest.update(reduced_states())
     sys.stdout.write(digest.hexdigest() + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Naive references, written from the formulas: obviously right, slow, never imported by `app`."""
+"""Naive references, written from the formulas: simple, slow, never imported by `app`."""
 
 import itertools
 import math
@@ -84,7 +84,7 @@ def average_precision(labels: Sequence[float]) -> float:
 
 
 def click_pairs(clicks: Sequence[int], shown: int, strategy: str) -> list[tuple[int, int]]:
-    """All (clicked, unclicked) by the definitions of Joachims et al., filtered from all pairs."""
+    """The pairs by the definitions of Joachims et al., filtered from all pairs."""
     clicked = set(clicks)
     keep: Callable[[int, int], bool] = {
         "click-skip-above": lambda c, u: u < c,
@@ -97,10 +97,10 @@ def click_pairs(clicks: Sequence[int], shown: int, strategy: str) -> list[tuple[
 
 
 class NaiveFold:
-    """A model fed post by post, as MATH.md tells it, with a memory of everything: no records.
+    """A naive reducer: a model that learns event by event and stores all events, not records.
 
-    A post is what a user did with `documents`, which stand in the order shown. `submitted[d]` is
-    the place that document d had when it was submitted; None: the event brought its documents.
+    `documents` are in the order shown. `submitted[d]` is the submitted position of document d;
+    None if the event carries its documents.
     """
 
     def __init__(self, learner: NaiveSolarI | NaiveSolarII, strategy: str) -> None:
@@ -143,12 +143,12 @@ class NaiveFold:
         self._learn(documents, triplets)
 
     def sums(self) -> list[float]:
-        """The number of queries, then ten sums over them: as served, and as submitted."""
+        """The number of queries, then ten sums: of the served and of the submitted order."""
         columns = zip(*self.quality.values(), strict=True)
         return [float(len(self.quality)), *map(math.fsum, columns)]
 
     def _measure(self, query: str, documents: Floats, labels: list[float], submitted: Any) -> Any:
-        """Count the query, once; returns the documents in the order in which they came."""
+        """Measure the query, once; return the documents in the submitted order."""
         count = range(len(documents))
         if submitted is None:
             scores = [math.fsum(self.learner.w * document) for document in documents]

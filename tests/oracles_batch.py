@@ -1,4 +1,4 @@
-"""Naive references for the batch trainers: every pair is listed. Never imported by `app`."""
+"""Naive references for the batch trainers, on a list of all pairs; never imported by `app`."""
 
 import itertools
 import math
@@ -41,7 +41,7 @@ def sums(u: Floats, pairs: list[tuple[int, int]]) -> tuple[list[float], list[flo
 
 
 def naive_variances(X: Floats, pairs: list[tuple[int, int]], gamma: float) -> list[float]:
-    """1 / (1 + Σ (x_ik - x_jk)² / γ) over these pairs, feature by feature."""
+    """1 / (1 + Σ (x_ik - x_jk)² / γ) over the pairs, for each feature k."""
     sums = [math.fsum((column[i] - column[j]) ** 2 for i, j in pairs) for column in X.T]
     return [1.0 / (1.0 + total / gamma) for total in sums]
 

@@ -1,4 +1,4 @@
-"""A simulated user, naively: obviously right, slow, never imported by `app`."""
+"""A naive simulated user: simple, slow, never imported by `app`."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def sharpened(scores: Sequence[float]) -> list[float] | None:
 
 
 def swapped(order: list[int], uniforms: Sequence[float]) -> tuple[list[int], list[int]]:
-    """The list, and the upper places of its pairs."""
+    """The ranking, and the upper positions of its pairs."""
     uppers = list(range(1 if uniforms[0] >= 0.5 else 0, len(order) - 1, 2))
     found = list(order)
     for at, upper in enumerate(uppers):
@@ -42,11 +42,11 @@ def clicks(users: NaiveUsers, labels: Sequence[float], uniforms: Sequence[float]
         return [len(labels) - 1]
     numbers = iter(uniforms[1:])
     found = []
-    for place, label in enumerate(labels):
+    for position, label in enumerate(labels):
         grade, clicks_if, stops_if = int(label), next(numbers), next(numbers)
-        clicked = clicks_if < users.examine[place] * users.click[grade]
+        clicked = clicks_if < users.examine[position] * users.click[grade]
         if clicked:
-            found.append(place)
+            found.append(position)
         if (clicked or users.every) and stops_if < users.stop[grade]:
             break
     return found
@@ -68,8 +68,8 @@ def fair_pairs(clicked: Sequence[int], uppers: Sequence[int]) -> list[Pair]:
     return found
 
 
-def chance(order: Sequence[int], s: Sequence[float], shown: int) -> float:
-    """Of a list that begins with these: softmax after softmax of what is left."""
+def probability(order: Sequence[int], s: Sequence[float], shown: int) -> float:
+    """The Plackett-Luce probability of a ranking: a product of softmaxes."""
     found, left = 1.0, list(order)
     for document in order[:shown]:
         found *= math.exp(s[document]) / math.fsum(math.exp(s[d]) for d in left)
@@ -78,10 +78,10 @@ def chance(order: Sequence[int], s: Sequence[float], shown: int) -> float:
 
 
 def weight(order: Sequence[int], s: Sequence[float], shown: int, pair: Pair) -> float:
-    """`κ·2ρ` from the chances of the list and of the one with both exchanged."""
+    """`κ·2ρ` from the probabilities of the ranking and of the one with the pair swapped."""
     other = list(order)
     other[pair[0]], other[pair[1]] = order[pair[1]], order[pair[0]]
-    here, there = chance(order, s, shown), chance(other, s, shown)
+    here, there = probability(order, s, shown), probability(other, s, shown)
     return max(1e-6, 20.0 * there / (here + there))
 
 

@@ -1,4 +1,4 @@
-"""What hypothesis draws for the batch trainers: judged queries with ties wherever ties can be."""
+"""Hypothesis strategies for the batch trainers: judged queries with many ties."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def halves(size: int) -> st.SearchStrategy[float]:
 
 @st.composite
 def labels_and_starts(draw: st.DrawFn, most: int = 12) -> tuple[Any, Any]:
-    """Up to 4 queries, also empty ones, of one level, of a few, or of all different labels."""
+    """Draw up to 4 queries, possibly empty, with one label, a few, or all different labels."""
     sizes = draw(st.lists(st.integers(0, most), max_size=4))
     kinds = [st.just(1.0), st.integers(0, 1), st.integers(0, 4), st.integers(0, 1000)]
     labels: list[float] = []
@@ -28,7 +28,7 @@ def labels_and_starts(draw: st.DrawFn, most: int = 12) -> tuple[Any, Any]:
 
 @st.composite
 def judged(draw: st.DrawFn, most: int = 8, n: int = 4) -> Judgements:
-    """Judged queries with features that repeat."""
+    """Draw judged queries with repeated feature values."""
     labels, starts = draw(labels_and_starts(most))
     shape = (len(labels), draw(st.integers(1, n)))
     elements = st.one_of(halves(1), st.floats(-3, 3, width=16))

@@ -1,4 +1,4 @@
-"""The paper's other learners against naive references."""
+"""The paper's baseline learners against naive references."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ from app.ranking.baselines.prank import PRank
 from app.ranking.kernels import REFUSED
 from tests.strategies import Stream, lists, streams
 
-# Whole numbers and halves: the references and the kernels then compute without rounding.
+# Whole numbers: the references and the kernels then compute without rounding.
 whole = streams().map(lambda stream: Stream(np.round(stream.gaps), stream.weights))
 
 
 @given(whole)
-def test_the_perceptron_adds_what_it_gets_wrong(stream: Stream) -> None:
+def test_the_perceptron_adds_the_gaps_it_ranks_wrongly(stream: Stream) -> None:
     learner, w, mistakes = PairwisePerceptron(stream.n), np.zeros(stream.n), 0
     for x in stream.gaps:
         if w @ x <= 0:
@@ -40,7 +40,7 @@ def test_pamir_caps_its_step(stream: Stream, C: float) -> None:
 
 
 @given(whole)
-def test_the_committee_seats_the_longest_survivors(stream: Stream) -> None:
+def test_the_committee_keeps_the_longest_runs(stream: Stream) -> None:
     learner = CommitteePerceptron(stream.n, seats=3)
     v, run = np.zeros(stream.n), 0
     seats: list[tuple[int, Any]] = [(0, np.zeros(stream.n))] * 3
@@ -58,9 +58,7 @@ def test_the_committee_seats_the_longest_survivors(stream: Stream) -> None:
 
 
 @given(lists(), st.data())
-def test_prank_moves_thresholds_and_direction_together(
-    drawn: tuple[Any, Any], data: st.DataObject
-) -> None:
+def test_prank_agrees_with_a_naive_reference(drawn: tuple[Any, Any], data: st.DataObject) -> None:
     documents = np.round(drawn[0])
     rows, n = documents.shape
     labels = np.array(data.draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows)), float)
@@ -76,7 +74,7 @@ def test_prank_moves_thresholds_and_direction_together(
 
 
 @pytest.mark.parametrize("make", [PairwisePerceptron, Pamir, CommitteePerceptron])
-def test_a_gap_that_is_no_number_is_refused(make: Any) -> None:
+def test_a_gap_with_nan_is_refused(make: Any) -> None:
     learner = make(2)
     learner.learn(np.array([[1.0, 2.0], [1.0, 1.0]]))
     before = learner.weights.tolist()
@@ -84,7 +82,7 @@ def test_a_gap_that_is_no_number_is_refused(make: Any) -> None:
     assert learner.weights.tolist() == before
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="C: expected"):
         Pamir(2, C=np.nan)
     prank = PRank(2, np.array([1.0]))
@@ -92,14 +90,14 @@ def test_what_cannot_be_is_refused() -> None:
         (np.ones((3, 2)), np.ones(1)),
         (np.array([[np.nan, 1.0]]), np.ones(1)),
     ):
-        with pytest.raises(ValueError, match="expected finite documents, and one label for each"):
+        with pytest.raises(ValueError, match="expected finite features and one label per document"):
             prank.learn_labels(documents, labels)
     assert prank.weights.tolist() == [0.0, 0.0]
 
 
-def test_sparse_rows_are_not_for_the_baselines() -> None:
+def test_the_baselines_refuse_sparse_rows() -> None:
     rows = csr_array(np.ones((1, 2)))
-    with pytest.raises(ValueError, match="PairwisePerceptron needs them"):
+    with pytest.raises(ValueError, match="dense rows for PairwisePerceptron, got sparse rows"):
         PairwisePerceptron(2).learn(rows)
-    with pytest.raises(ValueError, match="PRank needs them"):
+    with pytest.raises(ValueError, match="dense rows for PRank, got sparse rows"):
         PRank(2, np.array([1.0])).learn_labels(rows, np.array([1.0]))

@@ -1,4 +1,4 @@
-"""The domination loss: what every step does to the true objective, and what is left of a model."""
+"""The domination loss: descent of the true objective, the minimum, and sparsity."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def naive(world: Judgements, penalty: float, margin: float) -> NaiveDomination:
     return NaiveDomination(X, world.labels, world.starts, penalty, margin)
 
 
-def invented(seed: int, features: int = 6, queries: int = 8) -> Judgements:
+def synthetic(seed: int, features: int = 6, queries: int = 8) -> Judgements:
     _, drawn = World(features, queries, documents=10).draw(np.random.default_rng(seed))
     return Judgements.of(drawn)
 
@@ -33,7 +33,7 @@ def invented(seed: int, features: int = 6, queries: int = 8) -> Judgements:
     st.lists(st.floats(-3.0, 3.0, width=16), min_size=4, max_size=4),
     st.booleans(),
 )
-def test_every_step_lowers_the_true_objective(
+def test_every_step_decreases_the_true_objective(
     world: Judgements, penalty: float, margin: float, start: list[float], sparse: bool
 ) -> None:
     true = naive(world, penalty, margin)
@@ -50,8 +50,8 @@ def test_every_step_lowers_the_true_objective(
         before = after
 
 
-def test_scores_far_apart_neither_overflow_nor_stall() -> None:
-    world = invented(1)
+def test_large_scores_neither_overflow_nor_stall() -> None:
+    world = synthetic(1)
     large = Judgements(world.X * 1e3, world.labels, world.starts)
     descent = Descent(Domination(large), 0.1, np.full(6, 10.0))
     values = [descent.value]
@@ -66,8 +66,8 @@ def test_scores_far_apart_neither_overflow_nor_stall() -> None:
 
 @pytest.mark.parametrize("margin", [0.0, 1.0])
 @pytest.mark.parametrize("share", [0.02, 0.2])
-def test_it_ends_at_the_minimum_of_an_independent_solver(margin: float, share: float) -> None:
-    world = invented(2, features=3)
+def test_training_finds_the_minimum_of_an_independent_solver(margin: float, share: float) -> None:
+    world = synthetic(2, features=3)
     penalty = share * largest_penalty(world, margin)
     found = train_domination(world, penalty, margin=margin, tolerance=1e-9, most=5000)
     assert found.converged
@@ -83,8 +83,8 @@ def test_it_ends_at_the_minimum_of_an_independent_solver(margin: float, share: f
     np.testing.assert_allclose(found.w, exact.x[:3] - exact.x[3:], atol=1e-3)
 
 
-def test_a_larger_penalty_leaves_fewer_weights_until_none_is_left() -> None:
-    world = invented(3, features=20, queries=30)
+def test_a_larger_penalty_leaves_fewer_nonzero_weights_down_to_none() -> None:
+    world = synthetic(3, features=20, queries=30)
     most = largest_penalty(world)
     shares = [
         train_domination(world, factor * most).zeros for factor in (0.0, 0.02, 0.2, 0.999, 1.0)
@@ -95,35 +95,35 @@ def test_a_larger_penalty_leaves_fewer_weights_until_none_is_left() -> None:
     assert shares[4] == 1.0
 
 
-def test_sparse_rows_lead_to_the_same_model() -> None:
-    world = invented(4)
+def test_sparse_and_dense_rows_give_the_same_model() -> None:
+    world = synthetic(4)
     sparse = Judgements(csr_array(world.X), world.labels, world.starts)
-    ours, theirs = (train_domination(one, 1.0, tolerance=1e-6) for one in (world, sparse))
-    np.testing.assert_allclose(ours.w, theirs.w, rtol=1e-9)
+    dense, other = (train_domination(one, 1.0, tolerance=1e-6) for one in (world, sparse))
+    np.testing.assert_allclose(dense.w, other.w, rtol=1e-9)
 
 
-def test_it_goes_on_from_where_it_was() -> None:
-    world = invented(5)
+def test_training_from_the_minimum_ends_after_one_sweep() -> None:
+    world = synthetic(5)
     there = train_domination(world, 1.0, tolerance=1e-6)
     assert train_domination(world, 1.0, start=there.w, tolerance=1e-4).sweeps == 1
 
 
-def test_progress_may_cancel() -> None:
+def test_an_exception_in_progress_cancels_the_training() -> None:
     def first(*_: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_domination(invented(6), 1.0, progress=first)
+        train_domination(synthetic(6), 1.0, progress=first)
 
 
-def test_judgements_without_pairs_lead_to_no_model() -> None:
+def test_judgements_without_pairs_give_zero_weights() -> None:
     world = Judgements(np.ones((3, 2)), np.ones(3), np.array([0, 3]))
     assert train_domination(world, 0.0).w.tolist() == [0.0, 0.0]
 
 
-def test_parameters_that_cannot_be_are_refused() -> None:
+def test_invalid_parameters_are_refused() -> None:
     for wrong in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="penalty: expected a number from 0"):
-            train_domination(invented(7), wrong)
+            train_domination(synthetic(7), wrong)
         with pytest.raises(ValueError, match="margin: expected a number from 0"):
-            train_domination(invented(7), 1.0, margin=wrong)
+            train_domination(synthetic(7), 1.0, margin=wrong)

@@ -1,4 +1,4 @@
-"""The counts, RankSVM's objectives and Σ after it: equal to sums over all pairs, one by one."""
+"""Order tree, RankSVM objectives and Σ after RankSVM equal naive sums over all pairs."""
 
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from tests.strategies_batch import halves, judged, labels_and_starts
 
 
 def random_world(seed: int, levels: int | None = 5, n: int = 3) -> Judgements:
-    """60 documents in 4 queries, one of them empty and one of a single level."""
+    """60 documents in 4 queries, one of them empty and one with a single label."""
     rng = np.random.default_rng(seed)
     starts = np.array([0, 25, 25, 50, 60])
     X = rng.standard_normal((60, n))
@@ -37,7 +37,7 @@ def random_world(seed: int, levels: int | None = 5, n: int = 3) -> Judgements:
 
 @settings(max_examples=300)
 @given(st.data(), labels_and_starts(), st.sampled_from([1.0, 0.5, 3.0]))
-def test_sums_and_counts_are_those_over_all_pairs(
+def test_sums_and_counts_equal_those_over_all_pairs(
     data: st.DataObject, known: tuple[Any, Any], margin: float
 ) -> None:
     labels, starts = known
@@ -48,14 +48,14 @@ def test_sums_and_counts_are_those_over_all_pairs(
     assert tree.pairs == len(all_pairs(labels, starts))
     pairs = inside(scores, labels, starts, margin)
     found = tree.at(scores, margin)
-    for ours, naive in zip(found.sums(u), sums(u, pairs), strict=True):
-        assert ours.tolist() == naive
-    for ours, naive in zip(found.counts(), sums(np.ones(len(u)), pairs), strict=True):
-        assert ours.tolist() == naive
+    for one, naive in zip(found.sums(u), sums(u, pairs), strict=True):
+        assert one.tolist() == naive
+    for one, naive in zip(found.counts(), sums(np.ones(len(u)), pairs), strict=True):
+        assert one.tolist() == naive
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3, 5, 17, 64, 65, 500])
-def test_long_queries_are_sorted_through_several_runs(levels: int) -> None:
+def test_long_queries_are_sorted_by_merging_runs(levels: int) -> None:
     rng = np.random.default_rng(levels)
     labels = rng.integers(0, levels, 500).astype(np.float64)
     starts = np.array([0, 450, 451, 500])
@@ -66,7 +66,7 @@ def test_long_queries_are_sorted_through_several_runs(levels: int) -> None:
 
 
 @given(st.data(), judged(), st.sampled_from([0.01, 1.0, 30.0]), st.booleans())
-def test_both_objectives_are_those_over_all_pairs(
+def test_both_objectives_equal_those_over_all_pairs(
     data: st.DataObject, world: Judgements, C: float, sparse: bool
 ) -> None:
     w, v = (data.draw(arrays.arrays(np.float64, world.n, elements=halves(2))) for _ in "wv")
@@ -85,7 +85,7 @@ def test_both_objectives_are_those_over_all_pairs(
 
 
 @pytest.mark.parametrize("levels", [2, 3, 5, None])
-def test_the_gradient_is_that_of_the_value(levels: int | None) -> None:
+def test_the_gradient_equals_finite_differences_of_the_value(levels: int | None) -> None:
     objective, w = squared_hinge(random_world(1, levels), 0.7), np.array([0.1, -0.3, 0.2])
     point, h = objective.at(w), 1e-6
     for k, e in enumerate(np.eye(3)):
@@ -93,7 +93,7 @@ def test_the_gradient_is_that_of_the_value(levels: int | None) -> None:
         assert point.gradient[k] == pytest.approx(slope, rel=1e-6)
 
 
-def test_a_line_goes_from_one_point_to_the_other() -> None:
+def test_points_on_a_line_equal_directly_evaluated_points() -> None:
     loss = hinge(random_world(2), 0.3)
     a, b = loss.at(np.array([0.1, 0.2, 0.3])), loss.at(np.array([-1.0, 2.0, 0.5]))
     along = a.toward(b)
@@ -105,7 +105,7 @@ def test_a_line_goes_from_one_point_to_the_other() -> None:
         assert slope == pytest.approx(float(there.subgradient @ (b.w - a.w)), rel=1e-9)
 
 
-def test_what_all_documents_of_a_query_share_costs_no_digits() -> None:
+def test_a_large_offset_common_to_a_query_loses_no_digits() -> None:
     world = random_world(3)
     moved = world.X + 2.0**20 * np.repeat([[1.0], [2.0], [3.0], [4.0]], np.diff(world.starts), 0)
     w, v = np.array([0.1, -0.3, 0.2]), np.array([1.0, 2.0, 3.0])
@@ -116,7 +116,9 @@ def test_what_all_documents_of_a_query_share_costs_no_digits() -> None:
 
 
 @given(st.data(), labels_and_starts())
-def test_accuracy_counts_the_pairs_in_order(data: st.DataObject, known: tuple[Any, Any]) -> None:
+def test_accuracy_is_the_share_of_correctly_ordered_pairs(
+    data: st.DataObject, known: tuple[Any, Any]
+) -> None:
     labels, starts = known
     tiny = st.sampled_from([0.0, 5e-324, 1.0, 1.0 + 2.0**-52])
     elements = st.one_of(halves(2), tiny)
@@ -139,7 +141,7 @@ def test_the_covariance_is_the_inverse_over_all_support_pairs(
     covariance.check_covariance(found, world.n)
 
 
-def test_the_covariance_is_what_the_online_learner_would_have() -> None:
+def test_the_covariance_equals_that_of_an_online_learner() -> None:
     world, gamma = random_world(4), 50.0
     w = np.zeros(3)  # every pair is a support vector
     learner = SolarII(3, gamma)
@@ -152,10 +154,10 @@ def test_the_covariance_is_what_the_online_learner_would_have() -> None:
 @given(
     judged(most=12),
     st.sampled_from([0.5, 100.0, 1e4]),
-    st.sampled_from(["dense", "sparse", "crowded"]),
+    st.sampled_from(["dense", "sparse", "through tree"]),
     st.booleans(),
 )
-def test_the_variances_are_those_over_all_support_pairs(
+def test_the_variances_equal_those_over_all_support_pairs(
     world: Judgements, gamma: float, form: str, doubled: bool
 ) -> None:
     w = np.linspace(-0.5, 0.25, world.n)
@@ -163,9 +165,9 @@ def test_the_variances_are_those_over_all_support_pairs(
     if doubled and form != "dense":  # the same entries, each in two parts
         halves = np.repeat(X.data / 2.0, 2)
         X = csr_array((halves, np.repeat(X.indices, 2), 2 * X.indptr), X.shape)
-    limit = -1 if form == "crowded" else warmstart.CROWDED
+    limit = -1 if form == "through tree" else warmstart.MOST_COMPARISONS
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(warmstart, "CROWDED", limit)  # all columns through the tree
+        patched.setattr(warmstart, "MOST_COMPARISONS", limit)  # -1: all columns use the tree
         found = variances_after(Judgements(X, world.labels, world.starts), w, gamma)
     support = inside(world.X @ w, world.labels, world.starts, 1.0)
     expected = naive_variances(world.X, support, gamma)
@@ -173,7 +175,7 @@ def test_the_variances_are_those_over_all_support_pairs(
 
 
 @pytest.mark.parametrize("density", [0.001, 0.05, 1.0])
-def test_crowded_and_rare_features_have_the_variances_of_dense_ones(density: float) -> None:
+def test_rare_and_frequent_sparse_features_have_the_variances_of_dense_ones(density: float) -> None:
     rng = np.random.default_rng(8)
     X = rng.standard_normal((600, 40)) * (rng.random((600, 40)) < density)
     X[:, 0] = 1e3 + rng.standard_normal(600)  # a feature that all have, and large
@@ -185,7 +187,7 @@ def test_crowded_and_rare_features_have_the_variances_of_dense_ones(density: flo
     np.testing.assert_allclose(variances_after(world, w, 50.0), expected, rtol=1e-8)
 
 
-def test_the_variance_of_one_feature_is_what_the_online_learner_would_have() -> None:
+def test_the_variance_of_one_feature_equals_that_of_an_online_learner() -> None:
     world, gamma = random_world(4, n=1), 50.0
     learner = SolarIIDiagonal(1, gamma)
     for gap in gaps(world.X, world.labels, world.starts):
@@ -195,13 +197,13 @@ def test_the_variance_of_one_feature_is_what_the_online_learner_would_have() -> 
     np.testing.assert_allclose(found, learner.variances, rtol=1e-9)
 
 
-def test_features_of_any_size_have_a_covariance() -> None:
+def test_features_of_very_different_scales_have_a_valid_covariance() -> None:
     world = random_world(5)
     large = Judgements(world.X * [1.0, 1e7, 1e-7], world.labels, world.starts)
     covariance.check_covariance(covariance_after(large, np.zeros(3), 1.0), 3)
 
 
-def test_queries_are_gathered_dense_and_sparse() -> None:
+def test_dense_and_sparse_queries_are_joined() -> None:
     dense = np.array([[1.0, 0.0], [0.0, 2.0]], np.float32)
     rows = SparseRows((2, 2), np.array([0, 1, 2]), np.array([0, 1]), np.array([1.0, 2.0]))
     labels = np.array([1.0, 0.0])
@@ -213,7 +215,7 @@ def test_queries_are_gathered_dense_and_sparse() -> None:
         assert judged.starts.tolist() == [0, 2, 4]
 
 
-def test_queries_of_one_level_are_left_out_and_change_nothing() -> None:
+def test_queries_with_one_label_are_dropped_without_changing_the_value() -> None:
     world, w = random_world(6), np.array([0.3, 0.1, -0.2])
     less = world.with_pairs()
     assert len(less.labels) == 50
@@ -222,20 +224,22 @@ def test_queries_of_one_level_are_left_out_and_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("X", "labels", "starts", "words"),
+    ("X", "labels", "starts", "message"),
     [
         (np.zeros((2, 1)), np.zeros(3), [0, 2], "a label for each row"),
-        (np.zeros((2, 1)), np.zeros(2), [0, 3], "ascend from 0 to 2"),
+        (np.zeros((2, 1)), np.zeros(2), [0, 3], "ascending numbers from 0 to 2"),
         (np.zeros((2, 1)), np.zeros(2), [0, 2, 1, 2], "ascend"),
         (np.full((2, 1), np.nan), np.zeros(2), [0, 2], "finite"),
     ],
 )
-def test_what_fits_nowhere_is_refused(X: Any, labels: Any, starts: list[int], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_inconsistent_judgements_are_refused(
+    X: Any, labels: Any, starts: list[int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
         Judgements(X, labels, np.array(starts))
 
 
-def test_parameters_that_cannot_be_are_refused() -> None:
+def test_invalid_parameters_are_refused() -> None:
     world = random_world(0)
     for C in (0.0, -1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="C: expected a positive"):

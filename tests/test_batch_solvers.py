@@ -1,4 +1,4 @@
-"""The trainers end where an independent solver ends that sees every pair."""
+"""The solvers find the minimum of independent solvers over explicit pairs."""
 
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from tests.oracles_batch import NaiveRankSVM, gaps
 
 
 def world(seed: int, levels: int | None) -> Judgements:
-    """Three queries of 15 documents with 4 features, judged with noise."""
+    """Three queries of 15 documents with 4 features and noisy labels."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((45, 4))
     worth = X @ [1.0, -0.5, 0.25, 0.0] + 0.5 * rng.standard_normal(45)
@@ -34,7 +34,7 @@ CASES = [(levels, C) for levels in (2, 3, 5, None) for C in (1e-3, 0.1, 10.0)]
 
 
 @pytest.mark.parametrize(("levels", "C"), CASES)
-def test_newton_ends_at_the_minimum_over_explicit_pairs(levels: int | None, C: float) -> None:
+def test_newton_finds_the_minimum_over_explicit_pairs(levels: int | None, C: float) -> None:
     judged = world(1, levels)
     naive = NaiveRankSVM(gaps(judged.X, judged.labels, judged.starts), C)
     exact = minimize(
@@ -51,9 +51,9 @@ def test_newton_ends_at_the_minimum_over_explicit_pairs(levels: int | None, C: f
 
 
 def certificate(naive: NaiveRankSVM, w: Floats) -> float:
-    """A value of the dual, Σα - ½‖Σ α x‖² with 0 ≤ α ≤ C: no w can have an L1 loss below it.
+    """A dual value, Σα - ½‖Σ α x‖² with 0 ≤ α ≤ C: a lower bound of the L1 objective.
 
-    At the optimum α is C inside the margin and 0 outside; on the margin it is whatever gives w.
+    At the optimum α is C inside the margin and 0 outside; on the margin it solves w = Σ α x.
     """
     margin = naive.gaps @ w
     edge = np.abs(margin - 1.0) < 1e-3
@@ -67,7 +67,7 @@ def certificate(naive: NaiveRankSVM, w: Floats) -> float:
 
 
 @pytest.mark.parametrize(("levels", "C"), CASES)
-def test_cutting_planes_end_where_the_dual_over_explicit_pairs_ends(
+def test_cutting_planes_reach_the_dual_bound_over_explicit_pairs(
     levels: int | None, C: float
 ) -> None:
     judged = world(2, levels)
@@ -78,13 +78,13 @@ def test_cutting_planes_end_where_the_dual_over_explicit_pairs_ends(
     bound = certificate(naive, found.w)
     assert bound <= found.value * (1.0 + 1e-12)
     assert found.value - bound <= 1e-5 * found.value
-    # so, as the objective is strongly convex, ½‖w - w*‖² is below that too
+    # the objective is strongly convex, so ½‖w - w*‖² has the same bound
     assert found.value - found.distance <= found.value * (1.0 + 1e-12)
 
 
 @given(st.integers(0, 10**6), st.sampled_from([1e-3, 0.1, 3.0]))
 @settings(max_examples=20)
-def test_the_lower_bound_of_the_planes_is_one(seed: int, C: float) -> None:
+def test_the_planes_give_a_lower_bound_of_the_minimum(seed: int, C: float) -> None:
     judged = world(seed, 3)
     loss, seen = hinge(judged, C), []
     w = None if seed % 2 else np.random.default_rng(seed).standard_normal(4)
@@ -95,7 +95,7 @@ def test_the_lower_bound_of_the_planes_is_one(seed: int, C: float) -> None:
     assert all(value - gap <= best * (1 + 1e-9) for _, value, gap, _ in seen)
 
 
-def test_cutting_planes_from_the_end_stay_there() -> None:
+def test_cutting_planes_that_start_at_the_minimum_stay_there() -> None:
     loss = hinge(world(9, 3), 1.0)
     there = bundle.minimise(loss, tolerance=1e-7)
     again = bundle.minimise(loss, there.w, tolerance=1e-6)
@@ -106,27 +106,27 @@ def test_cutting_planes_from_the_end_stay_there() -> None:
 
 @given(st.integers(0, 10**6), st.integers(1, 12))
 @settings(max_examples=30)
-def test_the_small_programme_is_solved(seed: int, m: int) -> None:
+def test_the_quadratic_programme_is_solved(seed: int, m: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = rng.standard_normal((m, 3)), rng.standard_normal(m)
     alpha = highest(a @ a.T, b, np.eye(m)[0], 1e-12)
     assert alpha.min() >= 0.0
     assert alpha.sum() == pytest.approx(1.0)
     slope = b - a @ (a.T @ alpha)
-    assert slope.max() - alpha @ slope <= 1e-9  # nothing to gain from any corner
+    assert slope.max() - alpha @ slope <= 1e-9  # the optimality condition
 
 
-def test_sparse_rows_lead_to_the_same_models() -> None:
+def test_sparse_and_dense_rows_give_the_same_models() -> None:
     judged = world(3, 3)
     sparse = Judgements(csr_array(judged.X), judged.labels, judged.starts)
     smooth = [newton.minimise(squared_hinge(one, 0.1), tolerance=1e-8) for one in (judged, sparse)]
-    edged = [bundle.minimise(hinge(one, 0.1), tolerance=1e-9) for one in (judged, sparse)]
-    for ours, theirs in (smooth, edged):
-        np.testing.assert_allclose(ours.w, theirs.w, rtol=1e-4)
+    hinged = [bundle.minimise(hinge(one, 0.1), tolerance=1e-9) for one in (judged, sparse)]
+    for dense, other in (smooth, hinged):
+        np.testing.assert_allclose(dense.w, other.w, rtol=1e-4)
 
 
 @pytest.mark.parametrize("C", [1e-4, 1.0, 1e4])
-def test_judgements_without_pairs_lead_to_no_model(C: float) -> None:
+def test_judgements_without_pairs_give_zero_weights(C: float) -> None:
     judged = Judgements(np.ones((3, 2)), np.ones(3), np.array([0, 3]))
     for empty in (judged, judged.with_pairs()):
         assert newton.minimise(squared_hinge(empty, C)).w.tolist() == [0.0, 0.0]
@@ -134,7 +134,7 @@ def test_judgements_without_pairs_lead_to_no_model(C: float) -> None:
 
 
 class Hyperbola:
-    """f(w) = Σ √(1 + w²), on which Newton's plain step from beyond ±1 goes ever further away."""
+    """f(w) = Σ √(1 + w²), on which full Newton steps diverge from any start beyond ±1."""
 
     n = 2
 
@@ -151,7 +151,7 @@ class Hyperbola:
         return np.asarray(self._curve * v)
 
 
-def test_newton_stays_where_it_trusts_itself() -> None:
+def test_newton_steps_stay_within_the_trust_region() -> None:
     start = np.array([5.0, -3.0])
     step, residual, _ = newton.truncated_step(Hyperbola(start), radius=0.5)
     assert np.linalg.norm(step) == pytest.approx(0.5)
@@ -166,7 +166,7 @@ class Cancelled(Exception):
     pass
 
 
-def test_progress_hears_of_every_iteration_and_may_cancel() -> None:
+def test_progress_is_called_every_iteration_and_its_exception_cancels() -> None:
     judged = world(4, 3)
 
     def third(iteration: int, objective: float, distance: float, w: Floats) -> None:
@@ -189,7 +189,7 @@ def test_progress_hears_of_every_iteration_and_may_cancel() -> None:
             train()
 
 
-def test_newton_stops_where_float64_ends() -> None:
+def test_newton_stops_at_the_precision_of_float64() -> None:
     found = newton.minimise(squared_hinge(world(5, 5), 1.0), tolerance=0.0)
     assert not found.converged
     assert found.iterations < 100
@@ -204,7 +204,7 @@ def naive_quality(judged: Judgements, w: Floats) -> float:
 
 
 @pytest.mark.parametrize("by", ["ndcg@10", "pairwise"])
-def test_the_path_chooses_the_best_of_those_it_tried(by: path.Measure) -> None:
+def test_the_path_chooses_the_best_tried_parameter(by: path.Measure) -> None:
     _, queries = World(features=8, queries=60, noise=1.0).draw(np.random.default_rng(6))
     train, held_out = Judgements.of(queries[:30]), Judgements.of(queries[30:])
     seen: list[int] = []
@@ -226,7 +226,7 @@ def test_the_path_chooses_the_best_of_those_it_tried(by: path.Measure) -> None:
 
 
 @pytest.mark.parametrize("kind", TRAINERS)
-def test_the_path_finds_what_the_world_hides(kind: Kind) -> None:
+def test_the_path_finds_the_hidden_utility(kind: Kind) -> None:
     u, queries = World(features=8, queries=60, noise=0.1).draw(np.random.default_rng(7))
     train, held_out = Judgements.of(queries[:30]), Judgements.of(queries[30:])
     found = path.follow_path(trainer(kind, train), held_out, "pairwise")
@@ -234,7 +234,7 @@ def test_the_path_finds_what_the_world_hides(kind: Kind) -> None:
     assert w @ u > 0.99 * np.linalg.norm(w)
 
 
-def test_what_the_path_cannot_follow_is_refused() -> None:
+def test_invalid_path_arguments_are_refused() -> None:
     judged = world(8, 2)
     with pytest.raises(ValueError, match=r"by: expected one of ndcg@10, pairwise"):
         path.follow_path(trainer("l2", judged), judged, "map")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One interface to three losses: each ends where its own solver ends, from wherever it starts."""
+"""The trainer interface of three losses: each fit agrees with its solver, from any start."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from app.ranking.batch.ranksvm import hinge, squared_hinge
 from app.ranking.batch.trainers import GRID, TRAINERS, Kind, trainer
 
 
-def invented(seed: int, queries: int = 20) -> Judgements:
-    """Judged queries of an invented world, with one of a single level among them."""
+def synthetic(seed: int, queries: int = 20) -> Judgements:
+    """Synthetic judged queries, one of them with a single label."""
     _, drawn = World(6, queries, 10, noise=1.0).draw(np.random.default_rng(seed))
     world = Judgements.of(drawn)
     X, labels = np.concatenate([world.X, world.X[:3]]), np.append(world.labels, [1.0, 1.0, 1.0])
@@ -23,7 +23,7 @@ def invented(seed: int, queries: int = 20) -> Judgements:
 
 
 def alone(kind: Kind, judged: Judgements, parameter: float) -> float:
-    """The objective where the solver itself ends."""
+    """The objective at the minimum that the solver finds without the trainer."""
     if kind == "l2":
         return newton.minimise(squared_hinge(judged, parameter), tolerance=1e-7).value
     if kind == "l1":
@@ -33,8 +33,8 @@ def alone(kind: Kind, judged: Judgements, parameter: float) -> float:
 
 @pytest.mark.parametrize("kind", TRAINERS)
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_fit_ends_where_the_solver_ends_from_any_start(kind: Kind, sparse: bool) -> None:
-    judged = invented(1)
+def test_a_fit_agrees_with_its_solver_from_any_start(kind: Kind, sparse: bool) -> None:
+    judged = synthetic(1)
     if sparse:
         judged = Judgements(csr_array(judged.X), judged.labels, judged.starts)
     fitting = trainer(kind, judged, tolerance=1e-7)
@@ -48,16 +48,16 @@ def test_a_fit_ends_where_the_solver_ends_from_any_start(kind: Kind, sparse: boo
 
 
 @pytest.mark.parametrize("kind", TRAINERS)
-def test_from_the_last_model_the_next_is_near(kind: Kind) -> None:
-    fitting = trainer(kind, invented(2), tolerance=1e-4)
+def test_a_warm_start_takes_fewer_iterations(kind: Kind) -> None:
+    fitting = trainer(kind, synthetic(2), tolerance=1e-4)
     first = fitting.fit(fitting.grid[7])
     cold, warm = fitting.fit(fitting.grid[8]), fitting.fit(fitting.grid[8], first.w)
     assert warm.iterations < cold.iterations
     assert fitting.fit(fitting.grid[7], first.w).value <= first.value * (1.0 + 1e-12)
 
 
-def test_a_stop_depends_on_no_start() -> None:
-    judged = invented(3)
+def test_the_stopping_rule_does_not_depend_on_the_start() -> None:
+    judged = synthetic(3)
     fitting, objective = trainer("l2", judged, 1e-2), squared_hinge(judged, 0.1)
     steepest = newton.norm(objective.at(np.zeros(6)).gradient)
     for start in (None, np.full(6, 50.0)):
@@ -66,19 +66,19 @@ def test_a_stop_depends_on_no_start() -> None:
 
 
 @pytest.mark.parametrize("kind", TRAINERS)
-def test_the_grid_grows_less_regular(kind: Kind) -> None:
-    fitting = trainer(kind, invented(4))
+def test_the_grid_starts_with_the_strongest_regularisation(kind: Kind) -> None:
+    fitting = trainer(kind, synthetic(4))
     sizes = [np.abs(fitting.fit(parameter).w).sum() for parameter in fitting.grid[:4]]
     assert sizes == sorted(sizes)
     assert sizes[0] > 0.0
     if kind == "domination":
-        assert fitting.grid[0] == domination.largest_penalty(invented(4)) / 2.0
+        assert fitting.grid[0] == domination.largest_penalty(synthetic(4)) / 2.0
     else:
         assert fitting.grid == GRID
 
 
-def test_a_grid_is_walked_from_its_regular_end() -> None:
-    judged = invented(5)
+def test_a_given_grid_is_sorted_by_regularisation() -> None:
+    judged = synthetic(5)
     for kind, expected in {"l2": [0.5, 1.0], "l1": [0.5, 1.0], "domination": [1.0, 0.5]}.items():
         for grid in ([0.5, 1.0], [1.0, 0.5]):
             found = path.follow_path(trainer(kind, judged), judged, grid=grid)  # type: ignore[arg-type]
@@ -95,10 +95,10 @@ def test_the_order_tree_is_built_once(kind: Kind, monkeypatch: pytest.MonkeyPatc
         return of(labels, starts)
 
     monkeypatch.setattr(OrderTree, "of", counted)
-    fitting = trainer(kind, invented(6))
+    fitting = trainer(kind, synthetic(6))
     for parameter in fitting.grid[:3]:
         fitting.fit(parameter)
-    assert built == [200]  # without the query of one level
+    assert built == [200]  # without the query of one label
 
 
 def test_judgements_without_pairs_are_refused() -> None:
@@ -108,8 +108,8 @@ def test_judgements_without_pairs_are_refused() -> None:
             trainer(kind, judged)
 
 
-def test_what_no_trainer_knows_is_refused() -> None:
-    judged = invented(7)
+def test_unknown_kinds_and_invalid_parameters_are_refused() -> None:
+    judged = synthetic(7)
     with pytest.raises(ValueError, match="kind: expected one of l2, l1, domination, got 'l3'"):
         trainer("l3", judged)  # type: ignore[arg-type]
     for kind, words in {"l2": "C: expected", "l1": "C: expected", "domination": "penalty:"}.items():

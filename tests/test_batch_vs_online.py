@@ -1,4 +1,4 @@
-"""Batch against online, and warm against cold: what `solar evaluate --folds` says is so."""
+"""`solar evaluate --folds`, batch against online and warm against cold, with naive references."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ EXPERIMENT = Experiment(permutations=2, seed=3, gamma=50.0)
 
 
 def partitions(size: World = SMALL, seed: int = 0) -> list[JudgedData]:
-    """A world in five parts; its features are large enough for C and gamma to matter."""
+    """Synthetic data in five parts; features are large enough for C and gamma to matter."""
     _, queries = size.draw(np.random.default_rng(seed))
     queries = [LabelledQuery(query.labels, 20.0 * query.documents) for query in queries]
     each = len(queries) // 5
@@ -58,10 +58,10 @@ def served(w: Floats, query: LabelledQuery) -> list[float]:
 
 def naive_quality(w: Floats, queries: Sequence[LabelledQuery]) -> Floats:
     """NDCG@1, @5, @10, NDCG and MAP, the mean over queries."""
-    lists = [served(w, query) for query in queries]
+    rankings = [served(w, query) for query in queries]
     measured = [
         [oracles.ndcg(one, k) for k in (1, 5, 10, None)] + [oracles.average_precision(one)]
-        for one in lists
+        for one in rankings
     ]
     return np.asarray(np.mean(measured, axis=0))
 
@@ -105,14 +105,14 @@ def solar_ii(fold: Fold, at: int) -> list[Floats]:
     return [one_pass(NaiveSolarII(FEATURES, gamma), fold, at) for gamma in GRID_GAMMA]
 
 
-def test_the_grids_are_the_papers() -> None:
+def test_the_grids_are_those_of_the_paper() -> None:
     exponents = np.arange(-6.5, -3.4, 0.5)
     np.testing.assert_allclose(GRID_C, 10**exponents)
     np.testing.assert_allclose(GRID_GAMMA, 10 ** np.arange(6.0, 2.9, -0.5))
 
 
 @pytest.mark.parametrize(("algorithm", "models"), [("solar-i", solar_i), ("solar-ii", solar_ii)])
-def test_solars_parameter_is_chosen_on_validation_and_never_on_test(
+def test_solars_parameter_is_chosen_on_validation_queries_not_on_test_queries(
     algorithm: str, models: Callable[[Fold, int], list[Floats]]
 ) -> None:
     folds, rows, _ = found()
@@ -153,7 +153,7 @@ def ranksvms() -> list[Floats]:
     return models
 
 
-def test_ranksvms_row_is_that_of_a_plain_solver_which_chooses_on_validation() -> None:
+def test_ranksvms_row_agrees_with_a_naive_solver_that_chooses_on_validation() -> None:
     folds, rows, _ = found()
     tested = [naive_quality(w, fold.test) for w, fold in zip(ranksvms(), folds, strict=True)]
     np.testing.assert_allclose(rows["ranksvm"].mean, np.mean(tested, axis=0), atol=1e-12)
@@ -163,7 +163,7 @@ def test_ranksvms_row_is_that_of_a_plain_solver_which_chooses_on_validation() ->
 def naive_play(
     w: Floats, queries: Sequence[LabelledQuery], at: int, learner: NaiveSolarII | None
 ) -> list[float]:
-    """NDCG@10 of each ranking as served; without a learner the weights stay as they are."""
+    """NDCG@10 of each ranking as served; without a learner the weights stay fixed."""
     rng = np.random.default_rng([EXPERIMENT.seed, at])
     measured = []
     for place in rng.permutation(len(queries)):
@@ -192,7 +192,7 @@ def naive_starter(start: str, fold: Fold, w: Floats) -> NaiveSolarII | None:
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_a_start_is_what_a_plain_implementation_plays(start: str) -> None:
+def test_a_start_agrees_with_a_naive_implementation(start: str) -> None:
     folds, _, rows = found()
     played = []
     for fold in folds:
@@ -206,20 +206,20 @@ def test_a_start_is_what_a_plain_implementation_plays(start: str) -> None:
     by_permutation = np.mean(played, axis=0)
     assert rows[start].all.mean == pytest.approx(by_permutation.mean(), abs=1e-12)
     assert rows[start].all.std == pytest.approx(by_permutation.std(ddof=1), abs=1e-12)
-    assert rows[start].first == rows[start].all, "there are fewer than a hundred"
+    assert rows[start].first == rows[start].all, "fewer than 100 queries"
 
 
-def test_the_starts_of_a_world_are_told_apart() -> None:
+def test_the_three_starts_have_different_results() -> None:
     _, _, rows = found()
     assert len({row.all.mean for row in rows.values()}) == 3
 
 
-def test_the_first_hundred_queries_count_by_themselves() -> None:
+def test_the_first_hundred_queries_have_a_separate_result() -> None:
     folds = rotated(partitions(World(features=FEATURES, queries=550, documents=4), seed=1))
     w = np.array([1.0, 0.5, 0.0, 0.0])
-    heard: list[str] = []
-    played = warm_vs_cold.play_start(EXPERIMENT, folds[0], w, heard.append)
-    assert heard == [start for start in STARTS for _ in range(2)]
+    reported: list[str] = []
+    played = warm_vs_cold.play_start(EXPERIMENT, folds[0], w, reported.append)
+    assert reported == [start for start in STARTS for _ in range(2)]
     for at in range(2):
         naive = naive_play(w, folds[0].test, at, None)
         assert len(naive) == 110
@@ -227,20 +227,20 @@ def test_the_first_hundred_queries_count_by_themselves() -> None:
         np.testing.assert_allclose(played[STARTS.index("ranksvm-frozen"), at], expected)
 
 
-def test_a_lead_is_taken_fold_by_fold() -> None:
+def test_the_difference_to_the_warm_start_is_computed_by_fold() -> None:
     warm, cold, frozen = np.array([[0.5, 0.7], [0.1, 0.3]]), np.array([0.1, 0.2]), 0.25
     played = [
         np.array([warm[fold], warm[fold] - cold[fold], np.full(2, frozen)])[:, :, None].repeat(2, 2)
         for fold in (0, 1)
     ]
-    first, second, third = warm_vs_cold.summed_up(played, 7)
+    first, second, third = warm_vs_cold.summarise_starts(played, 7)
     assert first.all == pytest.approx((0.4, np.sqrt(0.02), 0.0, 0.0))
     assert second.all == pytest.approx((0.25, np.sqrt(0.02), -0.15, 0.05))
     assert third.first == pytest.approx((0.25, 0.0, -0.15, 0.2))
     assert (third.start, third.queries) == ("ranksvm-frozen", 7)
 
 
-def test_in_a_world_that_stays_the_same_a_warm_start_is_ahead_of_a_cold_one() -> None:
+def test_on_stationary_data_a_warm_start_is_ahead_of_a_cold_start() -> None:
     folds = rotated(partitions(World(features=20, queries=150, documents=8), seed=5))
     rows = batch_vs_online.run_folds(Experiment(permutations=2), folds, progress=False)
     played = {row.start: row.all for row in rows if isinstance(row, Start)}
@@ -264,14 +264,14 @@ def command(folder: Path, *more: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_the_table_is_printed_for_people_and_the_starts_beneath(folder: Path) -> None:
+def test_the_command_prints_the_table_and_the_starts_below(folder: Path) -> None:
     head, columns, *rows, empty, of_starts, warm, cold, frozen = command(folder, "--gamma", "50")
     assert head == "40 queries, 240 documents, 4 features"
     assert columns.split() == [name.upper() for name in MEASURE_NAMES]
     assert [row.split()[0] for row in rows] == ["ranksvm", "solar-i", "solar-ii"]
     assert f"{found()[1]['solar-ii'].mean.ndcg_10:.4f}" in rows[2]
     assert empty == ""
-    assert " ".join(of_starts.split()) == "online NDCG@10 FIRST 100 AGAINST WARM ALL AGAINST WARM"
+    assert " ".join(of_starts.split()) == "online NDCG@10 FIRST 100 MINUS WARM ALL MINUS WARM"
     for line, start in zip((warm, cold, frozen), STARTS, strict=True):
         words = line.split()
         assert words[0] == start
@@ -279,7 +279,7 @@ def test_the_table_is_printed_for_people_and_the_starts_beneath(folder: Path) ->
         assert words[10] == f"{found()[2][start].all.against_warm:+.4f}"
 
 
-def test_json_has_an_object_for_each_row_and_each_start(folder: Path) -> None:
+def test_json_output_has_an_object_for_each_row_and_each_start(folder: Path) -> None:
     rows = [json.loads(line) for line in command(folder, "--json", "--gamma", "50")]
     assert [row["algorithm"] for row in rows[:3]] == ["ranksvm", "solar-i", "solar-ii"]
     assert list(rows[0]) == ["algorithm", "queries", *MEASURE_NAMES]
@@ -290,7 +290,7 @@ def test_json_has_an_object_for_each_row_and_each_start(folder: Path) -> None:
     assert rows[4]["online-ndcg@10"]["mean"] == found()[2]["solar-ii-cold"].all.mean
 
 
-def test_gamma_is_that_of_the_starts_and_the_discount_that_of_everything() -> None:
+def test_gamma_changes_only_the_starts_and_the_discount_changes_all_rows() -> None:
     folds, rows, played = found()
     plain = [*rows.values(), *played.values()]
     other = list(batch_vs_online.run_folds(replace(EXPERIMENT, gamma=1e5), folds, progress=False))
@@ -303,7 +303,9 @@ def test_gamma_is_that_of_the_starts_and_the_discount_that_of_everything() -> No
 
 
 @pytest.mark.parametrize("discount", DISCOUNTS)
-def test_published_figures_of_table_3_stand_beneath_ours_if_comparable(discount: Discount) -> None:
+def test_published_figures_of_table_3_are_printed_only_for_letors_discount(
+    discount: Discount,
+) -> None:
     _, queries = World(features=46, queries=784, documents=2).draw(np.random.default_rng(0))
     cuts = pairwise([0, 157, 314, 471, 628, 784])
     folds = rotated([JudgedData(46, queries[a:b]) for a, b in cuts])
@@ -325,7 +327,7 @@ def test_published_figures_of_table_3_stand_beneath_ours_if_comparable(discount:
         (2001, 1.0, "n: expected at most 2000 features with a full covariance, got 2001"),
     ],
 )
-def test_what_cannot_be_is_said_before_the_work(n: int, gamma: float, message: str) -> None:
+def test_invalid_arguments_are_reported_before_the_work(n: int, gamma: float, message: str) -> None:
     untouched = Fold(n, [], [], [])
     with pytest.raises(ValueError, match=message):
         next(batch_vs_online.run_folds(Experiment(gamma=gamma), [untouched], progress=False))

@@ -1,7 +1,7 @@
-"""A replay must be bit-equal on any CPU: the same digest whatever the libraries believe theirs is.
+"""A replay must be bit-equal on any CPU: the digest is the same for several simulated CPUs.
 
-BLAS is told to be another CPU's, the C library to have no FMA and no AVX2, and the kernels are
-compiled for the oldest CPU of this architecture, which cannot fuse a product into a sum.
+Environment variables make BLAS use the code of other CPUs, disable FMA and AVX2 in the C library,
+and compile the kernels for the oldest CPU of this architecture, which has no fused multiply-add.
 """
 
 import os
@@ -38,13 +38,13 @@ def digest(environment: Mapping[str, str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def here() -> str:
+def native_digest() -> str:
     return digest({})
 
 
 @pytest.mark.parametrize("environment", CPUS, ids=lambda some: "-".join(some.values()))
-def test_the_bits_are_the_same_under(environment: Mapping[str, str], here: str) -> None:
-    assert digest(environment) == here
+def test_the_bits_are_the_same_on(environment: Mapping[str, str], native_digest: str) -> None:
+    assert digest(environment) == native_digest
 
 
 def test_kernels_run_on_one_thread_without_fastmath() -> None:

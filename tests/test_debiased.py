@@ -1,4 +1,4 @@
-"""Debiased clicks against the chance of whole lists, listed place by place."""
+"""Debiased clicks against the probabilities of whole rankings, computed position by position."""
 
 import math
 from dataclasses import replace
@@ -22,8 +22,8 @@ from app.ranking.serving import uniforms
 odds = st.floats(1e-3, 1.0)
 
 
-def chance(drawn: list[float], rest: float) -> float:
-    """Of a list that begins with these, of all lists of its documents: one draw after the other."""
+def probability(drawn: list[float], rest: float) -> float:
+    """The Plackett-Luce probability of a ranking that starts with these documents."""
     found, left = 1.0, math.fsum([*drawn, rest])
     for e in drawn:
         found *= e / left
@@ -32,7 +32,7 @@ def chance(drawn: list[float], rest: float) -> float:
 
 
 @given(st.lists(odds, min_size=2, max_size=6), st.floats(0.1, 3.0), st.data())
-def test_a_pair_weighs_as_the_chances_of_both_lists_say(
+def test_a_pair_weight_follows_from_the_probabilities_of_both_rankings(
     shown: list[float], rest: float, data: st.DataObject
 ) -> None:
     clicks = data.draw(st.lists(st.integers(0, len(shown) - 1), min_size=1, unique=True))
@@ -40,12 +40,12 @@ def test_a_pair_weighs_as_the_chances_of_both_lists_say(
     for (c, u), weight in zip(found.listed(), found.weights, strict=True):
         swapped = list(shown)
         swapped[c], swapped[u] = shown[u], shown[c]
-        here, there = chance(shown, rest), chance(swapped, rest)
+        here, there = probability(shown, rest), probability(swapped, rest)
         assert weight == pytest.approx(10.0 * 2.0 * there / (here + there), rel=1e-6)
 
 
 @given(st.sets(st.integers(0, 7)))
-def test_the_pairs_are_the_clicked_over_what_was_seen_and_not_clicked(clicks: set[int]) -> None:
+def test_pairs_prefer_clicked_documents_to_examined_unclicked_ones(clicks: set[int]) -> None:
     found = debiased.pairs(list(clicks), np.ones(9)).listed()
     naive = [
         (c, u)
@@ -55,44 +55,44 @@ def test_the_pairs_are_the_clicked_over_what_was_seen_and_not_clicked(clicks: se
     assert found == naive
 
 
-def test_over_all_lists_a_careless_user_prefers_nobody() -> None:
-    """Clicks by place alone, whatever stands there: a sum over all lists, each with its chance."""
+def test_clicks_that_depend_on_position_alone_prefer_no_document() -> None:
+    """The expected pair weights over all rankings, for a user who ignores the documents."""
     e = [1.0, 0.4, 0.2, 0.05]
     won = np.zeros((4, 4))
     for order in permutations(range(4)):
         drawn = [e[d] for d in order]
-        for place, click in enumerate([0.5, 0.3, 0.15, 0.05]):
-            pairs = debiased.pairs([place], np.array([*drawn, 0.0]))
+        for position, click in enumerate([0.5, 0.3, 0.15, 0.05]):
+            pairs = debiased.pairs([position], np.array([*drawn, 0.0]))
             for (c, u), weight in zip(pairs.listed(), pairs.weights, strict=True):
-                won[order[c], order[u]] += chance(drawn, 0.0) * click * weight
+                won[order[c], order[u]] += probability(drawn, 0.0) * click * weight
     assert (won + won.T)[~np.eye(4, dtype=np.bool_)].min() > 0.1
-    assert won == pytest.approx(won.T, rel=1e-9)  # each as often as its list with both exchanged
-    plain = np.zeros((4, 4))  # the same, each pair as one
+    assert won == pytest.approx(won.T, rel=1e-9)  # both preferences have the same expected weight
+    plain = np.zeros((4, 4))  # the same with pair weights of 1
     for order in permutations(range(4)):
-        for place, click in enumerate([0.5, 0.3, 0.15, 0.05]):
-            for c, u in debiased.pairs([place], np.ones(5)).listed():
-                plain[order[c], order[u]] += chance([e[d] for d in order], 0.0) * click
-    assert plain[3, 0] > 1.4 * plain[0, 3]  # unweighted, what mostly stands below would win
+        for position, click in enumerate([0.5, 0.3, 0.15, 0.05]):
+            for c, u in debiased.pairs([position], np.ones(5)).listed():
+                plain[order[c], order[u]] += probability([e[d] for d in order], 0.0) * click
+    assert plain[3, 0] > 1.4 * plain[0, 3]  # unweighted, the documents ranked low would win
 
 
-def test_odds_out_of_reach_weigh_the_least() -> None:
+def test_pairs_whose_odds_underflow_get_the_least_weight() -> None:
     found = debiased.pairs([0], np.array([1.0, 0.0, 0.0]))
     assert found.weights.tolist() == [debiased.LEAST_WEIGHT]
     assert debiased.pairs([1], np.array([1e-300, 1e-320, 0.0])).weights[0] >= debiased.LEAST_WEIGHT
 
 
 @pytest.mark.parametrize("bad", [[1.0, math.nan], [math.inf, 0.0], [-0.5, 0.0], [1.0, -1.0]])
-def test_odds_that_are_none_are_refused(bad: list[float]) -> None:
+def test_invalid_odds_are_refused(bad: list[float]) -> None:
     with pytest.raises(ValueError, match="odds: expected"):
         debiased.pairs([0], np.array(bad))
 
 
-def test_clicks_below_the_list_are_refused() -> None:
+def test_clicks_beyond_the_ranking_are_refused() -> None:
     with pytest.raises(ValueError, match="clicks: expected positions below 2"):
         debiased.pairs([2], np.ones(3))
 
 
-# ---- from a drawn list to the sums ----
+# ---- from a randomised ranking to the sums ----
 
 
 def drawn(seed: int, documents: int = 8, top: int = 5) -> tuple[Impression, candidates.Ranking]:
@@ -104,7 +104,7 @@ def drawn(seed: int, documents: int = 8, top: int = 5) -> tuple[Impression, cand
     return Impression(ids, rows[ranking.shown], ranking.shown, ranking.odds), ranking
 
 
-def test_what_is_remembered_is_what_was_drawn_from() -> None:
+def test_the_impression_stores_the_odds_of_the_sample() -> None:
     shown, ranking = drawn(1)
     assert shown.odds is not None
     s = 8.0 * ranking.scores / ranking.scores.std()
@@ -118,7 +118,7 @@ def test_what_is_remembered_is_what_was_drawn_from() -> None:
     assert places[serving.order(ranking.scores[ranking.shown])].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_lists_are_drawn_as_their_chances_say() -> None:
+def test_sampled_rankings_have_plackett_luce_frequencies() -> None:
     sharp = np.log([4.0, 2.0, 1.0])
     drawn = [serving.sampled(sharp, uniforms(str(at), 3)) for at in range(4000)]
     first = [int(np.argmax(one)) for one in drawn]
@@ -132,11 +132,11 @@ def event(shown: Impression, clicks: list[int]) -> Feedback:
     )  # fmt: skip
 
 
-def folded(*records: Feedback) -> dict[str, float]:
-    fold = Reducer(initial_state(ModelConfig(("a", "b", "c"))))
+def measures_after(*records: Feedback) -> dict[str, float]:
+    reducer = Reducer(initial_state(ModelConfig(("a", "b", "c"))))
     for record in records:
-        assert fold.apply(codec.dump_record(record))
-    return fold.state().measures()
+        assert reducer.apply(codec.dump_record(record))
+    return reducer.state().measures()
 
 
 def naive_wins(shown: Impression, clicks: list[int]) -> tuple[float, float, float]:
@@ -153,29 +153,29 @@ def naive_wins(shown: Impression, clicks: list[int]) -> tuple[float, float, floa
 @pytest.mark.parametrize("seed", range(5))
 def test_wins_of_both_orders_are_summed(seed: int) -> None:
     shown, _ = drawn(seed)
-    sums = folded(event(shown, [2, 0]))
+    sums = measures_after(event(shown, [2, 0]))
     found = [sums[name] for name in ("debiased_weight", "debiased_wins", "baseline_debiased_wins")]
     assert found == pytest.approx(naive_wins(shown, [2, 0]))
 
 
-def test_more_clicks_on_a_list_count_it_once() -> None:
+def test_later_clicks_on_a_ranking_do_not_count_it_twice() -> None:
     shown, _ = drawn(3)
     first, so_far = on_request(event(shown, [3]), PriorFeedback.load(b""))
     second, _ = on_request(event(shown, [1]), so_far)
-    sums = folded(first, second)
+    sums = measures_after(first, second)
     found = [sums[name] for name in ("debiased_weight", "debiased_wins", "baseline_debiased_wins")]
     assert found == pytest.approx(naive_wins(shown, [3, 1]))
 
 
-def test_a_list_that_was_not_drawn_judges_nobody() -> None:
+def test_a_ranking_without_exploration_adds_no_wins() -> None:
     shown, _ = drawn(3)
-    assert folded(replace(event(shown, [1]), odds=None))["debiased_weight"] == 0.0
+    assert measures_after(replace(event(shown, [1]), odds=None))["debiased_weight"] == 0.0
 
 
 @pytest.mark.parametrize("bad", [np.ones(5), np.ones((2, 3)), np.ones(6, np.float32), -np.ones(6)])
-def test_a_record_with_odds_that_cannot_be_is_rejected(bad: np.ndarray) -> None:
+def test_a_record_with_invalid_odds_is_rejected(bad: np.ndarray) -> None:
     shown, _ = drawn(3)
-    fold = Reducer(initial_state(ModelConfig(("a", "b", "c"))))
-    assert not fold.apply(codec.dump_record(replace(event(shown, [1]), odds=bad)))
-    assert fold.state().measures()["rejected"] == 1.0
-    assert fold.state().measures()["queries"] == 0.0
+    reducer = Reducer(initial_state(ModelConfig(("a", "b", "c"))))
+    assert not reducer.apply(codec.dump_record(replace(event(shown, [1]), odds=bad)))
+    assert reducer.state().measures()["rejected"] == 1.0
+    assert reducer.state().measures()["queries"] == 0.0

@@ -1,4 +1,4 @@
-"""Algorithm 1 and `solar evaluate`, as a user meets them."""
+"""Algorithm 1 and `solar evaluate`."""
 
 import json
 import subprocess
@@ -45,7 +45,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_whole_loop_is_what_a_plain_implementation_does() -> None:
+def test_algorithm_1_agrees_with_a_naive_implementation() -> None:
     queries = world()
     learner = SolarII(6)
     played = list(online.play_online(Pairwise(learner), queries, np.random.default_rng(5)))
@@ -71,7 +71,7 @@ def test_a_query_is_measured_before_it_is_learnt_from() -> None:
     assert second.map == 1.0
 
 
-def test_the_hidden_utility_of_a_world_is_found() -> None:
+def test_solar_ii_finds_the_hidden_utility_of_synthetic_data() -> None:
     u, queries = World(noise=0.0).draw(np.random.default_rng(2))
     learner = SolarII(20, gamma=1.0)
     played = list(online.play_online(Pairwise(learner), queries, np.random.default_rng(2)))
@@ -82,9 +82,9 @@ def test_the_hidden_utility_of_a_world_is_found() -> None:
     )
 
 
-def test_every_algorithm_beats_chance_on_a_world() -> None:
+def test_every_algorithm_beats_the_submitted_order_on_synthetic_data() -> None:
     data = JudgedData(6, world())
-    chance = online.mean_quality(
+    baseline = online.mean_quality(
         [
             quality
             for seed in range(3)
@@ -93,11 +93,11 @@ def test_every_algorithm_beats_chance_on_a_world() -> None:
     )
     experiment = Experiment(algorithms=ALGORITHMS + BASELINES, permutations=2)
     for row in online_experiment.run_online(experiment, data, progress=False):
-        assert row.mean.ndcg_10 > chance.ndcg_10 + 0.1, row.algorithm
+        assert row.mean.ndcg_10 > baseline.ndcg_10 + 0.1, row.algorithm
 
 
 class Idle:
-    """Learns nothing: its documents stay in the order submitted."""
+    """A contestant that never learns: documents keep the submitted order."""
 
     def score(self, documents: object) -> oracles.Floats:
         return np.zeros(len(documents))  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ class Idle:
         pass
 
 
-def test_the_table_is_printed_for_people(judged: Path) -> None:
+def test_the_command_prints_a_table(judged: Path) -> None:
     ran = solar("evaluate", str(judged), "--permutations", "3", "--compare")
     assert ran.returncode == 0, ran.stderr
     head, columns, *rows = ran.stdout.splitlines()
@@ -116,7 +116,7 @@ def test_the_table_is_printed_for_people(judged: Path) -> None:
     assert all(row.count("±") == 5 for row in rows)
 
 
-def test_json_is_one_object_a_line(judged: Path) -> None:
+def test_json_output_has_one_object_a_line(judged: Path) -> None:
     ran = solar("evaluate", str(judged), "--permutations", "3", "--json", "--seed", "4")
     assert ran.returncode == 0, ran.stderr
     first, second = map(json.loads, ran.stdout.splitlines())
@@ -164,7 +164,7 @@ def test_one_permutation_has_no_deviation() -> None:
     assert row.std == (0.0,) * 5
 
 
-def test_published_figures_stand_beneath_ours() -> None:
+def test_published_figures_are_printed_below_the_measured_ones() -> None:
     queries = world(size=World(features=46, queries=784, documents=3))
     data = JudgedData(46, queries)
     experiment = Experiment(permutations=1, discount="letor")
@@ -176,7 +176,7 @@ def test_published_figures_stand_beneath_ours() -> None:
     assert f"{rows[1].mean.ndcg_1 - 0.3594:+.4f}" in text
 
 
-def test_published_figures_are_not_compared_under_another_discount() -> None:
+def test_published_figures_are_not_printed_for_another_discount() -> None:
     data = JudgedData(46, world(size=World(features=46, queries=784, documents=3)))
     (row,) = online_experiment.run_online(
         Experiment(("solar-i",), permutations=1), data, progress=False
@@ -184,7 +184,7 @@ def test_published_figures_are_not_compared_under_another_discount() -> None:
     assert row.published is None
 
 
-def test_hyper_parameters_are_passed_on(judged: Path) -> None:
+def test_hyper_parameters_of_the_command_reach_the_learners(judged: Path) -> None:
     command = ("evaluate", str(judged), "--permutations", "1", "--json")
     plain, *others = (
         solar(*command, *more).stdout for more in ((), ("--gamma", "1"), ("--C", "1"))
@@ -194,19 +194,19 @@ def test_hyper_parameters_are_passed_on(judged: Path) -> None:
     assert others[1].splitlines()[1] == second != others[0].splitlines()[1]
 
 
-def test_a_reader_that_has_had_enough_is_no_error(judged: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(judged: Path) -> None:
     command = f"{sys.executable} -m app evaluate {judged} --permutations 1 --json | head -c 1"
     ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert ran.stderr == ""
 
 
-def test_letors_discount_is_taken_by_name(judged: Path) -> None:
+def test_the_command_accepts_letors_discount(judged: Path) -> None:
     command = ("evaluate", str(judged), "--permutations", "1", "--json")
     standard, letor = solar(*command), solar(*command, "--discount", "letor")
     assert solar(*command, "--discount", "standard").stdout == standard.stdout != letor.stdout
 
 
-def test_wide_data_is_evaluated_sparsely(tmp_path: Path) -> None:
+def test_wide_data_is_evaluated_as_sparse_rows(tmp_path: Path) -> None:
     wide = as_letor(world()).replace(" 6:", " 600000:")
     (tmp_path / "wide.txt").write_text(wide)
     command = ("evaluate", "wide.txt", "--permutations", "1")
@@ -226,7 +226,7 @@ def test_wide_data_is_evaluated_sparsely(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["evaluate", "gone.txt"], "solar: gone.txt: No such file or directory\n"),
+        (["evaluate", "missing.txt"], "solar: missing.txt: No such file or directory\n"),
         (["evaluate", "--world", "--C", "0"], "solar: C: expected a value from 1e-12"),
         (["evaluate", "--world", "--gamma", "nan"], "solar: gamma: expected a value from 1e-12"),
         (["evaluate", "--world", "--seed", "-1"], "--seed: expected a whole number of at least 0"),
@@ -242,7 +242,7 @@ def test_wide_data_is_evaluated_sparsely(tmp_path: Path) -> None:
         ([], "the following arguments are required: COMMAND"),
     ],
 )
-def test_wrong_commands_get_one_clear_line(
+def test_invalid_commands_print_one_clear_line(
     tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     ran = solar(*arguments, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Five folds from a folder: both layouts, and what is said of a folder that has neither."""
+"""Five folds from a folder: both layouts, and the errors of other folders."""
 
 import gzip
 import lzma
@@ -13,7 +13,7 @@ from app.evaluation.folds import Fold
 from app.ranking.online import LabelledQuery
 from tests.test_evaluation import solar
 
-#: Partition N holds the queries 3N … 3N + 2; a query's first feature tells which one it is.
+#: Partition N holds the queries 3N … 3N + 2; a query's first feature is its number.
 PARTITIONS = [[3 * at, 3 * at + 1, 3 * at + 2] for at in range(5)]
 
 
@@ -36,7 +36,7 @@ def partitions(folder: Path) -> Path:
 
 
 def letors_folds(folder: Path) -> Path:
-    """Folds that are no rotation: fold N is tested on partition N."""
+    """Folds that differ from the rotation: fold N tests on partition N."""
     for at in range(5):
         inside = folder / f"Fold{at + 1}"
         inside.mkdir()
@@ -47,7 +47,7 @@ def letors_folds(folder: Path) -> Path:
     return folder
 
 
-def test_partitions_take_turns(tmp_path: Path) -> None:
+def test_partitions_rotate_through_the_folds(tmp_path: Path) -> None:
     one, two, three, four, five = PARTITIONS
     found = [parts(fold) for fold in folds.read_folds(partitions(tmp_path))]
     assert found == [
@@ -59,14 +59,14 @@ def test_partitions_take_turns(tmp_path: Path) -> None:
     ]
 
 
-def test_letors_folds_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_letors_folds_are_read_unchanged(tmp_path: Path) -> None:
     one, two, three, four, five = PARTITIONS
     found = [parts(fold) for fold in folds.read_folds(letors_folds(tmp_path))]
     assert found[0] == (three + four + five, two, one)
     assert found[4] == (two + three + four, one, five)
 
 
-def test_letors_folds_go_before_partitions(tmp_path: Path) -> None:
+def test_letors_folds_are_preferred_to_partitions(tmp_path: Path) -> None:
     found = folds.read_folds(letors_folds(partitions(tmp_path)))
     assert names(found[0].test) == PARTITIONS[0]
 
@@ -86,70 +86,71 @@ def test_parts_may_be_compressed(
     assert [parts(fold) for fold in folds.read_folds(tmp_path)] == plain
 
 
-def test_all_queries_are_tested_on_once(tmp_path: Path) -> None:
+def test_every_query_is_a_test_query_once(tmp_path: Path) -> None:
     for layout in (partitions, letors_folds):
         whole = folds.whole(folds.read_folds(layout(tmp_path)))
         assert sorted(names(whole.queries)) == list(range(15))
         assert (whole.n, whole.documents) == (2, 30)
 
 
-def test_parts_share_the_features_that_only_one_of_them_has(tmp_path: Path) -> None:
+def test_a_feature_of_one_part_is_a_feature_of_all_parts(tmp_path: Path) -> None:
     (partitions(tmp_path) / "S3.txt").write_text("1 qid:6 7:1\n0 qid:6 1:0\n")
     for fold in folds.read_folds(tmp_path):
         assert fold.n == 7
         assert {query.documents.shape[1] for query in fold.train + fold.test} == {7}
 
 
-def test_parts_together_are_the_data_set(tmp_path: Path) -> None:
+def test_parts_have_the_queries_of_the_joined_files(tmp_path: Path) -> None:
     paths = [partitions(tmp_path) / f"S{at}.txt" for at in (2, 1)]
     apart, together = letor.read_parts(paths), letor.read_letor(paths)
     assert [names(part.queries) for part in apart] == [PARTITIONS[1], PARTITIONS[0]]
     assert names(together.queries) == PARTITIONS[1] + PARTITIONS[0]
 
 
-def test_a_query_that_is_learnt_from_cannot_be_tested_on(tmp_path: Path) -> None:
+def test_a_query_in_two_parts_is_an_error(tmp_path: Path) -> None:
     partitions(tmp_path)
     (tmp_path / "S5.txt").write_text(lines([12, 0]))
-    with pytest.raises(BadData, match=r"S5.txt:3: expected all lines of a query in one place"):
+    with pytest.raises(BadData, match=r"S5.txt:3: expected contiguous lines for each query"):
         folds.read_folds(tmp_path)
 
 
-def complaint(folder: Path) -> str:
+def error_of(folder: Path) -> str:
     with pytest.raises(BadData) as caught:
         folds.read_folds(folder)
     return str(caught.value)
 
 
-def test_a_folder_without_folds_is_named(tmp_path: Path) -> None:
-    assert complaint(tmp_path) == (
+def test_a_folder_without_folds_is_an_error(tmp_path: Path) -> None:
+    assert error_of(tmp_path) == (
         f"{tmp_path}: expected S1.txt … S5.txt (also .gz, .xz) or Fold1 … Fold5, got neither"
     )
     (tmp_path / "S6.txt").write_text(lines([1]))
-    assert "got neither" in complaint(tmp_path)
-    assert complaint(tmp_path / "gone") == f"{tmp_path / 'gone'}: expected a folder, got none"
-    assert complaint(tmp_path / "S6.txt").endswith("S6.txt: expected a folder, got a file")
+    assert "got neither" in error_of(tmp_path)
+    assert error_of(tmp_path / "none") == f"{tmp_path / 'none'}: expected a folder, got none"
+    assert error_of(tmp_path / "S6.txt").endswith("S6.txt: expected a folder, got a file")
 
 
-def test_a_missing_part_is_named(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_part_names_it(tmp_path: Path) -> None:
     (partitions(tmp_path) / "S4.txt").unlink()
-    once = "expected this file once (also .gz, .xz), got"
-    assert complaint(tmp_path) == f"{tmp_path / 'S4.txt'}: {once} none"
+    once = "expected exactly one file (plain, .gz or .xz), got"
+    assert error_of(tmp_path) == f"{tmp_path / 'S4.txt'}: {once} none"
     (letors_folds(tmp_path) / "Fold3" / "vali.txt").unlink()
-    assert complaint(tmp_path) == f"{tmp_path / 'Fold3' / 'vali.txt'}: {once} none"
+    assert error_of(tmp_path) == f"{tmp_path / 'Fold3' / 'vali.txt'}: {once} none"
 
 
-def test_a_part_that_is_there_twice_is_named(tmp_path: Path) -> None:
+def test_the_error_of_a_duplicate_part_names_both_files(tmp_path: Path) -> None:
     (partitions(tmp_path) / "S2.txt.gz").write_bytes(gzip.compress(lines([3]).encode()))
-    assert complaint(tmp_path).endswith("S2.txt: expected this file once (also .gz, .xz), got "
-                                        "S2.txt and S2.txt.gz")  # fmt: skip
+    assert error_of(tmp_path).endswith(
+        "S2.txt: expected exactly one file (plain, .gz or .xz), got S2.txt and S2.txt.gz"
+    )
 
 
-def test_a_line_that_is_wrong_is_named_by_its_part(tmp_path: Path) -> None:
+def test_the_error_of_a_malformed_line_names_its_part(tmp_path: Path) -> None:
     (letors_folds(tmp_path) / "Fold2" / "test.txt").write_text("1 qid:1 1:x\n")
-    assert "Fold2/test.txt:1: expected a finite float32" in complaint(tmp_path)
+    assert "Fold2/test.txt:1: expected a finite float32" in error_of(tmp_path)
 
 
-def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
+def test_the_command_prints_the_error_in_one_line(tmp_path: Path) -> None:
     ran = solar("evaluate", "--folds", "nowhere", cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "solar: nowhere: expected a folder, got none\n"

@@ -1,4 +1,4 @@
-"""Judged data from files: all of it, or a message that says where and why not."""
+"""Judged data from files: all of it, or an error with file, line and reason."""
 
 import gzip
 import lzma
@@ -17,7 +17,7 @@ GOOD = """\
 2 qid:10 1:0.5 2:1 3:-2e-3 #docid = GX1 inc = 1
 0 qid:10 1:0.25 3:4
 
-# a line of its own
+# a comment line
 1.5 qid:q-7 2:7
 """
 
@@ -43,16 +43,16 @@ def test_a_file_is_read_into_queries(tmp_path: Path) -> None:
     assert first.pairs.other.tolist() == [1]
 
 
-def test_compressed_files_are_read_alike(tmp_path: Path) -> None:
+def test_compressed_files_give_the_same_data(tmp_path: Path) -> None:
     plain = letor.read_letor([written(tmp_path, GOOD)])
     (tmp_path / "a.gz").write_bytes(gzip.compress(GOOD.encode()))
     (tmp_path / "a.xz").write_bytes(lzma.compress(GOOD.encode()))
     for name in ("a.gz", "a.xz"):
         data = letor.read_letor([tmp_path / name])
         assert data.n == plain.n
-        for ours, theirs in zip(data.queries, plain.queries, strict=True):
-            assert ours.labels.tobytes() == theirs.labels.tobytes()
-            assert ours.documents.tobytes() == theirs.documents.tobytes()
+        for one, other in zip(data.queries, plain.queries, strict=True):
+            assert one.labels.tobytes() == other.labels.tobytes()
+            assert one.documents.tobytes() == other.documents.tobytes()
 
 
 def test_several_files_are_one_data_set(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_document_without_features_is_all_zeros(tmp_path: Path) -> None:
         ("1 qid:1 10000001:1", "a feature from 1 to 10000000, got '10000001:1'"),
         ("1 qid:1 " + "9" * 5000 + ":1", "a feature from 1 to 10000000, got '999999"),
         ("1 qid:1 ²:1", "expected feature:value with a feature from 1 to 10000000, got '²:1'"),
-        ("1 qid:1 2:1 1:1", "expected a feature after 2, got '1:1'"),
-        ("1 qid:1 2:1 2:1", "expected a feature after 2, got '2:1'"),
+        ("1 qid:1 2:1 1:1", "expected ascending features, one above 2 here, got '1:1'"),
+        ("1 qid:1 2:1 2:1", "expected ascending features, one above 2 here, got '2:1'"),
         ("1 qid:1 1:", "expected a finite float32 as value of feature 1, got ''"),
         ("1 qid:1 1:nan", "expected a finite float32 as value of feature 1, got 'nan'"),
         ("1 qid:1 1:-inf", "expected a finite float32 as value of feature 1, got '-inf'"),
@@ -113,7 +113,9 @@ def test_a_document_without_features_is_all_zeros(tmp_path: Path) -> None:
         ("1 qid:1 1:1_0", "expected a finite float32 as value of feature 1, got '1_0'"),
     ],
 )
-def test_a_malformed_line_says_where_and_what(tmp_path: Path, line: str, message: str) -> None:
+def test_the_error_of_a_malformed_line_has_file_line_and_reason(
+    tmp_path: Path, line: str, message: str
+) -> None:
     path = written(tmp_path, f"1 qid:0 1:1 2:1\n{line}\n1 qid:9 1:1\n")
     with pytest.raises(BadData) as caught:
         letor.read_letor([path])
@@ -123,14 +125,14 @@ def test_a_malformed_line_says_where_and_what(tmp_path: Path, line: str, message
 
 
 @given(st.text(alphabet="01 :.#qidxe-+_\t9²nan", max_size=40))
-def test_any_line_is_read_or_complained_about(line: str) -> None:
+def test_any_line_is_read_or_described_by_an_error(line: str) -> None:
     fields = line.partition("#")[0].split()
     if fields:
         try:
             keys = letor._parse(fields)[2]
             letor._columns(keys)
         except ValueError:
-            assert letor._complaint(fields).startswith("expected ")
+            assert letor._first_error(fields).startswith("expected ")
 
 
 def test_a_query_split_across_the_file_is_an_error(tmp_path: Path) -> None:
@@ -138,12 +140,12 @@ def test_a_query_split_across_the_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadData) as caught:
         letor.read_letor([path])
     assert str(caught.value) == (
-        f"{path}:3: expected all lines of a query in one place, got more of '1' "
-        f"after those at {path}:1"
+        f"{path}:3: expected contiguous lines for each query, got more lines of query '1', "
+        f"which starts at {path}:1"
     )
 
 
-def test_ids_that_are_no_utf8_stay_apart(tmp_path: Path) -> None:
+def test_query_ids_that_are_not_utf8_stay_distinct(tmp_path: Path) -> None:
     path = tmp_path / "latin"
     path.write_bytes(b"1 qid:\xff 1:1\n0 qid:\xfe 1:2\n")
     assert len(letor.read_letor([path]).queries) == 2
@@ -151,7 +153,7 @@ def test_ids_that_are_no_utf8_stay_apart(tmp_path: Path) -> None:
 
 def test_a_query_split_across_files_is_an_error(tmp_path: Path) -> None:
     one, two = written(tmp_path, "1 qid:1 1:1\n", "1"), written(tmp_path, "1 qid:1 1:1\n", "2")
-    with pytest.raises(BadData, match="2:1: expected all lines of a query in one place"):
+    with pytest.raises(BadData, match="2:1: expected contiguous lines for each query"):
         letor.read_letor([one, two])
 
 
@@ -168,15 +170,15 @@ def test_data_without_any_feature_is_an_error(tmp_path: Path) -> None:
         letor.read_letor([written(tmp_path, "1 qid:1\n0 qid:1\n")])
 
 
-def test_files_that_cannot_be_read_say_so(tmp_path: Path) -> None:
-    with pytest.raises(BadData, match=r"gone.txt: No such file or directory"):
-        letor.read_letor([tmp_path / "gone.txt"])
+def test_unreadable_files_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match=r"missing.txt: No such file or directory"):
+        letor.read_letor([tmp_path / "missing.txt"])
     with pytest.raises(BadData, match=r"Is a directory"):
         letor.read_letor([tmp_path])
 
 
 @pytest.mark.parametrize("name", ["cut.gz", "cut.xz", "text.gz", "text.xz"])
-def test_broken_archives_say_so(tmp_path: Path, name: str) -> None:
+def test_broken_archives_are_an_error(tmp_path: Path, name: str) -> None:
     compress = gzip.compress if name.endswith("gz") else lzma.compress
     whole = compress(b"1 qid:1 1:1\n" * 1000)
     (tmp_path / name).write_bytes(whole[: len(whole) // 2] if "cut" in name else b"1 qid:1 1:1\n")

@@ -1,4 +1,4 @@
-"""Lines in their usual form: read as the careful reader reads them, or left to it."""
+"""The fast line parser agrees with the strict parser, or leaves the lines to it."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ END = st.sampled_from(["\n", "\n", "\r\n", " \n", "#\n", " # docid = é\n", "\r"
 
 @st.composite
 def line(draw: st.DrawFn) -> str:
-    """Mostly a line that is as it should be."""
+    """Draw a line that is mostly valid."""
     features = sorted(draw(st.sets(st.integers(1, 12), max_size=4)))
     fields = [f"{feature}:{draw(NUMBER)}" for feature in features]
     query = draw(st.sampled_from(["1", "2", "q-7", "a:b", "é", "00"]))
@@ -38,41 +38,41 @@ Document = tuple[int, str, float, list[int], bytes]
 
 
 def documents(found: Any) -> list[Document]:
-    """One by one: line, query, label, columns, values."""
-    one_by_one: list[Document] = []
+    """List the documents: line, query, label, columns, values."""
+    listed: list[Document] = []
     for number, rows in found:
         ends = np.cumsum([0, *rows.lengths]).tolist()
         for d, label in enumerate(rows.labels.tolist()):
             named = slice(ends[d], ends[d + 1])
             columns, values = rows.columns[named].tolist(), rows.values[named]
-            one_by_one.append((number, rows.query, label, columns, values.tobytes()))
-    return one_by_one
+            listed.append((number, rows.query, label, columns, values.tobytes()))
+    return listed
 
 
 def agree(text: bytes) -> bool:
-    """Whether the lines were usual; if so, they must be what the careful reader finds."""
+    """Whether the fast parser reads the lines; if so, the strict parser must agree."""
     lines = usual(text)
     if lines is None:
         return False
     found = documents(letor._by_query(text, lines))
-    careful = documents(letor._one_by_one(Path("x"), 0, text))
-    assert [one[1:] for one in found] == [one[1:] for one in careful]
-    assert lines.numbers.tolist() == [one[0] for one in careful]
+    strict = documents(letor._line_by_line(Path("x"), 0, text))
+    assert [one[1:] for one in found] == [one[1:] for one in strict]
+    assert lines.numbers.tolist() == [one[0] for one in strict]
     return True
 
 
 @settings(max_examples=500)
 @given(st.lists(line(), max_size=4).map("".join))
 @example("0 qid:1 1:9007199254740993 2:0.1\n")
-@example("12.983012037151601 qid:1\n")  # whose digits are rounded twice, if they are no float64
+@example("12.983012037151601 qid:1\n")  # its digits exceed 2**53: two roundings would differ
 @example("-0 qid:1 1:-0.0 2:-.5 3:5. 4:0.30000001192092896\n")
 @example("1 qid:1 1:1e22 2:1e-22 3:123456789012345e-20")
-def test_usual_lines_are_read_as_the_careful_reader_reads_them(text: str) -> None:
+def test_the_fast_parser_agrees_with_the_strict_parser_on_lines(text: str) -> None:
     agree(text.encode())
 
 
 @given(st.binary(max_size=60), st.text(alphabet="01 :.#qidxe-+_\t9²nan\r\n", max_size=60))
-def test_no_bytes_are_read_in_another_way(raw: bytes, text: str) -> None:
+def test_the_fast_parser_agrees_with_the_strict_parser_on_any_bytes(raw: bytes, text: str) -> None:
     agree(raw)
     agree(b"1 qid:1 1:1\n" + text.encode())
     agree(b"1 qid:1 1:" + text.encode())
@@ -87,7 +87,7 @@ def test_no_bytes_are_read_in_another_way(raw: bytes, text: str) -> None:
         "",
     ],
 )
-def test_what_files_are_full_of_is_usual(text: str) -> None:
+def test_common_lines_are_read_by_the_fast_parser(text: str) -> None:
     assert agree(text.encode())
 
 
@@ -99,17 +99,17 @@ def test_what_files_are_full_of_is_usual(text: str) -> None:
      "1 qid:1 1: 1", "1 qid:1 1:1e23", "1 qid:1 1:12345678901234567890", "1 qid:é 1:1",
      "1 qid:1 1:1\r2 qid:1"],
 )  # fmt: skip
-def test_everything_else_is_left_to_the_careful_reader(text: str) -> None:
+def test_all_other_lines_are_left_to_the_strict_parser(text: str) -> None:
     assert usual(text.encode()) is None
     assert usual(b"1 qid:0 1:1\n" + text.encode() + b"\n0 qid:9 1:1\n") is None
 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1000])
-def test_files_are_read_alike_in_blocks_of_any_size(
+def test_the_block_size_does_not_change_the_result(
     tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [f"{d % 3} qid:{d // 7} 1:{d / 8} 3:{'+' * (d % 9 == 4)}0.5 # é\n" for d in range(50)]
-    lines[20] = "\r1 qid:2 2:7\r\n"  # a line more, which only the careful reader sees
+    lines[20] = "\r1 qid:2 2:7\r\n"  # an extra line, which only the strict parser recognises
     path = tmp_path / "judged"
     path.write_bytes("".join(lines).encode())
     whole = letor.read_letor([path])
@@ -117,11 +117,12 @@ def test_files_are_read_alike_in_blocks_of_any_size(
     parts = letor.read_letor([path])
     assert (whole.n, len(whole.queries), whole.documents) == (3, 8, 50)
     assert len(parts.queries) == 8
-    for ours, theirs in zip(whole.queries, parts.queries, strict=True):
-        assert ours.labels.tobytes() == theirs.labels.tobytes()
-        np.testing.assert_array_equal(ours.documents, theirs.documents)
+    for one, other in zip(whole.queries, parts.queries, strict=True):
+        assert one.labels.tobytes() == other.labels.tobytes()
+        np.testing.assert_array_equal(one.documents, other.documents)
     path.write_bytes("".join([*lines, "1 qid:0 1:1\n"]).encode())
-    with pytest.raises(BadData, match=rf"judged:52: .* got more of '0' after those at {path}:1$"):
+    message = rf"judged:52: .* got more lines of query '0', which starts at {path}:1$"
+    with pytest.raises(BadData, match=message):
         letor.read_letor([path])
     path.write_bytes("".join([*lines, "1 qid:x 1:x\n"]).encode())
     with pytest.raises(BadData, match=r"judged:52: expected a finite float32"):

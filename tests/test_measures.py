@@ -17,7 +17,7 @@ from tests.strategies import labels
 
 @pytest.mark.parametrize("discount", DISCOUNTS)
 @given(some=labels())
-def test_the_quality_is_what_the_definitions_say(discount: Discount, some: Any) -> None:
+def test_the_quality_agrees_with_the_definitions(discount: Discount, some: Any) -> None:
     expected = [oracles.ndcg(some.tolist(), k, discount) for k in (1, 5, 10, None)]
     expected.append(oracles.average_precision(some.tolist()))
     np.testing.assert_allclose(measures.quality(some, discount), expected, rtol=1e-12)
@@ -25,13 +25,13 @@ def test_the_quality_is_what_the_definitions_say(discount: Discount, some: Any) 
 
 @pytest.mark.parametrize("discount", DISCOUNTS)
 @given(some=labels(), k=st.integers(1, 40))
-def test_ndcg_at_k_is_what_its_definition_says(discount: Discount, some: Any, k: int) -> None:
+def test_ndcg_at_k_agrees_with_its_definition(discount: Discount, some: Any, k: int) -> None:
     expected = oracles.ndcg(some.tolist(), k, discount)
     assert measures.ndcg(some, k, discount) == pytest.approx(expected, rel=1e-12)
 
 
 @given(labels())
-def test_the_single_measures_agree_with_all_at_once(some: Any) -> None:
+def test_single_measures_equal_those_of_quality(some: Any) -> None:
     quality = measures.quality(some)
     assert measures.ndcg(some, 10) == quality.ndcg_10
     assert measures.ndcg(some) == quality.ndcg
@@ -45,11 +45,11 @@ def test_measures_lie_between_zero_and_one_and_the_ideal_scores_one(some: Any) -
     assert ideal.ndcg_1 == ideal.ndcg_5 == ideal.ndcg_10 == ideal.ndcg == float(some.any())
 
 
-def test_a_list_without_a_relevant_document_scores_zero() -> None:
+def test_a_ranking_without_a_relevant_document_scores_zero() -> None:
     assert measures.quality(np.zeros(7)) == Quality(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def test_only_labels_from_one_on_count_for_map() -> None:
+def test_map_counts_labels_of_at_least_one() -> None:
     assert measures.average_precision(np.array([0.9, 1.0])) == 0.5
 
 
@@ -65,12 +65,12 @@ def test_whole_labels_have_exact_gains(label: int) -> None:
 
 
 @given(st.floats(0.0, 30.0))
-def test_other_labels_have_the_gain_of_a_power(label: float) -> None:
+def test_fractional_labels_have_the_gain_of_the_power_formula(label: float) -> None:
     assert measures.gain(label) == pytest.approx(2.0**label - 1.0, rel=1e-13, abs=1e-14)
 
 
 def test_discounts_are_rounded_exactly() -> None:
-    """(1 + r)^d is 2 for the true d; the halfway points next to our float must lie around it."""
+    """For the exact d, (1 + r)^d = 2; it must lie between the midpoints around the float."""
     table = measures.discounts("standard", 2000)
     assert table[0] == 1.0
     with localcontext() as precise:
@@ -84,13 +84,13 @@ def test_discounts_are_rounded_exactly() -> None:
             assert low * log < log2 < high * log
 
 
-def test_letors_discount_is_the_standard_one_shifted_by_a_rank() -> None:
+def test_letors_discount_is_the_standard_discount_shifted_by_one_rank() -> None:
     letor, standard = measures.discounts("letor", 100), measures.discounts("standard", 100)
     assert letor[0] == letor[1] == 1.0
     assert letor[1:64].tolist() == standard[:63].tolist()
 
 
-def test_long_lists_have_discounts_too() -> None:
+def test_long_rankings_have_discounts_at_every_rank() -> None:
     some = np.zeros(5000)
     some[-1] = 1.0
     assert measures.quality(some).ndcg == pytest.approx(1.0 / math.log2(5001))
@@ -103,8 +103,8 @@ def test_labels_out_of_range_are_refused(bad: float) -> None:
             measure(np.array([1.0, bad]))
 
 
-def test_what_cannot_be_is_said_clearly() -> None:
-    with pytest.raises(ValueError, match="labels: expected one label a document"):
+def test_invalid_arguments_raise_a_clear_error() -> None:
+    with pytest.raises(ValueError, match="labels: expected one label per document"):
         measures.quality(np.zeros(0))
     with pytest.raises(ValueError, match="k: expected at least 1, got 0"):
         measures.ndcg(np.ones(3), 0)

@@ -1,4 +1,4 @@
-"""Pairs from labels and clicks, in the contract's order."""
+"""Pairs from labels and clicks, in the order of the contract."""
 
 from typing import Any
 
@@ -29,25 +29,27 @@ def test_clicks_give_the_pairs_of_their_strategy(
 
 @pytest.mark.parametrize(
     ("strategy", "expected"),
-    [  # a list of six, clicked at 4 first and then at 1
+    [  # a ranking of six, clicked at 4 first and then at 1
         ("click-skip-above", [(1, 0), (4, 0), (4, 2), (4, 3)]),
         ("last-click-skip-above", [(1, 0)]),
         ("click-skip-previous", [(1, 0), (4, 3)]),
         ("click-no-click-next", [(1, 2), (4, 5)]),
     ],
 )
-def test_the_strategies_by_example(strategy: str, expected: list[tuple[int, int]]) -> None:
+def test_each_strategy_gives_the_pairs_of_an_example(
+    strategy: str, expected: list[tuple[int, int]]
+) -> None:
     assert from_clicks([4, 1], 6, strategy).listed() == expected
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_nothing_follows_from_no_click_or_all_clicked(strategy: str) -> None:
+def test_no_click_and_all_clicked_give_no_pairs(strategy: str) -> None:
     assert len(from_clicks([], 5, strategy)) == 0
     assert len(from_clicks([2, 0, 1], 3, strategy)) == 0
     assert len(from_clicks([0], 1, strategy)) == 0
 
 
-def test_the_last_document_has_no_next() -> None:
+def test_a_click_on_the_last_document_has_no_next_one() -> None:
     assert from_clicks([2], 3, "click-no-click-next").listed() == []
 
 

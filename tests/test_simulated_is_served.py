@@ -1,4 +1,4 @@
-"""What is simulated in process is what a service does: the same lists, weights and wins."""
+"""The simulation in process agrees with the service: the same rankings, weights and wins."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ from app.ranking.traffic import PLAIN, USERS_AT_ONCE, Show, Site
 from app.simulation import runner
 from app.simulation.runner import Judged, Scenario
 
-LISTS = 600  # more than one block of numbers
+RANKINGS = 600  # more than one block of USERS_AT_ONCE
 
 
 _, QUERIES = World(6, 40, 14, noise=0.8).draw(np.random.default_rng(2))
@@ -31,7 +31,7 @@ JUDGED = Judged([*SHORT, *QUERIES[15:30]], QUERIES[30:])
 
 
 def numbers(site: Site, show: Show) -> Iterator[tuple[int, Floats, Floats]]:
-    """The query of each visit, and the numbers by which its user clicks and its list is drawn."""
+    """The query of each visit, and the random numbers of its clicks and of its ranking."""
     rng, clicks = np.random.default_rng([0, 0]), 1 + 2 * show.places
     while True:
         queries = rng.integers(len(site.ideal), size=USERS_AT_ONCE)
@@ -48,7 +48,7 @@ def exploring(reading: str, draws: Floats) -> Exploration | None:
 @pytest.mark.parametrize("reading", ["debiased", "fair-pairs", "click-skip-above"])
 @pytest.mark.parametrize("algorithm", ["solar-i", "solar-ii"])
 @pytest.mark.parametrize(("prior", "top_k"), [(0.0, 5), (0.25, 20)])
-def test_a_simulated_user_is_one_of_the_service(
+def test_a_simulated_visit_agrees_with_the_service(
     reading: str, algorithm: Any, prior: float, top_k: int
 ) -> None:
     scenario = Scenario(reading, algorithm=algorithm, prior=prior, top_k=top_k, attackers=0.05)
@@ -59,16 +59,16 @@ def test_a_simulated_user_is_one_of_the_service(
         runner.visitors(scenario, JUDGED, "navigational"),
     )
     names = tuple(f"f{at}" for at in range(1, 7))
-    fold = Reducer(
+    reducer = Reducer(
         initial_state(new_model_config(names, algorithm=algorithm, clicks=reading, prior=prior))
     )
     won = np.zeros(3)
-    visits = traffic.visits(site, learner, show, users, np.random.default_rng([0, 0]), LISTS)
+    visits = traffic.visits(site, learner, show, users, np.random.default_rng([0, 0]), RANKINGS)
     for visit, (q, clicks, draws) in zip(visits, numbers(site, show), strict=False):
         documents = candidates.as_documents(
             np.asarray(JUDGED.train[q].documents, np.float64), "none", 1e4, ordered=prior > 0.0
         )
-        weights = fold.state().model.weights
+        weights = reducer.state().model.weights
         ranking = candidates.rank_candidates(documents, weights, top_k, exploring(reading, draws))
         labels = JUDGED.train[q].labels[ranking.shown]
         clicked = crowd.clicks(users, labels, clicks)
@@ -83,10 +83,10 @@ def test_a_simulated_user_is_one_of_the_service(
             "e", "clicks", documents[ranking.shown], ranking.shown, clicks=clicked,
             odds=ranking.odds, swaps=ranking.swaps,
         )  # fmt: skip
-        assert fold.apply(codec.dump_record(event))
-        gap = learner.weights - fold.state().model.weights
-        assert np.abs(gap).max() <= 1e-9
-    sums = fold.state().measures()
+        assert reducer.apply(codec.dump_record(event))
+        difference = learner.weights - reducer.state().model.weights
+        assert np.abs(difference).max() <= 1e-9
+    sums = reducer.state().measures()
     names = ("debiased_weight", "debiased_wins", "baseline_debiased_wins")
     assert won == pytest.approx([sums[name] for name in names], rel=1e-9)
     assert learner.weights.any()

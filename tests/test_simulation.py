@@ -1,4 +1,4 @@
-"""Simulated traffic on an invented world: what should win wins, and what was measured is told."""
+"""Simulated traffic on synthetic data: learning, results, plots and the command."""
 
 import json
 import subprocess
@@ -40,25 +40,25 @@ def ends(
 
 
 @pytest.mark.parametrize("users", ["navigational", "informational", "pbm"])
-def test_debiased_clicks_teach_what_skipped_ones_do_not(users: str) -> None:
+def test_debiased_clicks_learn_better_than_click_skip_above(users: str) -> None:
     classical = replace(SCENARIO, clicks="click-skip-above")
     gain = np.mean(ends(SCENARIO, users)) - np.mean(ends(classical, users))
     assert gain > 0.05
 
 
-def test_fair_pairs_teach_too() -> None:
+def test_fair_pairs_learn_nearly_as_well_as_debiased_clicks() -> None:
     fair = replace(SCENARIO, clicks="fair-pairs")
     assert np.mean(ends(fair, "informational")) > np.mean(ends(SCENARIO, "informational")) - 0.02
 
 
-def test_one_attacker_in_a_hundred_costs_nothing_to_speak_of() -> None:
+def test_one_percent_of_attackers_costs_at_most_a_hundredth_of_ndcg() -> None:
     attacked = replace(SCENARIO, attackers=0.01)
     fall = np.mean(ends(SCENARIO, "informational")) - np.mean(ends(attacked, "informational"))
     assert fall <= 0.01
 
 
 def judged_by_clicks(submitted: str, trained: bool) -> tuple[float, float, float]:
-    """How far a model that stands still leads the submitted order: truth, wins, click-NDCG."""
+    """The lead of a fixed model over the submitted order: true NDCG, wins, click-NDCG."""
     judged = world().submitted(submitted, np.random.default_rng(1))
     site, _ = runner.sites(SCENARIO, judged, 0)
     rng = np.random.default_rng(4)
@@ -80,7 +80,7 @@ def judged_by_clicks(submitted: str, trained: bool) -> tuple[float, float, float
 @pytest.mark.parametrize(
     ("submitted", "trained"), [("random", True), ("best", True), ("best", False)]
 )
-def test_debiased_wins_order_model_and_submitted_order_as_the_truth_does(
+def test_debiased_wins_agree_with_true_ndcg_on_model_against_submitted_order(
     submitted: str, trained: bool
 ) -> None:
     truth, wins, _ = judged_by_clicks(submitted, trained)
@@ -88,13 +88,13 @@ def test_debiased_wins_order_model_and_submitted_order_as_the_truth_does(
     assert (wins > 0.0) == (truth > 0.0)
 
 
-def test_clicks_themselves_favour_whatever_was_shown() -> None:
+def test_click_ndcg_favours_the_order_that_was_shown() -> None:
     truth, wins, clicked = judged_by_clicks("best", trained=False)
     assert truth < -0.1
     assert wins < 0.0 < clicked
 
 
-def test_a_prior_starts_with_the_order_as_submitted() -> None:
+def test_a_prior_starts_from_the_submitted_order() -> None:
     best = replace(SCENARIO, submitted="best", impressions=300)
     plain, prior = (
         np.mean(
@@ -107,7 +107,7 @@ def test_a_prior_starts_with_the_order_as_submitted() -> None:
     assert prior > submitted - 0.02
 
 
-def test_the_best_feature_is_the_one_that_judges_look_at() -> None:
+def test_the_best_feature_is_the_one_that_decides_the_labels() -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((30, 8, 3)).astype(np.float32)
     queries = [LabelledQuery((-one[:, 1] > 0.5).astype(float), one) for one in rows]
@@ -118,7 +118,7 @@ def test_the_best_feature_is_the_one_that_judges_look_at() -> None:
     assert all((np.diff(query.documents[:, 2]) <= 0.0).all() for query in by_third.test)
 
 
-def test_with_a_prior_the_order_as_submitted_is_the_last_feature() -> None:
+def test_with_a_prior_the_submitted_order_is_the_last_feature() -> None:
     site, test = runner.sites(replace(SCENARIO, prior=0.25), world(), 0)
     for one in (site, test):
         assert one.documents.shape[1] == 13
@@ -127,14 +127,14 @@ def test_with_a_prior_the_order_as_submitted_is_the_last_feature() -> None:
     assert learner.weights.tolist() == [0.0] * 12 + [0.25]
 
 
-def test_a_drawn_share_of_the_queries_is_held_out() -> None:
+def test_a_random_share_of_the_queries_is_held_out() -> None:
     _, queries = World(3, 10, 4).draw(np.random.default_rng(0))
     judged = Judged.of(JudgedData(3, queries), None, 0.2)
     assert (len(judged.train), len(judged.test)) == (8, 2)
     assert {id(q) for q in (*judged.train, *judged.test)} == {id(q) for q in queries}
 
 
-def test_a_row_is_the_mean_of_the_runs() -> None:
+def test_a_row_has_the_means_of_the_runs() -> None:
     first, second = (Trace.begun(4, np.array([0.5])) for _ in range(2))
     first.shown[:], second.shown[:] = 0.2, 0.4
     first.test[-1], second.test[-1] = 0.3, 0.5
@@ -147,14 +147,14 @@ def test_a_row_is_the_mean_of_the_runs() -> None:
 
 
 def test_the_checkpoints_end_with_the_last_impression() -> None:
-    for many in (1, 7, 40, 41, 12_345):
-        found = checkpoints(many)
+    for impressions in (1, 7, 40, 41, 12_345):
+        found = checkpoints(impressions)
         assert found[0] == 0
-        assert found[-1] == many
+        assert found[-1] == impressions
         assert (np.diff(found) > 0).all()
 
 
-# ---- the picture ----
+# ---- the plot ----
 
 TWO = (
     Curve("one", [0.0, 50.0, 99.0], [0.31, 0.4, 0.45], [0.0, 0.1, 0.02]),
@@ -163,33 +163,33 @@ TWO = (
 
 
 def paths(text: str, style: str) -> int:
-    """How many shapes have such a style."""
-    drawn = ET.fromstring(text)  # noqa: S314  # our own
+    """The number of shapes with this style."""
+    drawn = ET.fromstring(text)  # noqa: S314  # trusted: written by the code under test
     return sum(style in one.get("style", "") for one in drawn.iter())
 
 
-def test_panels_have_a_curve_of_its_own_colour_for_each_name_and_share_a_legend() -> None:
+def test_panels_have_a_coloured_curve_for_each_name_and_one_legend() -> None:
     text = svg("a < $b$.txt", [Panel("left", TWO), Panel("right", TWO)])
-    said = ["".join(one.itertext()).strip() for one in ET.fromstring(text).iter(f"{SVG}text")]  # noqa: S314
+    texts = ["".join(one.itertext()).strip() for one in ET.fromstring(text).iter(f"{SVG}text")]  # noqa: S314
     for name, count in {
         "a < $b$.txt": 1, "left": 1, "right": 1, "one": 1, "two": 1, "impressions": 2,
     }.items():  # fmt: skip
-        assert said.count(name) == count, name
+        assert texts.count(name) == count, name
     assert paths(text, "stroke: #0072b2") == paths(text, "stroke: #d55e00") == 3  # and the legend
     assert paths(text, "fill: #0072b2; fill-opacity: 0.15") == 2
-    assert paths(text, "fill: #d55e00; fill-opacity: 0.15") == 0  # a band of no width
+    assert paths(text, "fill: #d55e00; fill-opacity: 0.15") == 0  # a deviation of 0 has no band
 
 
-def test_the_same_curves_are_the_same_bytes() -> None:
+def test_the_same_curves_give_the_same_bytes() -> None:
     drawn = {svg("a", [Panel("left", TWO)]) for _ in range(2)}
     assert len(drawn) == 1
     assert "<dc:date>" not in drawn.pop()
 
 
-def test_no_picture_changes_how_other_pictures_look() -> None:
-    with matplotlib.rc_context({"svg.hashsalt": "theirs"}):
+def test_a_plot_leaves_the_settings_of_matplotlib_unchanged() -> None:
+    with matplotlib.rc_context({"svg.hashsalt": "other"}):
         svg("a", [Panel("left", TWO)])
-        assert matplotlib.rcParams["svg.hashsalt"] == "theirs"
+        assert matplotlib.rcParams["svg.hashsalt"] == "other"
 
 
 # ---- the command ----
@@ -212,13 +212,13 @@ def test_the_command_prints_a_table_and_draws(
     plot = tmp_path / "curves.svg"
     short = ["--impressions", "60", "--seeds", "2", "--users", "perfect", "--users", "pbm"]
     assert solar("simulate", judged_file(tmp_path), *short, "--plot", str(plot)) == 0
-    said = capsys.readouterr().out
-    assert "60 impressions of 8 queries, 2 test queries, seeds: 2" in said
-    assert [line.split()[0] for line in said.splitlines()[1:]] == ["users", "perfect", "pbm"]
+    output = capsys.readouterr().out
+    assert "60 impressions of 8 queries, 2 test queries, seeds: 2" in output
+    assert [line.split()[0] for line in output.splitlines()[1:]] == ["users", "perfect", "pbm"]
     assert paths(plot.read_text(), "stroke: #d55e00") == 3
 
 
-#: `solar` where some modules cannot be imported; in the end it names those that were.
+#: `solar` in which the imports of some modules fail; at the end it prints the imported ones.
 WITHOUT = """
 import sys
 
@@ -240,7 +240,7 @@ def in_a_process(*words: str, blocked: tuple[str, ...] = ()) -> "subprocess.Comp
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_without_matplotlib_everything_but_the_picture_is_there(tmp_path: Path) -> None:
+def test_without_matplotlib_the_command_prints_the_table_and_draws_no_plot(tmp_path: Path) -> None:
     plot = tmp_path / "curves.svg"
     words = [judged_file(tmp_path), "--impressions", "50", "--users", "perfect"]
     plain = in_a_process(*words, blocked=("matplotlib",))
@@ -254,7 +254,7 @@ def test_without_matplotlib_everything_but_the_picture_is_there(tmp_path: Path) 
     assert not plot.exists()
 
 
-def test_matplotlib_is_imported_for_a_picture_alone_and_pyplot_never(tmp_path: Path) -> None:
+def test_matplotlib_is_imported_only_for_a_plot_and_pyplot_never(tmp_path: Path) -> None:
     plot = tmp_path / "curves.svg"
     words = [judged_file(tmp_path), "--impressions", "50", "--users", "perfect"]
     assert in_a_process(*words).stdout.splitlines()[-1] == "[]"
@@ -264,39 +264,41 @@ def test_matplotlib_is_imported_for_a_picture_alone_and_pyplot_never(tmp_path: P
     assert paths(plot.read_text(), "stroke: #0072b2") == 3
 
 
-def test_the_same_command_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_command_prints_the_same_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["simulate", judged_file(tmp_path), "--json", "--impressions", "50", "--seeds", "2",
              "--users", "random", "--submitted", "random", "--clicks", "fair-pairs"]  # fmt: skip
-    said = []
+    printed = []
     for _ in range(2):
         assert solar(*words) == 0
-        said.append(json.loads(capsys.readouterr().out))
-        said[-1].pop("rate")
-    assert said[0] == said[1]
-    assert said[0]["curves"]["test"]["impressions"][-1] == 50
+        printed.append(json.loads(capsys.readouterr().out))
+        printed[-1].pop("rate")
+    assert printed[0] == printed[1]
+    assert printed[0]["curves"]["test"]["impressions"][-1] == 50
 
 
 @pytest.mark.parametrize(
-    ("words", "what"),
+    ("words", "message"),
     [
         (
             ["--plot", "curves.png"],
             "--plot: expected a file name that ends in .svg, got curves.png",
         ),
         (["--submitted", "7"], "--submitted: expected file, random, best or a feature from 1 to 2"),
-        (["--holdout", "0.01"], "--holdout: expected a share that leaves queries"),
+        (["--holdout", "0.01"], "--holdout: expected a share that leaves training and test"),
         (["--gamma", "0"], "gamma: expected a value from"),
     ],
 )
-def test_what_cannot_be_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], what: str
+def test_invalid_arguments_print_a_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert solar("simulate", judged_file(tmp_path), *words) == 2
-    assert what in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_labels_that_no_click_model_knows_are_refused(
+def test_labels_without_a_click_model_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert solar("simulate", judged_file(tmp_path, JUDGED.replace("2 qid", "7 qid"))) == 2
-    assert "labels: expected 0, 1 and 2, or 0 to 4" in capsys.readouterr().err
+    assert "labels: expected whole numbers from 0 to 2 or to 4" in capsys.readouterr().err

@@ -38,11 +38,11 @@ def naive(oracle: Any, stream: Stream) -> list[float]:
     return losses
 
 
-# ---- the kernels against the formulas ----
+# ---- the kernels against naive references ----
 
 
 @given(streams(), hyperparameters)
-def test_solar_i_does_what_its_formula_says(stream: Stream, C: float) -> None:
+def test_solar_i_agrees_with_a_naive_reference(stream: Stream, C: float) -> None:
     learner, oracle = SolarI(stream.n, C), NaiveSolarI(stream.n, C)
     losses = naive(oracle, stream)
     np.testing.assert_allclose(learner.learn(*stream).loss, losses, rtol=1e-9, atol=1e-9)
@@ -50,7 +50,7 @@ def test_solar_i_does_what_its_formula_says(stream: Stream, C: float) -> None:
 
 
 @given(streams(), hyperparameters)
-def test_solar_ii_does_what_its_formula_says(stream: Stream, gamma: float) -> None:
+def test_solar_ii_agrees_with_a_naive_reference(stream: Stream, gamma: float) -> None:
     learner, oracle = SolarII(stream.n, gamma), NaiveSolarII(stream.n, gamma)
     losses = naive(oracle, stream)
     np.testing.assert_allclose(learner.learn(*stream).loss, losses, rtol=1e-6, atol=1e-6)
@@ -60,7 +60,7 @@ def test_solar_ii_does_what_its_formula_says(stream: Stream, gamma: float) -> No
 
 
 @given(streams(), hyperparameters)
-def test_the_diagonal_form_does_what_its_formula_says(stream: Stream, gamma: float) -> None:
+def test_diagonal_solar_ii_agrees_with_a_naive_reference(stream: Stream, gamma: float) -> None:
     learner, oracle = SolarIIDiagonal(stream.n, gamma), NaiveSolarIIDiagonal(stream.n, gamma)
     losses = naive(oracle, stream)
     np.testing.assert_allclose(learner.learn(*stream).loss, losses, rtol=1e-6, atol=1e-6)
@@ -70,14 +70,14 @@ def test_the_diagonal_form_does_what_its_formula_says(stream: Stream, gamma: flo
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 46, 136])
-def test_every_width_is_scored_alike(make: Any, n: int) -> None:
+def test_scores_equal_the_dot_product_for_every_width(make: Any, n: int) -> None:
     rng = np.random.default_rng(n)
     w, documents = rng.standard_normal(n), rng.standard_normal((5, n))
     learner = make(n, weights=w)
     np.testing.assert_allclose(learner.score(documents), documents @ w, rtol=1e-12, atol=1e-12)
 
 
-# ---- the steps are the minimisers that the paper defines ----
+# ---- each step minimises the paper's objective ----
 
 
 @given(streams(most=4), st.sampled_from([0.1, 1.0, 10.0]))
@@ -125,7 +125,7 @@ def test_theorem_1_holds_for_every_stream_and_comparator(
     x, omega = stream
     loss = SolarI(stream.n, C).learn(x, omega).loss
     of_u = np.maximum(0.0, 1.0 - x @ u)
-    moving = (x != 0.0).any(axis=1)  # a zero gap costs everyone 1 and moves nobody
+    moving = (x != 0.0).any(axis=1)  # a zero gap has loss 1 for any w and changes no weight
     paid = (loss**2 / ((x**2).sum(axis=1) + 1.0 / (2.0 * omega * C)))[moving].sum()
     bound = u @ u + 2.0 * C * (omega * of_u**2)[moving].sum()
     assert paid <= bound * (1.0 + 1e-9) + 1e-12
@@ -153,7 +153,7 @@ def test_sherman_morrison_holds_for_every_stream(stream: Stream, gamma: float) -
 
 
 @given(streams(), hyperparameters)
-def test_confidence_only_grows(stream: Stream, gamma: float) -> None:
+def test_each_step_reduces_the_variance_along_its_gap(stream: Stream, gamma: float) -> None:
     learner = SolarII(stream.n, gamma)
     trace = float(stream.n)
     for x, omega in zip(*stream, strict=True):
@@ -166,7 +166,7 @@ def test_confidence_only_grows(stream: Stream, gamma: float) -> None:
         trace = np.trace(after)
         if stepped:
             seen = x @ before @ x
-            assert x @ after @ x < seen or seen * omega < 1e-9 * gamma  # too little to show
+            assert x @ after @ x < seen or seen * omega < 1e-9 * gamma  # below float64 precision
         else:
             assert after.tobytes() == before.tobytes()
 
@@ -179,7 +179,7 @@ def test_the_covariance_stays_positive_definite(stream: Stream, gamma: float) ->
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_satisfied_ranker_does_not_move(make: Any) -> None:
+def test_pairs_without_loss_change_nothing(make: Any) -> None:
     learner = make(3, weights=np.array([1.0, 2.0, 0.1]))
     before = state_of(learner)
     steps = learner.learn(np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.0], [4.0, -1.0, 0.0]]))
@@ -189,7 +189,7 @@ def test_a_satisfied_ranker_does_not_move(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_zero_gap_costs_its_loss_and_moves_nothing(make: Any) -> None:
+def test_a_zero_gap_has_loss_one_and_changes_nothing(make: Any) -> None:
     learner = make(3, weights=np.array([1.0, 2.0, 0.1]))
     before = state_of(learner)
     steps = learner.learn(np.zeros((2, 3)))
@@ -199,7 +199,7 @@ def test_a_zero_gap_costs_its_loss_and_moves_nothing(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_no_pairs_are_a_batch_too(make: Any) -> None:
+def test_an_empty_batch_is_accepted(make: Any) -> None:
     learner = make(3)
     assert learner.learn(np.zeros((0, 3))).loss.size == 0
     assert learner.learn_pairs(np.ones((1, 3)), Pairs.of([])).loss.size == 0
@@ -208,7 +208,7 @@ def test_no_pairs_are_a_batch_too(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_one_feature_is_enough(make: Any) -> None:
+def test_a_model_of_one_feature_learns(make: Any) -> None:
     learner = make(1, 1.0)
     for _ in range(100):
         learner.learn(np.array([[0.5]]))
@@ -220,7 +220,7 @@ def test_one_feature_is_enough(make: Any) -> None:
 
 @pytest.mark.parametrize("make", MAKERS)
 @given(stream=streams())
-def test_weight_one_is_the_papers_step_bit_for_bit(make: Any, stream: Stream) -> None:
+def test_weight_one_gives_the_bits_of_the_unweighted_step(make: Any, stream: Stream) -> None:
     plain, weighted = make(stream.n), make(stream.n)
     plain.learn(stream.gaps)
     weighted.learn(stream.gaps, np.ones(len(stream.gaps)))
@@ -228,7 +228,7 @@ def test_weight_one_is_the_papers_step_bit_for_bit(make: Any, stream: Stream) ->
 
 
 @given(streams(), st.sampled_from([0.5, 2.0, 8.0]))
-def test_a_weight_scales_c_and_gamma(stream: Stream, omega: float) -> None:
+def test_a_pair_weight_scales_c_and_gamma(stream: Stream, omega: float) -> None:
     weights = np.full(len(stream.gaps), omega)
     for make, scaled in ((SolarI, omega * 0.25), (SolarII, 64.0 / omega)):
         weighted, plain = make(stream.n, 0.25 if make is SolarI else 64.0), make(stream.n, scaled)
@@ -237,12 +237,12 @@ def test_a_weight_scales_c_and_gamma(stream: Stream, omega: float) -> None:
         assert state_of(weighted) == state_of(plain)
 
 
-# ---- one at a time, in batches, as pairs, sparse: the same bits ----
+# ---- single pairs, batches, pairs of documents and sparse rows give the same bits ----
 
 
 @pytest.mark.parametrize("make", MAKERS)
 @given(stream=streams(), gamma=hyperparameters)
-def test_a_batch_has_the_bits_of_one_at_a_time(make: Any, stream: Stream, gamma: float) -> None:
+def test_a_batch_gives_the_bits_of_single_pairs(make: Any, stream: Stream, gamma: float) -> None:
     batch, single = make(stream.n, gamma), make(stream.n, gamma)
     steps = batch.learn(*stream)
     one_by_one = [
@@ -255,7 +255,7 @@ def test_a_batch_has_the_bits_of_one_at_a_time(make: Any, stream: Stream, gamma:
 
 @pytest.mark.parametrize("make", MAKERS)
 @given(documents_and_pairs=lists())
-def test_pairs_have_the_bits_of_their_gaps(make: Any, documents_and_pairs: Any) -> None:
+def test_pairs_give_the_bits_of_their_gaps(make: Any, documents_and_pairs: Any) -> None:
     documents, pairs = documents_and_pairs
     by_pairs, by_gaps = make(documents.shape[1], 1.0), make(documents.shape[1], 1.0)
     wide = documents.astype(np.float64)
@@ -267,7 +267,7 @@ def test_pairs_have_the_bits_of_their_gaps(make: Any, documents_and_pairs: Any) 
 
 @pytest.mark.parametrize("make", [SolarI, SolarIIDiagonal])
 @given(documents_and_pairs=lists())
-def test_sparse_rows_have_the_bits_of_dense_ones(make: Any, documents_and_pairs: Any) -> None:
+def test_sparse_rows_give_the_bits_of_dense_rows(make: Any, documents_and_pairs: Any) -> None:
     documents, pairs = documents_and_pairs
     dense, sparse = make(documents.shape[1], 1.0), make(documents.shape[1], 1.0)
     rows = csr_array(documents)
@@ -279,7 +279,7 @@ def test_sparse_rows_have_the_bits_of_dense_ones(make: Any, documents_and_pairs:
 
 
 @given(streams(), st.data(), hyperparameters)
-def test_packing_the_state_mid_stream_changes_no_bit(
+def test_saving_and_restoring_mid_stream_changes_no_bit(
     stream: Stream, data: st.DataObject, gamma: float
 ) -> None:
     cut = data.draw(st.integers(0, len(stream.gaps)))
@@ -291,17 +291,17 @@ def test_packing_the_state_mid_stream_changes_no_bit(
     assert state_of(second) == state_of(through)
 
 
-def test_looking_at_the_covariance_changes_no_bit() -> None:
+def test_reading_the_covariance_changes_no_bit() -> None:
     gaps = np.random.default_rng(1).standard_normal((50, 13))
-    looked, unseen = SolarII(13, 10.0), SolarII(13, 10.0)
+    inspected, untouched = SolarII(13, 10.0), SolarII(13, 10.0)
     for gap in gaps:
-        looked.learn(gap[None])
-        assert looked.covariance.shape == (91,)
-    unseen.learn(gaps)
-    assert state_of(looked) == state_of(unseen)
+        inspected.learn(gap[None])
+        assert inspected.covariance.shape == (91,)
+    untouched.learn(gaps)
+    assert state_of(inspected) == state_of(untouched)
 
 
-def test_ten_million_features_are_learnt_sparsely() -> None:
+def test_sparse_rows_of_ten_million_features_are_learnt() -> None:
     n = 10_000_000
     rows = csr_array(
         (np.array([1.0, 2.0, 1.0]), np.array([0, n - 1, 7]), np.array([0, 2, 3])), shape=(2, n)
@@ -313,12 +313,12 @@ def test_ten_million_features_are_learnt_sparsely() -> None:
         assert w[n - 1] == 2 * w[0] == -2 * w[7] > 0.0
 
 
-# ---- what never enters a model ----
+# ---- refused gaps and invalid arguments ----
 
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e60])
-def test_a_gap_beyond_all_bounds_is_refused(make: Any, bad: float) -> None:
+def test_a_gap_that_is_not_finite_or_too_large_is_refused(make: Any, bad: float) -> None:
     learner, untouched = make(3), make(3)
     good = np.array([[1.0, 2.0, 3.0]])
     steps = learner.learn(np.vstack([good, [[0.0, bad, 1.0]], 2.0 * good]))
@@ -330,7 +330,7 @@ def test_a_gap_beyond_all_bounds_is_refused(make: Any, bad: float) -> None:
 
 
 @pytest.mark.parametrize("make", [SolarI, SolarIIDiagonal])
-def test_a_sparse_gap_beyond_all_bounds_is_refused(make: Any) -> None:
+def test_a_sparse_gap_that_is_not_finite_is_refused(make: Any) -> None:
     learner = make(3)
     before = state_of(learner)
     steps = learner.learn(csr_array(np.array([[np.nan, 0.0, 1.0], [0.0, np.inf, 0.0]])))
@@ -339,7 +339,9 @@ def test_a_sparse_gap_beyond_all_bounds_is_refused(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", [SolarII, SolarIIDiagonal])
-def test_a_gap_that_would_swallow_the_covariance_is_refused(make: Any) -> None:
+def test_a_gap_that_would_leave_only_rounding_errors_in_the_covariance_is_refused(
+    make: Any,
+) -> None:
     learner, untouched = make(3, 1.0), make(3, 1.0)
     good = np.array([[1.0, 2.0, 3.0]])
     steps = learner.learn(np.vstack([good, [[0.0, -1e7, 1.0]], good]))
@@ -350,14 +352,14 @@ def test_a_gap_that_would_swallow_the_covariance_is_refused(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("knob", [1e-12, 1e12])
-def test_the_most_extreme_model_takes_the_most_extreme_gap(make: Any, knob: float) -> None:
+@pytest.mark.parametrize("parameter", [1e-12, 1e12])
+def test_a_model_at_all_limits_stays_finite_for_extreme_gaps(make: Any, parameter: float) -> None:
     extreme: dict[str, Any] = {"weights": np.array([-1e100, 1e100])}
     if make is SolarII:
         extreme["covariance"] = np.array([1e12, 1e12, 1e12])
     if make is SolarIIDiagonal:
         extreme["variances"] = np.array([1e12, 1e12])
-    learner = make(2, knob, **extreme)
+    learner = make(2, parameter, **extreme)
     gaps = np.array([[1e49, -1e49], [-1e49, 1e-49], [1e-300, 1.0], [3e38, -3e38]])
     for _ in range(3):
         learner.learn(np.vstack([gaps, -gaps]), np.array([1e-12, 1e12] * 4))
@@ -366,7 +368,7 @@ def test_the_most_extreme_model_takes_the_most_extreme_gap(make: Any, knob: floa
 
 @st.composite
 def parallel_streams(draw: st.DrawFn) -> Any:
-    """Gaps along a few directions, at scales from tiny to huge: what drains Σ fastest."""
+    """Gaps along two directions, at scales from tiny to huge: they shrink Σ fastest."""
     directions = draw(arrays.arrays(np.float64, (2, 3), elements=values(3.0)))
     scales = st.sampled_from([10.0**power for power in range(-3, 13)])
     picks = draw(st.lists(st.tuples(st.integers(0, 1), scales, st.booleans()), max_size=60))
@@ -375,7 +377,7 @@ def parallel_streams(draw: st.DrawFn) -> Any:
 
 
 @given(parallel_streams(), st.sampled_from([1e-3, 1.0, 10.0, 1e4]))
-def test_parallel_gaps_at_all_scales_leave_a_covariance(gaps: Any, gamma: float) -> None:
+def test_parallel_gaps_at_all_scales_leave_a_valid_covariance(gaps: Any, gamma: float) -> None:
     learner = SolarII(3, gamma)
     learner.learn(gaps)
     sigma = square(learner.covariance, 3)
@@ -384,7 +386,7 @@ def test_parallel_gaps_at_all_scales_leave_a_covariance(gaps: Any, gamma: float)
     SolarII(3, gamma, weights=learner.weights, covariance=learner.covariance)  # can be restored
 
 
-def test_six_gaps_that_once_made_a_variance_negative() -> None:
+def test_six_gaps_that_made_a_variance_negative_once_leave_it_positive() -> None:
     x = np.array([522726.40625, -1619995.5, 791977.0], np.float32).astype(np.float64)
     gaps = np.outer([1, 1, 1, -1e5, -10, -1e3], x).astype(np.float32)
     learner = SolarII(3, 10.0)
@@ -410,10 +412,10 @@ def test_huge_collinear_features_keep_the_covariance_definite() -> None:
     ),
     st.sampled_from([1e-12, 1e-5, 1.0, 1e12]),
 )
-def test_whatever_comes_the_model_stays_finite(rows: list[list[float]], knob: float) -> None:
+def test_the_model_stays_finite_for_any_gaps(rows: list[list[float]], parameter: float) -> None:
     gaps = np.array(rows)
     for make in MAKERS:
-        learner = make(3, knob)
+        learner = make(3, parameter)
         learner.learn(gaps)
         assert np.isfinite(learner.weights).all()
         if isinstance(learner, SolarII):
@@ -446,27 +448,33 @@ def test_whatever_comes_the_model_stays_finite(rows: list[list[float]], knob: fl
         (lambda: SolarI(3).learn(np.ones((1, 3)), np.ones(2)), "weights: expected 1 values"),
         (lambda: SolarI(3).learn(np.ones((1, 3)), np.zeros(1)), "weights: expected values from"),
         (lambda: SolarI(3).learn(np.ones((1, 3)), np.full(1, np.nan)), "weights: expected values"),
-        (lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(0, 2)])), "rows below 2"),
-        (lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(-1, 0)])), "rows below 2"),
+        (
+            lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(0, 2)])),
+            "rows from 0, below 2",
+        ),
+        (
+            lambda: SolarI(3).learn_pairs(np.ones((2, 3)), Pairs.of([(-1, 0)])),
+            "rows from 0, below 2",
+        ),
         (
             lambda: SolarI(3).learn_pairs(
                 np.ones((2, 3)), Pairs(np.zeros(2, int), np.zeros(1, int), np.ones(2))
             ),
-            "pairs: expected as many others as preferred",
+            "pairs: expected equal numbers of other and preferred, got 1, 2",
         ),
         (
             lambda: SolarI(3).learn_pairs(
                 np.ones((2, 3)),
                 Pairs(np.zeros(1), np.ones(1), np.ones(1)),  # type: ignore[arg-type]
             ),
-            "pairs: expected whole numbers",
+            "pairs: expected integer rows",
         ),
-        (lambda: SolarII(2, covariance=np.array([1.0, 2.0, 1.0])), "covariance: expected no elem"),
-        (lambda: SolarII(3).learn(csr_array(np.ones((1, 3)))), "SolarII needs them"),
-        (lambda: SolarI(3).learn(csc_array(np.ones((3, 3)))), "expected them in CSR form, got csc"),
+        (lambda: SolarII(2, covariance=np.array([1.0, 2.0, 1.0])), "covariance: expected correl"),
+        (lambda: SolarII(3).learn(csr_array(np.ones((1, 3)))), "dense rows for SolarII, got spars"),
+        (lambda: SolarI(3).learn(csc_array(np.ones((3, 3)))), "expected CSR form, got csc"),
     ],
 )
-def test_what_cannot_be_is_said_clearly(wrong: Any, message: str) -> None:
+def test_invalid_arguments_raise_a_clear_error(wrong: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         wrong()
 
@@ -474,18 +482,18 @@ def test_what_cannot_be_is_said_clearly(wrong: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("indptr", "indices"),
     [
-        ([0, 3], [0, 1, 3]),  # a column that is not there
+        ([0, 3], [0, 1, 3]),  # a column out of range
         ([0, 3], [0, 2, 1]),  # columns that do not ascend
         ([0, 3], [0, 1, 1]),  # a column twice
         ([0, 3], [-1, 1, 2]),
         ([1, 3], [0, 1, 2]),  # does not start at 0
         ([0, 2], [0, 1, 2]),  # ends early
-        ([0, 9], [0, 1, 2]),  # runs over the end
-        ([0, 2, 1], [0, 1, 2]),  # more rows than the shape says
+        ([0, 9], [0, 1, 2]),  # exceeds the number of values
+        ([0, 2, 1], [0, 1, 2]),  # more rows than the shape has
         ([0, 3], [0, 1]),  # fewer columns than values
     ],
 )
-def test_malformed_sparse_rows_are_refused_whole(indptr: list[int], indices: list[int]) -> None:
+def test_malformed_sparse_rows_are_refused(indptr: list[int], indices: list[int]) -> None:
     class Rows:
         shape = (1, 3)
         data = np.ones(3)
@@ -496,7 +504,7 @@ def test_malformed_sparse_rows_are_refused_whole(indptr: list[int], indices: lis
         SolarI(3).learn(rows)
 
 
-def test_row_starts_that_jump_over_the_end_and_back_are_refused() -> None:
+def test_row_starts_that_exceed_the_values_and_then_descend_are_refused() -> None:
     class Rows:
         shape = (2, 3)
         data = np.ones(3)
@@ -507,14 +515,14 @@ def test_row_starts_that_jump_over_the_end_and_back_are_refused() -> None:
         SolarI(3).learn(Rows())
 
 
-def test_a_numpy_integer_is_a_number_of_features() -> None:
+def test_the_number_of_features_may_be_a_numpy_integer() -> None:
     for n in (np.uint8(250), np.int32(5), np.uint64(3)):
         assert SolarI(n).learn(np.ones((50, int(n)))).stepped > 0  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         SolarI(3.0)  # type: ignore[arg-type]
 
 
-def test_dense_rows_may_be_wide_without_a_full_covariance() -> None:
+def test_models_without_a_full_covariance_accept_wide_dense_rows() -> None:
     gaps = np.random.default_rng(0).random((3, 3001)) - 0.5
     for make in (SolarI, SolarIIDiagonal):
         dense, sparse = make(3001, 1.0), make(3001, 1.0)
@@ -523,7 +531,7 @@ def test_dense_rows_may_be_wide_without_a_full_covariance() -> None:
         assert state_of(dense) == state_of(sparse)
 
 
-def test_the_defaults_are_the_papers() -> None:
+def test_the_default_parameters_are_those_of_the_paper() -> None:
     gap = np.array([[2.0]])
     first, second = SolarI(1), SolarII(1)
     first.learn(gap)
@@ -532,7 +540,7 @@ def test_the_defaults_are_the_papers() -> None:
     assert second.weights[0] == pytest.approx(2.0 / (4.0 + 1e4), rel=1e-14)
 
 
-def test_what_is_handed_out_cannot_be_written() -> None:
+def test_returned_arrays_are_read_only() -> None:
     learner = SolarII(2)
     diagonal = SolarIIDiagonal(2)
     for array in (learner.weights, learner.covariance, diagonal.variances):
@@ -540,7 +548,7 @@ def test_what_is_handed_out_cannot_be_written() -> None:
             array[0] = 7.0
 
 
-def test_documents_that_cannot_be_written_are_read() -> None:
+def test_read_only_documents_are_accepted() -> None:
     documents = np.ones((2, 3), np.float32)
     documents[1] = 0.0
     documents.flags.writeable = False

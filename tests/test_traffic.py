@@ -1,4 +1,4 @@
-"""One simulated user against the naive one; drawn lists against the chances of whole lists."""
+"""A simulated user against a naive one; sampled rankings against their probabilities."""
 
 import math
 from itertools import permutations
@@ -36,7 +36,7 @@ def visited(
     st.integers(1, 9), st.integers(1, 12), st.sampled_from([PLAIN, DRAWN, SWAPPED]),
     st.booleans(), st.integers(0, 10**6),
 )  # fmt: skip
-def test_a_visit_is_the_naive_one(
+def test_a_visit_agrees_with_a_naive_reference(
     documents: int, places: int, how: int, equal: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -66,14 +66,14 @@ def test_a_visit_is_the_naive_one(
     if how == SWAPPED:
         pairs = naive.fair_pairs(clicked, uppers)
         assert found.omega.tolist() == [100.0] * len(pairs)
-        omega = [10.0] * len(pairs)  # what they weigh where they judge
+        omega = [10.0] * len(pairs)  # their weight in the wins
     rows = [(order[c], order[u]) for c, u in pairs]
     assert found.pairs.listed() == rows
     if how != SWAPPED:
         assert found.omega == pytest.approx(omega, rel=1e-6, abs=1e-9)
     wins = [plain.index(c) < plain.index(u) for c, u in rows]
     if how == DRAWN and s is None:
-        omega = [0.0] * len(pairs)  # who could not stand elsewhere judges nobody
+        omega = [0.0] * len(pairs)  # equal scores: the ranking is not randomised
     assert found.weight == pytest.approx(math.fsum(omega), rel=1e-6)
     assert found.won == pytest.approx(np.dot(wins, omega), rel=1e-6, abs=1e-9)
     assert found.submitted_won == pytest.approx(
@@ -81,24 +81,24 @@ def test_a_visit_is_the_naive_one(
     )
 
 
-def test_lists_are_drawn_as_plackett_and_luce_say() -> None:
+def test_sampled_orders_have_plackett_luce_frequencies() -> None:
     """Chi-square over the six orders of three documents: 5 degrees, 20.5 is p = 0.001."""
     scores, rng, times = [0.3, 0.1, -0.4], np.random.default_rng(3), 20_000
     show = Show(DRAWN, 3, sharpness=1.0)
     s = (np.array(scores) / np.std(scores)).tolist()
     seen = dict.fromkeys(permutations(range(3)), 0)
     for draws in rng.random((times, 3)):
-        order, *_ = traffic.draw_list(np.array(scores), *show[:2], show.sharpness, draws)
+        order, *_ = traffic.draw_order(np.array(scores), *show[:2], show.sharpness, draws)
         seen[tuple(order.tolist())] += 1
-    expected = {order: times * naive.chance(order, s, 3) for order in seen}
-    off = sum((seen[order] - expected[order]) ** 2 / expected[order] for order in seen)
-    assert off < 20.5
+    expected = {order: times * naive.probability(order, s, 3) for order in seen}
+    chi_square = sum((seen[order] - expected[order]) ** 2 / expected[order] for order in seen)
+    assert chi_square < 20.5
 
 
-def test_raw_scores_are_drawn_from_where_nothing_sharpens_them() -> None:
+def test_sharpness_zero_samples_the_unscaled_scores() -> None:
     show, rng = Show(DRAWN, 3, sharpness=0.0), np.random.default_rng(0)
     first = [
-        int(traffic.draw_list(np.log([4.0, 2.0, 1.0]), *show[:2], 0.0, rng.random(3))[0][0])
+        int(traffic.draw_order(np.log([4.0, 2.0, 1.0]), *show[:2], 0.0, rng.random(3))[0][0])
         for _ in range(4000)
     ]
     assert np.bincount(first) / 4000 == pytest.approx([4 / 7, 2 / 7, 1 / 7], abs=0.03)
@@ -108,7 +108,7 @@ def small() -> Site:
     return Site.of(World(4, 20, 6).draw(np.random.default_rng(0))[1])
 
 
-def test_the_same_generator_brings_the_same_users() -> None:
+def test_the_same_generator_gives_the_same_visits() -> None:
     def once() -> list[tuple[int, list[int]]]:
         learner, found = SolarII(4), []
         rng = np.random.default_rng(1)
@@ -121,7 +121,7 @@ def test_the_same_generator_brings_the_same_users() -> None:
     assert len(once()) == 700
 
 
-def test_what_is_learnt_changes_no_query_that_comes_after() -> None:
+def test_learning_does_not_change_the_later_queries() -> None:
     fixed = [v.query for v in traffic.visits(
         small(), SolarII(4), Show(PLAIN), USERS, np.random.default_rng(1), 600)]  # fmt: skip
     learner, met = SolarII(4), []
@@ -131,7 +131,7 @@ def test_what_is_learnt_changes_no_query_that_comes_after() -> None:
     assert met == fixed
 
 
-def test_a_site_measures_as_the_formula_says() -> None:
+def test_a_sites_ndcg_agrees_with_the_formula() -> None:
     _, queries = World(4, 20, 13).draw(np.random.default_rng(2))
     site, w = Site.of(queries), np.array([1.0, -0.5, 0.0, 0.3])
     by_hand, as_submitted = [], []
@@ -143,7 +143,7 @@ def test_a_site_measures_as_the_formula_says() -> None:
     assert site.submitted_ndcg() == pytest.approx(as_submitted)
 
 
-def test_a_reading_of_clicks_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_clicks_setting_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"clicks: expected one of click-skip-above, .*, debiased, fair-pairs"
     ):

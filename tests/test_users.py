@@ -1,4 +1,4 @@
-"""Simulated users: they click as their tables say."""
+"""Simulated users click with the probabilities of their tables."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from tests import oracles_traffic as naive
 CASES = [(grades, name) for grades in TABLES for name in USER_NAMES]
 
 
-def many(found: crowd.Users, labels: list[float], times: int = 20_000) -> Any:
-    """How often each place was clicked."""
+def click_rates(found: crowd.Users, labels: list[float], times: int = 20_000) -> Any:
+    """The share of users who click each position."""
     rng = np.random.default_rng(7)
     count = np.zeros(len(labels))
     for uniforms in rng.random((times, 1 + 2 * len(labels))):
@@ -24,38 +24,40 @@ def many(found: crowd.Users, labels: list[float], times: int = 20_000) -> Any:
 
 
 @pytest.mark.parametrize(("grades", "name"), CASES)
-def test_the_first_place_is_clicked_as_the_table_says(grades: int, name: str) -> None:
+def test_the_first_position_has_the_click_rate_of_the_table(grades: int, name: str) -> None:
     for grade in range(grades):
         expected = TABLES[grades][name][0][grade] * (EXAMINATION[0] if name == "pbm" else 1.0)
-        seen = many(crowd.users(name, grades, 2), [float(grade)], times=4000)[0]
+        seen = click_rates(crowd.users(name, grades, 2), [float(grade)], times=4000)[0]
         assert seen == pytest.approx(expected, abs=0.03)
 
 
 @pytest.mark.parametrize("name", USER_NAMES)
-def test_the_second_place_is_clicked_by_who_is_still_there(name: str) -> None:
+def test_the_second_position_is_clicked_by_users_who_have_not_stopped(name: str) -> None:
     click, stop = TABLES[3][name]
     first, second = (0.68, 0.61) if name == "pbm" else (1.0, 1.0)
     stays = 1.0 - first * click[2] * stop[2]
-    seen = many(crowd.users(name, 3, 2), [2.0, 1.0])
+    seen = click_rates(crowd.users(name, 3, 2), [2.0, 1.0])
     assert seen[1] == pytest.approx(stays * second * click[1], abs=0.012)
 
 
-def test_to_stop_at_every_place_leaves_fewer_clicks() -> None:
+def test_stops_at_every_position_give_fewer_clicks() -> None:
     labels = [0.0, 1.0, 0.0, 2.0, 0.0, 0.0, 1.0, 0.0]
-    after, at_every = (many(crowd.users("navigational", 3, 8, stop), labels) for stop in STOPS)
+    after, at_every = (
+        click_rates(crowd.users("navigational", 3, 8, stop), labels) for stop in STOPS
+    )
     stays = 0.8  # the first document has grade 0
     assert at_every[1] == pytest.approx(stays * 0.5, abs=0.012)
     assert at_every.sum() < 0.6 * after.sum()
 
 
-def test_a_position_based_user_looks_by_place_alone() -> None:
-    seen = many(crowd.users("pbm", 3, 12), [1.0] * 12)
+def test_examination_of_pbm_users_depends_on_the_position_alone() -> None:
+    seen = click_rates(crowd.users("pbm", 3, 12), [1.0] * 12)
     assert seen[:10] == pytest.approx(0.7 * np.array(EXAMINATION), abs=0.012)
     assert seen[10:].tolist() == [0.0, 0.0]
 
 
 def test_attackers_click_the_last_document_shown() -> None:
-    seen = many(crowd.users("perfect", 3, 4, attackers=0.25), [0.0] * 4)
+    seen = click_rates(crowd.users("perfect", 3, 4, attackers=0.25), [0.0] * 4)
     assert seen[:3].tolist() == [0.0] * 3
     assert seen[3] == pytest.approx(0.25, abs=0.012)
 
@@ -67,7 +69,7 @@ def test_attackers_click_the_last_document_shown() -> None:
     st.lists(st.integers(0, 4), min_size=1, max_size=12),
     st.integers(0, 10**6),
 )
-def test_users_do_what_the_naive_ones_do(
+def test_users_agree_with_naive_ones(
     case: tuple[int, str], stop: str, attackers: float, labels: list[int], seed: int
 ) -> None:
     grades, name = case
@@ -80,19 +82,19 @@ def test_users_do_what_the_naive_ones_do(
 
 @pytest.mark.parametrize("bad", [5.0, 0.5, -1.0])
 def test_labels_without_a_table_are_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match="labels: expected 0, 1 and 2, or 0 to 4"):
+    with pytest.raises(ValueError, match="labels: expected whole numbers from 0 to 2 or to 4"):
         crowd.grades(np.array([0.0, bad]))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what"),
+    ("arguments", "message"),
     [
-        (("nobody", 3, 10), "users: expected one of perfect"),
+        (("unknown", 3, 10), "users: expected one of perfect"),
         (("perfect", 4, 10), "grades: expected 3 or 5"),
         (("perfect", 3, 10, "never"), "stop: expected one of click, every"),
         (("perfect", 3, 10, "click", 1.5), "attackers: expected a share"),
     ],
 )
-def test_users_that_cannot_be_are_refused(arguments: Any, what: str) -> None:
-    with pytest.raises(ValueError, match=what):
+def test_invalid_user_settings_are_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         crowd.users(*arguments)

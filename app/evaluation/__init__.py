@@ -1,1 +1,1 @@
-"""Experiments on judged data: online, batch against online, warm against cold."""
+"""Experiments on judged data: online, batch against online, warm against cold start."""

@@ -1,9 +1,9 @@
 """`solar evaluate --folds`: batch against online learning, in the standard setting (section 5.3).
 
-On each fold a learner sees the training queries, its parameter is chosen by NDCG@10 on the
-validation queries, and the test queries measure it: nothing that is learnt or chosen sees them.
-The table shows the mean over the folds; its deviation is over the orders in which SOLAR took the
-training queries, each a run of its own. What `starts.py` plays comes after it.
+On each fold a model learns from the training queries. NDCG@10 on the validation queries chooses its
+parameter. The test queries only measure the chosen model. The table shows the mean over the folds.
+The deviation is over the permutations of the training queries, one SOLAR run each. The warm and
+cold starts of `warm_vs_cold.py` follow the table.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from app.ranking.measures import Discount, Quality
 from app.ranking.online import LabelledQuery
 from app.ranking.solar import LinearLearner, SolarI, SolarII
 
-#: The paper's ranges (section 5.3.1) in half powers of ten, the most regular first.
+#: The paper's ranges (section 5.3.1) in half powers of ten, the strongest regularisation first.
 GRID_C = tuple(10.0 ** (e / 2) for e in range(-13, -6))
 GRID_GAMMA = tuple(10.0 ** (e / 2) for e in range(12, 5, -1))
 
@@ -32,8 +32,8 @@ CANDIDATES: Mapping[str, Callable[[int], list[LinearLearner]]] = {
     "solar-ii": lambda n: [SolarII(n, gamma) for gamma in GRID_GAMMA],
 }
 
-#: Table 3 of the paper. Its NDCG@10 of RankSVM on MQ2008, 0.2279, is left out: there LETOR counts
-#: 0 for every query of fewer than ten documents, which SOLAR's figures of the same column do not.
+#: Table 3 of the paper, without RankSVM's NDCG@10 on MQ2008 (0.2279): LETOR counts 0 there for
+#: every query of fewer than ten documents. SOLAR's figures in the same column do not.
 PUBLISHED_BATCH: Published = {
     (106, 45): {  # OHSUMED
         "ranksvm": (0.4958, 0.4164, 0.4140),
@@ -56,14 +56,14 @@ PUBLISHED_BATCH: Published = {
 def run_folds(
     experiment: Experiment, folds: Sequence[Fold], *, progress: bool = True
 ) -> Iterator[OnlineRow | Start]:
-    """The rows of Table 3, then the starts; shows a progress bar on a terminal."""
+    """Yield the rows of Table 3, then the starts; show a progress bar on a terminal."""
     for fold in folds:
-        SolarII(fold.n, experiment.gamma)  # what cannot be is said before minutes of work
+        SolarII(fold.n, experiment.gamma)  # reports a bad parameter before minutes of work
     total = len(folds) * (1 + experiment.permutations * (len(CANDIDATES) + len(STARTS)))
     with tqdm(total=total, unit="run", disable=None if progress else True, leave=False) as bar:
 
-        def done(what: str) -> None:
-            bar.set_description(what)
+        def done(run: str) -> None:
+            bar.set_description(run)
             bar.update()
 
         models = []
@@ -76,11 +76,11 @@ def run_folds(
             warm_vs_cold.play_start(experiment, *one, done)
             for one in zip(folds, weights, strict=True)
         ]
-        yield from warm_vs_cold.summed_up(played, len(whole(folds).queries))
+        yield from warm_vs_cold.summarise_starts(played, len(whole(folds).queries))
 
 
 def ranksvm(fold: Fold, discount: Discount) -> LinearLearner:
-    """RankSVM (squared hinge) with the C that orders the validation queries best."""
+    """Train RankSVM (squared hinge) with the C that ranks the validation queries best."""
     train, validation = Judgements.of(fold.train), Judgements.of(fold.validation)
     chosen = path.follow_path(trainer("l2", train), validation, discount=discount).best
     return LinearLearner(fold.n, chosen.minimum.w)
@@ -89,7 +89,7 @@ def ranksvm(fold: Fold, discount: Discount) -> LinearLearner:
 def best_after_one_pass(
     learners: Sequence[LinearLearner], fold: Fold, rng: np.random.Generator, discount: Discount
 ) -> LinearLearner:
-    """All learn the same pairs in the same order, once; the best of them on the validation part."""
+    """Teach all learners the same pairs in the same order, once; return the best on validation."""
     for at in rng.permutation(len(fold.train)):
         query = fold.train[at]
         pairs = query.pairs.shuffled(rng)
@@ -101,7 +101,7 @@ def best_after_one_pass(
 def measured(
     learner: LinearLearner, queries: Sequence[LabelledQuery], discount: Discount
 ) -> Quality:
-    """The mean quality of the rankings of queries; nothing is learnt."""
+    """Return the mean quality of a learner's rankings; the learner does not change."""
     return online.mean_quality(
         [
             measures.quality(query.labels[serving.order(learner.score(query.documents))], discount)
@@ -136,7 +136,7 @@ def _rows(
 
 
 def folds_table(rows: Sequence[OnlineRow | Start]) -> str:
-    """All rows for people to read, the starts (if any) beneath."""
+    """Format all rows as text, the starts (if any) below."""
     played = [row for row in rows if isinstance(row, Start)]
     text = online_experiment.online_table([row for row in rows if isinstance(row, OnlineRow)])
     return f"{text}\n\n{warm_vs_cold.start_table(played)}" if played else text

@@ -1,12 +1,12 @@
-"""Judged data in five folds, from a folder: what to learn from, to choose on and to test on.
+"""Judged data in five cross-validation folds, read from a folder.
 
-A folder holds either five partitions or LETOR's folds, each file also as .gz or .xz:
+A folder holds either five partitions or LETOR's folds. Each file may be .gz or .xz:
 
-    S1.txt … S5.txt                               fold N learns from S_N, S_N+1 and S_N+2, chooses
-                                                  on S_N+3 and is tested on S_N+4 (modulo 5)
-    Fold1 … Fold5/train.txt, vali.txt, test.txt   as they are; they go first where both are
+    S1.txt … S5.txt                               fold N trains on S_N, S_N+1 and S_N+2, validates
+                                                  on S_N+3 and tests on S_N+4 (modulo 5)
+    Fold1 … Fold5/train.txt, vali.txt, test.txt   read unchanged; preferred if both layouts exist
 
-No query stands in two parts of a fold: what is held back was never learnt from.
+No query is in two parts of a fold.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ SUFFIXES = ("", ".gz", ".xz")
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Queries of n features: to learn from, to choose parameters on, and to test on."""
+    """Training, validation and test queries of n features."""
 
     n: int
     train: list[LabelledQuery]
@@ -34,7 +34,7 @@ class Fold:
 
 
 def read_folds(folder: Path) -> list[Fold]:
-    """The five folds of a folder."""
+    """Read the five folds of a folder."""
     if not folder.is_dir():
         raise BadData(f"{folder}: expected a folder, got {'a file' if folder.exists() else 'none'}")
     if any((folder / f"Fold{at + 1}").is_dir() for at in FOLDS):
@@ -47,7 +47,7 @@ def read_folds(folder: Path) -> list[Fold]:
 
 
 def rotated(parts: list[JudgedData]) -> list[Fold]:
-    """Fold N of five partitions: three to learn from, the next to choose on, the last to test on.
+    """Build five folds of five partitions: three train, the next validates, the last tests.
 
     >>> parts = [JudgedData(1, [at]) for at in "12345"]
     >>> [("".join(fold.train), *fold.validation, *fold.test) for fold in rotated(parts)]
@@ -58,7 +58,7 @@ def rotated(parts: list[JudgedData]) -> list[Fold]:
 
 
 def whole(folds: Sequence[Fold]) -> JudgedData:
-    """All queries: each is tested on in one fold."""
+    """Return all queries: each is a test query of exactly one fold."""
     return JudgedData(max(fold.n for fold in folds), [one for fold in folds for one in fold.test])
 
 
@@ -71,7 +71,7 @@ def _one(path: Path) -> Path:
     found = _found(path)
     if len(found) != 1:
         names = " and ".join(one.name for one in found) or "none"
-        raise BadData(f"{path}: expected this file once (also .gz, .xz), got {names}")
+        raise BadData(f"{path}: expected exactly one file (plain, .gz or .xz), got {names}")
     return found[0]
 
 

@@ -1,12 +1,11 @@
 """Judged data in LETOR/SVMlight text: `label qid:ID 1:v 2:v … # comment`, also .gz and .xz.
 
-Reads whole files or nothing: the first line that is not what it should be stops with
-`file:line: what was expected, what came`. Feature values are rounded to float32, as everywhere at
-the edge.
+The first malformed line raises BadData: `file:line: expected …, got …`. Feature values are rounded
+to float32, like all features that enter the package.
 
-Lines in their usual form are read many at a time by `app/ranking/lines.py`; a block of lines with
-one that is not goes, field by field, through the parser here. Seen on MQ2008 (9,600 lines of 46
-features): 110 ms of CPU instead of 440 from .xz (60 of them its own), 47 instead of 370 plain.
+`app/ranking/lines.py` reads blocks of lines in the common form. A block with any other line goes
+through the field-by-field parser here. Measured on MQ2008 (9,600 lines of 46 features): 110 ms of
+CPU instead of 440 from .xz (60 of them decompression), 47 instead of 370 from plain text.
 """
 
 import gzip
@@ -30,30 +29,30 @@ from app.ranking.lines import Lines, usual
 from app.ranking.online import LabelledQuery
 from app.ranking.sparse import SparseRows
 
-#: So many bytes of text are read at a time.
+#: Bytes of text that one read takes.
 BYTES_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedData:
-    """Judged queries that share their features, in the order of the files."""
+    """Judged queries of n common features, in the order of the files."""
 
     n: int
     queries: list[LabelledQuery]
 
     @property
     def documents(self) -> int:
-        """How many documents all queries have together."""
+        """The number of documents of all queries."""
         return sum(len(query.labels) for query in self.queries)
 
     @property
     def sparse(self) -> bool:
-        """Whether the documents are sparse rows: more features than a dense model takes."""
+        """Whether the documents are sparse rows: there are too many features for a full Σ."""
         return self.n > MOST_FEATURES_FULL
 
 
 class _Rows(NamedTuple):
-    """Documents of one query that stand together; document d names `lengths[d]` of the columns."""
+    """Consecutive documents of one query; document d has `lengths[d]` of the columns."""
 
     query: str
     labels: Floats
@@ -63,13 +62,13 @@ class _Rows(NamedTuple):
 
 
 def read_letor(paths: Sequence[Path]) -> JudgedData:
-    """Read files as one data set; a query must stand together, in one place of one file."""
+    """Read files as one data set; the lines of a query must be contiguous in one file."""
     parts = read_parts(paths)
     return JudgedData(parts[0].n, [query for part in parts for query in part.queries])
 
 
 def read_parts(paths: Sequence[Path]) -> list[JudgedData]:
-    """Read files as parts of one data set: all share their features, no query is in two."""
+    """Read files as parts of one data set: common features, and no query in two parts."""
     started: dict[str, str] = {}
     parts = [_groups(path, started) for path in paths]
     rows = (rows for groups in parts for group in groups for rows in group)
@@ -81,7 +80,7 @@ def read_parts(paths: Sequence[Path]) -> list[JudgedData]:
 
 
 def _groups(path: Path, started: dict[str, str]) -> list[list[_Rows]]:
-    """The lines of a file by query; `started` says where each query of any file began."""
+    """Group the lines of a file by query; `started` holds where each query of any file starts."""
     groups: list[list[_Rows]] = []
     last = None
     for number, rows in _rows(path):
@@ -89,8 +88,8 @@ def _groups(path: Path, started: dict[str, str]) -> list[list[_Rows]]:
             where = f"{path}:{number}"
             if rows.query in started:
                 raise BadData(
-                    f"{where}: expected all lines of a query in one place, got more of "
-                    f"{_short(rows.query)} after those at {started[rows.query]}"
+                    f"{where}: expected contiguous lines for each query, got more lines of query "
+                    f"{_short(rows.query)}, which starts at {started[rows.query]}"
                 )
             started[rows.query], last = where, rows.query
             groups.append([])
@@ -120,19 +119,19 @@ def _joined(group: list[_Rows]) -> _Rows:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, _Rows]]:
-    """The number of a line, and the rows of one query that begin there."""
+    """Yield line numbers, each with the rows of one query that start there."""
     before = 0
     with _opened(path) as file:
         for text in _blocks(file):
             lines = usual(text)
-            found = _one_by_one(path, before, text) if lines is None else _by_query(text, lines)
+            found = _line_by_line(path, before, text) if lines is None else _by_query(text, lines)
             for number, rows in found:
                 yield before + number, rows
             before += text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """The file in parts that end where a line ends."""
+    """Yield the file in blocks of whole lines."""
     rest = b""
     while block := file.read(BYTES_AT_ONCE):
         whole, newline, after = block.rpartition(b"\n")
@@ -157,7 +156,7 @@ def _by_query(text: bytes, lines: Lines) -> Iterator[tuple[int, _Rows]]:
         )  # fmt: skip
 
 
-def _one_by_one(path: Path, before: int, text: bytes) -> Iterator[tuple[int, _Rows]]:
+def _line_by_line(path: Path, before: int, text: bytes) -> Iterator[tuple[int, _Rows]]:
     keys: tuple[str, ...] = ()
     columns = np.zeros(0, np.int64)
     lines = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", errors="backslashreplace")
@@ -167,10 +166,10 @@ def _one_by_one(path: Path, before: int, text: bytes) -> Iterator[tuple[int, _Ro
             continue
         try:
             label, query, new_keys, values = _parse(fields)
-            if new_keys != keys:  # most lines name the same features as the one before
+            if new_keys != keys:  # most lines have the features of the previous line
                 keys, columns = new_keys, _columns(new_keys)
         except ValueError:
-            raise BadData(f"{path}:{before + number}: {_complaint(fields)}") from None
+            raise BadData(f"{path}:{before + number}: {_first_error(fields)}") from None
         length = np.array([columns.size])
         yield number, _Rows(query, np.array([label]), length, columns, values)
 
@@ -188,7 +187,7 @@ def _parse(fields: list[str]) -> tuple[float, str, tuple[str, ...], Dense]:
 
 
 def _number(text: str) -> float:
-    """A finite number; Python's own float() also takes "nan", "1_000" and "１"."""
+    """Parse a finite number; `float()` would also accept "nan", "1_000" and "１"."""
     value = float(text)
     if not math.isfinite(value) or "_" in text or not text.isascii():
         raise ValueError
@@ -203,7 +202,7 @@ def _columns(keys: tuple[str, ...]) -> Integers:
 
 
 def _index(key: str) -> int:
-    """A feature's number, from 1 on; int() would also take "+1", "1_0" and thousands of digits."""
+    """Parse a feature number from 1; `int()` would also accept "+1", "1_0" and any length."""
     if not (key.isascii() and key.isdigit() and len(key) <= len(str(MOST_FEATURES))):
         raise ValueError
     if not 1 <= int(key) <= MOST_FEATURES:
@@ -211,9 +210,9 @@ def _index(key: str) -> int:
     return int(key)
 
 
-def _complaint(fields: list[str]) -> str:
-    """What is wrong with a line that did not parse: the first field that is not as it should be."""
-    if not _is(_number, fields[0]) or not 0.0 <= float(fields[0]) <= LARGEST_LABEL:
+def _first_error(fields: list[str]) -> str:
+    """Describe the first wrong field of a line that did not parse."""
+    if not _parses(_number, fields[0]) or not 0.0 <= float(fields[0]) <= LARGEST_LABEL:
         return f"expected a label from 0 to {LARGEST_LABEL:g}, got {_short(fields[0])}"
     if len(fields) < 2 or not fields[1].startswith("qid:") or fields[1] == "qid:":
         return (
@@ -222,18 +221,18 @@ def _complaint(fields: list[str]) -> str:
     last = 0
     for field in fields[2:]:
         key, colon, text = field.partition(":")
-        if not colon or not _is(_index, key):
+        if not colon or not _parses(_index, key):
             span = f"from 1 to {MOST_FEATURES}"
             return f"expected feature:value with a feature {span}, got {_short(field)}"
         if int(key) <= last:
-            return f"expected a feature after {last}, got {_short(field)}"
-        if not _is(_number, text) or abs(float(text)) > LARGEST_VALUE:
+            return f"expected ascending features, one above {last} here, got {_short(field)}"
+        if not _parses(_number, text) or abs(float(text)) > LARGEST_VALUE:
             return f"expected a finite float32 as value of feature {key}, got {_short(text)}"
         last = int(key)
     raise AssertionError(fields)
 
 
-def _is(parse: Callable[[str], float], text: str) -> bool:
+def _parses(parse: Callable[[str], float], text: str) -> bool:
     try:
         parse(text)
     except ValueError:

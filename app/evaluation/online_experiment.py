@@ -1,7 +1,7 @@
 """`solar evaluate`: the paper's online experiment (section 5.2) on judged data.
 
-Every contestant plays Algorithm 1 on the same random permutations of the queries; the table shows
-the mean of the online cumulative measures over the permutations, and their standard deviation.
+All algorithms run Algorithm 1 on the same random permutations of the queries. The table shows the
+mean and the standard deviation of the online cumulative measures over the permutations.
 """
 
 import json
@@ -26,10 +26,10 @@ from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, Rows, SolarI, SolarII, S
 
 BASELINES = ("prank-pointwise", "prank-pairwise", "committee-perceptron", "pamir")
 
-#: Figures of the paper (NDCG@1, @5, @10) by (queries, features) of the data set, and algorithm.
+#: Figures of the paper (NDCG@1, @5, @10) by data set (queries, features) and algorithm.
 Published: TypeAlias = Mapping[tuple[int, int], Mapping[str, tuple[float, ...]]]
 
-#: Its Table 2.
+#: Table 2 of the paper.
 PUBLISHED_ONLINE: Published = {
     (106, 45): {  # OHSUMED
         "prank-pointwise": (0.2689, 0.2253, 0.2221),
@@ -57,7 +57,7 @@ PUBLISHED_ONLINE: Published = {
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What to evaluate, and how."""
+    """The settings of an evaluation."""
 
     algorithms: tuple[str, ...] = ("solar-i", "solar-ii")
     permutations: int = 10
@@ -69,7 +69,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Pointwise:
-    """Learns the documents of a query one by one, in random order."""
+    """A contestant that learns single documents of a query, in random order."""
 
     learner: PRank
 
@@ -85,7 +85,7 @@ class Pointwise:
 
 @dataclass(frozen=True, slots=True)
 class OnlineRow:
-    """One contestant's means and standard deviations (n - 1) over the permutations."""
+    """Means and standard deviations (n - 1) of one algorithm over the permutations."""
 
     algorithm: str
     queries: int
@@ -97,12 +97,12 @@ class OnlineRow:
     def of(
         cls, algorithm: str, data: JudgedData, means: list[Quality], published: Published
     ) -> "OnlineRow":
-        """From the means of each permutation."""
+        """Build a row from the means of each permutation."""
         figures = published.get((len(data.queries), data.n), {}).get(algorithm)
         return cls(algorithm, len(data.queries), online.mean_quality(means), _std(means), figures)
 
     def as_json(self) -> str:
-        """One object, on one line."""
+        """Return one JSON object on one line."""
         values = zip(MEASURE_NAMES, self.mean, self.std, strict=True)
         measures = {name: {"mean": mean, "std": std} for name, mean, std in values}
         return json.dumps({"algorithm": self.algorithm, "queries": self.queries, **measures})
@@ -111,10 +111,10 @@ class OnlineRow:
 def run_online(
     experiment: Experiment, data: JudgedData, *, progress: bool = True
 ) -> Iterator[OnlineRow]:
-    """Evaluate one algorithm after the other; shows a progress bar on a terminal."""
+    """Evaluate one algorithm after the other; show a progress bar on a terminal."""
     makers = [_maker(algorithm, experiment, data) for algorithm in experiment.algorithms]
     for make in makers:
-        make()  # what cannot be is said before hours of work
+        make()  # reports a bad parameter before hours of work
     total = len(experiment.algorithms) * experiment.permutations * len(data.queries)
     published = comparable(PUBLISHED_ONLINE, experiment.discount)
     with tqdm(total=total, unit="query", disable=None if progress else True, leave=False) as bar:
@@ -128,7 +128,7 @@ def run_online(
 
 
 def comparable(published: Published, discount: Discount) -> Published:
-    """The paper's figures, which were made with LETOR's discount; nothing under another one."""
+    """Return the paper's figures for LETOR's discount, which the paper used; else none."""
     return published if discount == "letor" else {}
 
 
@@ -167,7 +167,7 @@ def _maker(algorithm: str, experiment: Experiment, data: JudgedData) -> Callable
 
 
 def _thresholds(data: JudgedData) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """PRank's cuts: between any two labels that occur."""
+    """PRank's thresholds: one between any two labels that occur."""
     return np.unique(np.concatenate([query.labels for query in data.queries]))[1:]
 
 
@@ -178,7 +178,7 @@ def _std(means: list[Quality]) -> Quality:
 
 
 def online_table(rows: list[OnlineRow]) -> str:
-    """The rows for people to read, the published figures (if known) beneath ours."""
+    """Format the rows as text, each with the published figures (if known) below."""
     lines = [f"{'':<22}" + "".join(f"{name.upper():<18}" for name in MEASURE_NAMES)]
     for row in rows:
         cells = zip(row.mean, row.std, strict=True)

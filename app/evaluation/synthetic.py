@@ -1,4 +1,4 @@
-"""An invented world with a known answer: documents whose worth is a hidden linear utility."""
+"""Synthetic judged data: a hidden linear utility decides the labels."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from app.ranking.online import LabelledQuery
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """How large the world is, and how well its judges see.
+    """The size and the noise of a synthetic data set.
 
-    A document's utility is `u·φ` plus `noise` times a standard normal; over the whole world the
-    best tenth of the documents is labelled 2, the next fifth 1, the rest 0.
+    A document's utility is `u·φ` plus `noise` times a standard normal. Of all documents the best
+    tenth has label 2, the next fifth 1, the rest 0.
     """
 
     features: int = 20
@@ -22,7 +22,7 @@ class World:
     noise: float = 0.3
 
     def draw(self, rng: np.random.Generator) -> tuple[Floats, list[LabelledQuery]]:
-        """The hidden utility `u`, of norm 1, and judged queries."""
+        """Draw the hidden utility `u`, of norm 1, and judged queries."""
         u = rng.standard_normal(self.features)
         u /= np.sqrt((u * u).sum())
         shape = (self.queries, self.documents, self.features)

@@ -1,8 +1,10 @@
-"""Warm against cold: what an online learner gains by starting from a batch model.
+"""Warm against cold start: the gain of an online learner that starts from a batch model.
 
-The test queries of each fold are played online (Algorithm 1) by SOLAR-II that starts from RankSVM
-and goes on learning (warm), by SOLAR-II that starts from nothing (cold), and by RankSVM as it is
-(frozen), on the same permutations.
+Three models run Algorithm 1 on the test queries of each fold, in the same permutations:
+
+    solar-ii-warm     SOLAR-II starts from RankSVM and continues to learn
+    solar-ii-cold     SOLAR-II starts from zero weights
+    ranksvm-frozen    RankSVM, which does not learn
 """
 
 import json
@@ -23,13 +25,13 @@ from app.ranking.online import Contestant, LabelledQuery, Pairwise
 from app.ranking.solar import LinearLearner, Rows, SolarII
 
 STARTS = ("solar-ii-warm", "solar-ii-cold", "ranksvm-frozen")
-#: "From the first query on" is measured over so many.
+#: Number of queries in the first column: the start of the run.
 FIRST_QUERIES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """Serves, and learns nothing."""
+    """A contestant that never learns."""
 
     learner: LinearLearner
 
@@ -38,14 +40,14 @@ class Frozen:
         return self.learner.score(documents)
 
     def learn(self, query: LabelledQuery, rng: np.random.Generator) -> None:
-        """Stay as it is."""
+        """Do nothing."""
 
 
 class Played(NamedTuple):
-    """Online NDCG@10: its mean and standard deviation over the permutations (n - 1).
+    """Online NDCG@10: mean and standard deviation (n - 1) over the permutations.
 
-    `against_warm` is its mean less that of the warm start, `error` the standard error of this
-    difference over the folds: which 100 queries come first does not blur it.
+    `against_warm` is the mean minus that of the warm start. `error` is the standard error of this
+    difference over the folds, so the choice of the first 100 queries cancels out.
     """
 
     mean: float
@@ -56,7 +58,7 @@ class Played(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start, over the first queries of each fold and over all of them."""
+    """The results of one start: over the first queries of each fold, and over all."""
 
     start: str
     queries: int
@@ -64,7 +66,7 @@ class Start:
     all: Played
 
     def as_json(self) -> str:
-        """One object, on one line."""
+        """Return one JSON object on one line."""
         played = {
             f"online-ndcg@10-first-{FIRST_QUERIES}": self.first._asdict(),
             "online-ndcg@10": self.all._asdict(),
@@ -75,14 +77,14 @@ class Start:
 def play_start(
     experiment: Experiment, fold: Fold, weights: Floats, done: Callable[[str], None]
 ) -> Floats:
-    """Online NDCG@10 over the first queries and over all: by start, permutation, (first, all)."""
+    """Return online NDCG@10 by start, permutation and (first queries, all queries)."""
     makers = contestants(fold, weights, experiment.gamma)
     found = np.empty((len(STARTS), experiment.permutations, 2))
-    for place, start in enumerate(STARTS):
+    for index, start in enumerate(STARTS):
         for at in range(experiment.permutations):
             rng = np.random.default_rng([experiment.seed, at])
             played = list(online.play_online(makers[start](), fold.test, rng, experiment.discount))
-            found[place, at] = [
+            found[index, at] = [
                 online.mean_quality(some).ndcg_10 for some in (played[:FIRST_QUERIES], played)
             ]
             done(start)
@@ -92,7 +94,7 @@ def play_start(
 def contestants(
     fold: Fold, weights: Floats, gamma: float
 ) -> Mapping[str, Callable[[], Contestant]]:
-    """Who plays the test queries of a fold, given what RankSVM found on its training queries."""
+    """Return constructors of the three models of a fold, given RankSVM's weights."""
     n, covariance = fold.n, covariance_after(Judgements.of(fold.train), weights, gamma)
     warm = partial(SolarII, n, gamma, weights=weights, covariance=covariance)
     return {
@@ -102,11 +104,11 @@ def contestants(
     }
 
 
-def summed_up(played: Sequence[Floats], queries: int) -> Iterator[Start]:
-    """What was played on all folds, a start at a time."""
+def summarise_starts(played: Sequence[Floats], queries: int) -> Iterator[Start]:
+    """Yield the results of each start over all folds."""
     found = np.array(played)
-    for place, start in enumerate(STARTS):
-        first, every = (_played(found[:, place, :, k], found[:, 0, :, k]) for k in (0, 1))
+    for index, start in enumerate(STARTS):
+        first, every = (_played(found[:, index, :, k], found[:, 0, :, k]) for k in (0, 1))
         yield Start(start, queries, first, every)
 
 
@@ -121,8 +123,8 @@ def _deviation(values: Floats) -> float:
 
 
 def start_table(rows: Sequence[Start]) -> str:
-    """The starts side by side, for people to read."""
-    columns = (f"FIRST {FIRST_QUERIES}", "AGAINST WARM", "ALL", "AGAINST WARM")
+    """Format the starts as text, one a row."""
+    columns = (f"FIRST {FIRST_QUERIES}", "MINUS WARM", "ALL", "MINUS WARM")
     lines = [f"{'online NDCG@10':<22}" + "".join(f"{name:<18}" for name in columns)]
     lines += [f"{row.start:<22}{_cells(row.first)}{_cells(row.all)}" for row in rows]
     return "\n".join(line.rstrip() for line in lines)

@@ -1,6 +1,6 @@
-"""THE CORE: the mathematics of ranking, and nothing else.
+"""The mathematics of ranking.
 
-Nothing in this folder does IO, reads a clock, awaits, or draws from global randomness; it imports
-numpy, numba and scipy only. What it computes it computes in float64, on one thread, in strict
-IEEE arithmetic and in a fixed order, so that the same input gives the same bits on any CPU.
+This package does no IO, reads no clock, awaits nothing and uses no global randomness. It imports
+only numpy, numba and scipy. It computes in float64, on one thread, in strict IEEE arithmetic and
+in a fixed order, so that the same input gives the same bits on any CPU.
 """

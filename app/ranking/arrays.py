@@ -1,4 +1,4 @@
-"""The arrays of the core: their types by what they hold, and memory laid out for the kernels."""
+"""Array types by content, and memory layouts for the kernels."""
 
 from operator import index
 from typing import Any, TypeAlias
@@ -13,9 +13,9 @@ Dense: TypeAlias = NDArray[np.floating[Any]]
 
 
 def aligned(size: int) -> Floats:
-    """Zeros for a kernel: `size` rounded up to a multiple of 8, on a 64-byte boundary.
+    """Return zeros for a kernel: `size` rounded up to a multiple of 8, on a 64-byte boundary.
 
-    Vectors that cross cache lines cost a tenth of SOLAR-II's speed at n = 46.
+    Unaligned vectors, which cross cache lines, cost a tenth of SOLAR-II's speed at n = 46.
 
     >>> aligned(3)
     array([0., 0., 0., 0., 0., 0., 0., 0.])
@@ -28,22 +28,22 @@ def aligned(size: int) -> Floats:
 
 
 def owned(array: Any, dtype: type) -> NDArray[Any]:
-    """The array as a kernel wants it: of this type, contiguous, aligned and writeable.
+    """Return the array as a kernel needs it: of this type, contiguous, aligned and writeable.
 
-    (numba compiles anew for an array that is not writeable, so such a one is copied.)
+    A read-only array is copied, because numba compiles a second kernel for read-only arrays.
     """
     if type(array) is np.ndarray and array.dtype == dtype and array.flags.carray:
-        return array  # np.require takes 1.5 µs to find that out
+        return array  # np.require takes 1.5 µs for the same check
     return np.require(array, dtype, ("C", "A", "W"))
 
 
 def as_floats(array: Any) -> Dense:
-    """The array as float32 if it is that, else as float64, fit for a kernel."""
+    """Return the array for a kernel: float32 stays float32, all other types become float64."""
     array = np.asarray(array)
     return owned(array, np.float32 if array.dtype == np.float32 else np.float64)
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """The same array, from now on not writeable: fit to be handed out."""
+    """Make the array read-only, and return it."""
     array.flags.writeable = False
     return array

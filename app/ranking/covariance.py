@@ -1,8 +1,8 @@
-"""Σ as it is stored (a packed triangle) and as the kernels want it (panels).
+"""Two layouts of Σ: a packed triangle for storage, and panels for the kernels.
 
-A *triangle* is the lower triangle row by row, `n(n+1)/2` values: what goes into a blob. *Panels*
-are four rows each, from column 0 up to and with the diagonal block, so that every row is whole
-lanes. The part of a diagonal block above the diagonal repeats what stands below it, to the bit.
+A *triangle* is the lower triangle row by row, `n(n+1)/2` values; blobs store it. A *panel* holds
+four rows from column 0 to the end of the diagonal block, so that every row consists of whole lanes.
+Within a diagonal block the elements above the diagonal have the bits of those below.
 """
 
 from functools import lru_cache
@@ -13,19 +13,19 @@ from app.ranking.arrays import Floats, Integers, aligned
 
 
 def triangle_size(n: int) -> int:
-    """How many values the triangle of an n x n matrix has."""
+    """Return the number of values in the triangle of an n x n matrix."""
     return n * (n + 1) // 2
 
 
-def _place(i: Integers, j: Integers) -> Integers:
-    """Where element (i, j), j <= 4 * (i // 4) + 3, stands in the panels."""
+def _panel_index(i: Integers, j: Integers) -> Integers:
+    """Return the index in the panels of element (i, j), j <= 4 * (i // 4) + 3."""
     panel = i // 4
-    place: Integers = 8 * panel * (panel + 1) + (i % 4) * 4 * (panel + 1) + j
-    return place
+    index: Integers = 8 * panel * (panel + 1) + (i % 4) * 4 * (panel + 1) + j
+    return index
 
 
 def unpack(triangle: Floats, n: int) -> Floats:
-    """The panels of a triangle; beyond n they hold zeros.
+    """Return the panels of a triangle, padded with zeros beyond n.
 
     >>> pack(unpack(np.array([1.0, 0.5, 2.0]), 2), 2)
     array([1. , 0.5, 2. ])
@@ -33,32 +33,32 @@ def unpack(triangle: Floats, n: int) -> Floats:
     width = n + -n % 8
     panels = aligned(width // 4 * (width // 4 + 1) * 8)
     i, j = _triangle_indices(n)
-    panels[_place(i, j)] = triangle
+    panels[_panel_index(i, j)] = triangle
     mirrored = (i // 4 == j // 4) & (i != j)
-    panels[_place(j[mirrored], i[mirrored])] = triangle[mirrored]
+    panels[_panel_index(j[mirrored], i[mirrored])] = triangle[mirrored]
     return panels
 
 
 def pack(panels: Floats, n: int) -> Floats:
-    """The triangle of some panels: the inverse of `unpack`, bit for bit."""
+    """Return the triangle of panels: the inverse of `unpack`, bit for bit."""
     i, j = _triangle_indices(n)
-    triangle: Floats = panels[_place(i, j)]
+    triangle: Floats = panels[_panel_index(i, j)]
     return triangle
 
 
 def variances(spread: Floats, n: int) -> Floats:
-    """The diagonal of Σ, of a triangle or of itself; SOLAR-I has none."""
+    """Return the diagonal of Σ, given a triangle or the diagonal; SOLAR-I has none."""
     return spread[diagonal(n)] if spread.size == triangle_size(n) else spread
 
 
 def check_covariance(triangle: Floats, n: int) -> None:
-    """ValueError if this is no covariance: a positive diagonal, and no correlation far above 1."""
+    """Raise ValueError unless the diagonal is positive and no correlation is far above 1."""
     spread = triangle[diagonal(n)]
     if not (spread > 0.0).all():
         raise ValueError("covariance: expected a positive diagonal")
     i, j = _triangle_indices(n)
     if not (triangle * triangle <= 2.0 * spread[i] * spread[j]).all():
-        raise ValueError("covariance: expected no element above those of the diagonal")
+        raise ValueError("covariance: expected correlations of at most 1")
 
 
 @lru_cache(maxsize=4)
@@ -67,14 +67,14 @@ def _triangle_indices(n: int) -> tuple[Integers, Integers]:
 
 
 def identity(n: int) -> Floats:
-    """The triangle of Σ₁ = I."""
+    """Return the triangle of Σ₁ = I."""
     triangle = np.zeros(triangle_size(n))
     triangle[diagonal(n)] = 1.0
     return triangle
 
 
 def square(triangle: Floats, n: int) -> Floats:
-    """The whole symmetric matrix, for those who want to look at it."""
+    """Return the full symmetric matrix of a triangle."""
     matrix = np.empty((n, n))
     i, j = _triangle_indices(n)
     matrix[i, j] = triangle
@@ -83,7 +83,7 @@ def square(triangle: Floats, n: int) -> Floats:
 
 
 def diagonal(n: int) -> Integers:
-    """Where the diagonal stands in the triangle.
+    """Return the indices of the diagonal in the triangle.
 
     >>> diagonal(3)
     array([0, 2, 5])

@@ -1,13 +1,14 @@
-"""Debiased clicks (Oosterhuis & de Rijke 2018): what a click on a drawn list says, and how much.
+"""Debiased clicks (Oosterhuis & de Rijke 2018): pairs from a randomised ranking, with weights.
 
-The list shown was a Plackett-Luce sample. With `e_i = exp(s_i - max s)` as sampled from, `rest` the
-sum of e over the documents not shown, and `T_i = rest + Σ_{j≥i} e_j`, the chance of the list next
-to that of the same list with the places a < b exchanged is
+The ranking R is a Plackett-Luce sample, and R* is R with the positions a < b exchanged. Let
+`e_i = exp(s_i - max s)`, `rest` the sum of e over the documents not shown, and
+`T_i = rest + Σ_{j≥i} e_j`. The ratio of their probabilities and the weight of the pair are
 
-    P(R)/P(R*) = Π_{i=a+1..b} (T_i + e_a - e_b) / T_i,    ρ = 1 / (1 + that),    ω = κ·2ρ
+    P(R)/P(R*) = Π_{i=a+1..b} (T_i + e_a - e_b) / T_i,    ρ = 1 / (1 + P(R)/P(R*)),    ω = κ·2ρ
 
-so a pair that was likely to be seen in this order weighs little. No exp in here: e is remembered.
-Documents that were pinned were not drawn: they have no e, and no pair.
+A pair that was likely to appear in this order gets a small weight, which removes position bias.
+The impression stores e, so this module calls no exp. Pinned documents are not sampled: they have
+no e and no pairs.
 """
 
 from collections.abc import Sequence
@@ -20,15 +21,15 @@ from app.ranking.lanes import kernel
 from app.ranking.pairs import Pairs
 from app.ranking.serving import PINNED
 
-#: With the default γ = 1e4 a pair that was as likely to be seen either way weighs so much.
+#: The weight of a pair with P(R) = P(R*), for the default γ = 1e4.
 KAPPA = 10.0
 LEAST_WEIGHT = 1e-6
 
 
 def pairs(clicks: Sequence[int], odds: Floats, kappa: float = KAPPA) -> Pairs:
-    """Each clicked document from the top, over each unclicked one down to one below the last click.
+    """Return each clicked document over each unclicked one, down to one below the last click.
 
-    `odds` are the e of the documents shown, in the order shown, and then `rest`.
+    `odds` holds e of the shown documents, in the order shown, and then `rest`.
 
     >>> found = pairs([1], np.array([1.0, 1.0, 1.0, 0.0]))
     >>> found.listed(), found.weights
@@ -45,24 +46,24 @@ def pairs(clicks: Sequence[int], odds: Floats, kappa: float = KAPPA) -> Pairs:
 
 
 def checked_odds(odds: Floats) -> Floats:
-    """Odds as they are, or ValueError: no list can have these."""
+    """Return valid odds; raise ValueError for others."""
     if not (np.isfinite(odds).all() and ((odds >= 0.0) | (odds == PINNED)).all() and odds[-1] >= 0):
-        raise ValueError("odds: expected finite numbers from 0")
+        raise ValueError("odds: expected finite numbers of at least 0")
     return odds
 
 
 @kernel
 def seen_pairs(clicked: Any, odds: Any) -> Any:
-    """Each clicked place from the top, over each unclicked one down to one below the last click.
+    """Return each clicked position over each unclicked one, down to one below the last click.
 
-    No place that is pinned, though a click on one tells how far down somebody looked.
+    Pinned positions have no pairs, but a click on one counts as the last click.
     """
     last = -2
     for i in range(clicked.shape[0]):
         if clicked[i]:
             last = i
     seen = min(clicked.shape[0], last + 2)
-    preferred = np.empty(seen * seen // 4, np.int64)  # as many as there can be
+    preferred = np.empty(seen * seen // 4, np.int64)  # the largest possible number of pairs
     other = np.empty_like(preferred)
     count = 0
     for c in range(seen):
@@ -76,7 +77,7 @@ def seen_pairs(clicked: Any, odds: Any) -> Any:
 
 @kernel
 def pair_weights(preferred: Any, other: Any, odds: Any, kappa: float) -> Any:
-    """`ω` of each pair of places; the last of `odds` is `rest`."""
+    """Return `ω` of each pair of positions; the last of `odds` is `rest`."""
     shown = len(odds) - 1
     left = np.empty(shown)  # T
     total = odds[shown]
@@ -92,14 +93,14 @@ def pair_weights(preferred: Any, other: Any, odds: Any, kappa: float) -> Any:
                 continue
             if left[i] > 0.0:
                 ratio *= (left[i] + odds[a] - odds[b]) / left[i]
-            else:  # what came after was out of float64's reach
+            else:  # all e from here on underflow to 0
                 ratio = np.inf
         found[at] = max(LEAST_WEIGHT, kappa * 2.0 / (1.0 + ratio))
     return found
 
 
 def varied(odds: Floats) -> bool:
-    """Whether a list was drawn: where all scores are equal, e is 1 and the rest counts the others.
+    """Whether a ranking was randomised: with equal scores all e are 1, and `rest` is a count.
 
     >>> varied(np.array([1.0, 1.0, 3.0])), varied(np.array([0.5, 1.0, 3.0]))
     (False, True)
@@ -108,13 +109,13 @@ def varied(odds: Floats) -> bool:
 
 
 def wins(found: Pairs, places: Integers) -> float:
-    """`Σω·[the clicked one stands higher]` in an order: `places[d]` is where document d stands."""
+    """Return `Σω·[the preferred document ranks higher]`; `places[d]` is the position of d."""
     higher = places[found.preferred] < places[found.other]
     return float(found.weights[higher].sum())
 
 
 def plain_places(odds: Floats, submitted: Integers) -> Integers:
-    """Where each document shown stands among them without the draw; ties as submitted.
+    """Return the position of each shown document in the model order; ties keep submitted order.
 
     >>> plain_places(np.array([0.1, 1.0, 0.1, 0.0]), np.array([5, 7, 2]))
     array([2, 0, 1])

@@ -1,8 +1,8 @@
-"""FairPairs (Radlinski & Joachims 2006): neighbours shown either way round, each way as often.
+"""FairPairs (Radlinski & Joachims 2006): neighbours in a ranking are swapped at random.
 
-The places (0,1), (2,3) … or (1,2), (3,4) … of a list are paired, and the two of each pair exchanged
-with chance ½. Where exactly one of them is clicked, it is preferred: whatever makes people click
-higher up favours both alike. The list shown is nearly the model's own.
+The positions (0,1), (2,3) … or (1,2), (3,4) … form pairs. Each pair is swapped with probability ½.
+If exactly one document of a pair is clicked, it is preferred. Position bias cancels out, because
+both documents have the higher position equally often. The ranking stays close to the model order.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ import numpy as np
 from app.ranking.arrays import Integers
 from app.ranking.pairs import Pairs
 
-#: What a pair weighs: with the default γ = 1e4 as one of weight 1 with γ = 100.
+#: The weight of a pair: with the default γ = 1e4 it acts like weight 1 with γ = 100.
 WEIGHT = 100.0
 
 
 def pairs(clicks: Sequence[int], swaps: Integers, shown: int) -> Pairs:
-    """Of neighbours of which exactly one was clicked, that one over the other, from the top.
+    """Return the clicked neighbour over the other if exactly one was clicked, from the top.
 
-    Both clicks and swaps must be of a list of so many documents.
+    `clicks` and `swaps` must be valid for a ranking of `shown` documents.
 
     >>> pairs([1, 2, 3], np.array([[0, 0], [2, 1]]), 4).listed()
     [(1, 0)]
@@ -33,7 +33,7 @@ def pairs(clicks: Sequence[int], swaps: Integers, shown: int) -> Pairs:
 
 
 def plain_places(swaps: Integers, shown: int) -> Integers:
-    """Where each document shown stood before the exchange.
+    """Return the position of each shown document before the swaps.
 
     >>> plain_places(np.array([[0, 1], [2, 0]]), 4)
     array([1, 0, 2, 3])
@@ -45,12 +45,12 @@ def plain_places(swaps: Integers, shown: int) -> Integers:
 
 
 def checked_swaps(swaps: Integers, shown: int) -> Integers:
-    """Swaps of a list of so many documents, or ValueError."""
+    """Return swaps that are valid for a ranking of `shown` documents; else raise ValueError."""
     if swaps.dtype != np.int64 or swaps.ndim != 2 or swaps.shape[1] != 2:
-        raise ValueError("swaps: expected rows of a place and whether it was exchanged")
+        raise ValueError("swaps: expected int64 rows of (upper position, 0 or 1)")
     uppers = swaps[:, 0]
     if len(uppers) and not (uppers[0] >= 0 and uppers[-1] < shown - 1):
-        raise ValueError(f"swaps: expected places of neighbours below {shown}")
+        raise ValueError(f"swaps: expected pairs of positions from 0, below {shown}")
     if (uppers[1:] - uppers[:-1] < 2).any() or (swaps[:, 1] & ~1).any():
-        raise ValueError("swaps: expected neighbours that no two pairs share, from the top")
+        raise ValueError("swaps: expected disjoint pairs in ascending order, each with 0 or 1")
     return swaps

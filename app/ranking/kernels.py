@@ -1,20 +1,20 @@
-"""The loops: every pair that SOLAR learns from passes through this file.
+"""The update loops of SOLAR-I and SOLAR-II, for dense rows.
 
-Conventions that all kernels share:
+Conventions of all kernels:
 
 - A batch is `gap_t = preferred[p_t] - other[o_t]` for t = 0, 1, ... in this order. The matrices are
-  flat, row after row of `n` values (float32 or float64); pairs of one list name it twice, a stream
-  of ready gaps has one zero row as its `other`.
+  flat, row after row of `n` values (float32 or float64). For the pairs of one ranking both matrices
+  are the same; for a stream of gaps `other` is one zero row.
 - `w`, `x`, `s`, `u`, `sigma` are float64, padded with zeros to a multiple of 8, 64-byte aligned.
 - A sum over a row has nine partial sums: feature k goes to sum k mod 8, but the last n mod 4
-  features go to a ninth. They are added as (((0+4) + (2+6)) + ((1+5) + (3+7))) + 8, for dense and
-  for sparse rows alike, so that both give the same bits.
-- The full covariance is kept as four-row *panels* of its lower triangle (`covariance.py`). The
-  outer product of the last step waits in `u` and is subtracted in the same pass over memory that
-  multiplies for the next step: one read and one write of the triangle a step.
-- `loss[t]` gets the hinge loss before the step and `outcome[t]` what happened. A kernel never
-  fails: a pair with a non-finite or absurd gap is REFUSED and changes nothing.
-- Nothing checks bounds: `solar.py` has done so.
+  features go to a ninth. They are added as (((0+4) + (2+6)) + ((1+5) + (3+7))) + 8. Dense and
+  sparse rows use the same sums, so both give the same bits.
+- The full covariance is stored as four-row *panels* of its lower triangle (`covariance.py`). `u`
+  holds the outer product of the last step. The pass that multiplies for the next step subtracts
+  it: one read and one write of the triangle a step.
+- `loss[t]` gets the hinge loss before the step, and `outcome[t]` the outcome. A kernel never
+  raises: a pair with a non-finite or too large gap is REFUSED and changes nothing.
+- Kernels do not check bounds; `solar.py` does.
 """
 
 from math import sqrt
@@ -26,11 +26,11 @@ from app.ranking.lanes import Array, fill, inlined, kernel, load, spread, store,
 
 PASSIVE, STEPPED, REFUSED = 0, 1, 2
 
-#: Refuse a gap whose squared norm is above this (or not a number). Two float32 rows of 10**7
-#: features stay below it, and below it nothing in a step can overflow.
+#: Refuse a gap whose squared norm is above this (or NaN). Two float32 rows of 10**7 features stay
+#: below it, and no operation of a step overflows below it.
 LARGEST_SQUARED_NORM = 1e100
-#: Refuse a gap along which a step would leave less variance than this share of what the features
-#: have each by themselves: in float64 nothing but rounding errors would be left there.
+#: Refuse a gap if the step would leave less variance along it than this share of the variance of
+#: the single features: in float64 only rounding errors would remain.
 LEAST_SHARE = 1e-13
 
 
@@ -78,7 +78,7 @@ def gap(w: Array, n: int, preferred: Array, p: int, other: Array, o: int, x: Arr
 
 @inlined
 def judge(margin: float, squared_norm: float) -> Any:
-    """The hinge loss `max(0, 1 - w·x)`, and what may come of it: nothing moves without a gap."""
+    """Return the hinge loss `max(0, 1 - w·x)` and the outcome; a zero gap is PASSIVE."""
     if not squared_norm <= LARGEST_SQUARED_NORM:
         return 0.0, REFUSED
     hinge = 1.0 - margin
@@ -114,7 +114,7 @@ def first_order(
 
 @inlined
 def settled(panels: Array, at: int, ui: Any, uj: Any) -> Any:
-    """Four elements of a row of `Σ - u uᵀ`, written back."""
+    """Return four elements of a row of `Σ - u uᵀ`, and write them back."""
     row = load(panels, at) - ui * uj
     store(panels, at, row)
     return row
@@ -124,8 +124,8 @@ def settled(panels: Array, at: int, ui: Any, uj: Any) -> Any:
 def multiply(panels: Array, u: Array, x: Array, s: Array) -> None:
     """`Σ ← Σ - u uᵀ` and `s = Σx` in one pass over the panels (see `covariance.py`).
 
-    A block below the diagonal stands for its mirror image too: its rows are multiplied into the
-    four sums, its columns into `s`. The diagonal block is whole, and its columns will do.
+    A block below the diagonal also represents its mirror image: its rows are multiplied into the
+    four sums, its columns into `s`. A diagonal block is stored whole: its columns suffice.
     """
     row0 = 0
     for i in range(0, x.shape[0], 4):
@@ -150,7 +150,7 @@ def multiply(panels: Array, u: Array, x: Array, s: Array) -> None:
 
 @inlined
 def dot(a: Array, b: Array) -> Any:
-    """`a·b` of two padded vectors."""
+    """Return `a·b` of two padded vectors."""
     left = right = fill(0.0)
     for k in range(0, a.shape[0], 8):
         left = left + load(a, k) * load(b, k)
@@ -160,7 +160,7 @@ def dot(a: Array, b: Array) -> Any:
 
 @inlined
 def weighted_square(x: Array, variances: Array) -> Any:
-    """`Σ x_k² v_k` of two padded vectors."""
+    """Return `Σ x_k² v_k` of two padded vectors."""
     left = right = fill(0.0)
     for k in range(0, x.shape[0], 8):
         left = left + load(x, k) * load(x, k) * load(variances, k)
@@ -194,8 +194,8 @@ def second_order(
 ) -> None:
     """SOLAR-II, eqs. 8-9: `s = Σx`, `β = x·s + γ/ω`, `w ← w + (ℓ/β)s`, `Σ ← Σ - s sᵀ/β`.
 
-    With `u = s/√β` the last is `Σ - u uᵀ`: `u_i·u_j` and `u_j·u_i` are the same bits. `diagonal` is
-    that of Σ with what waits in `u` subtracted already, by the same operations.
+    With `u = s/√β` the last is `Σ - u uᵀ`: `u_i·u_j` and `u_j·u_i` have the same bits. `diagonal`
+    is the diagonal of Σ after the subtraction of `u uᵀ`, by the same operations.
     """
     for t in range(p.shape[0]):
         margin, squared_norm = gap(w, n, preferred, p[t], other, o[t], x)
@@ -218,7 +218,7 @@ def second_order(
 
 @kernel
 def settle(panels: Array, u: Array) -> None:
-    """Subtract the outer product that waits in `u`, with the bits `multiply` would give."""
+    """Subtract the pending `u uᵀ` from Σ, with the bits that `multiply` would give."""
     start = 0
     for i in range(u.shape[0]):
         length = i - i % 4 + 4
@@ -266,7 +266,7 @@ def second_order_diagonal(
 
 @kernel
 def tally(loss: Array, outcome: Array) -> Any:
-    """How many pairs were passive, stepped and refused, and the sum of their squared losses."""
+    """Count passive, stepped and refused pairs, and sum the squared losses."""
     passive, stepped, refused, squared = 0, 0, 0, 0.0
     for t in range(loss.shape[0]):
         squared += loss[t] * loss[t]
@@ -281,7 +281,7 @@ def tally(loss: Array, outcome: Array) -> Any:
 
 @kernel
 def inside(indices: Array, size: int) -> bool:
-    """Whether every index is one of `0 ... size - 1`."""
+    """Whether every index is in `0 ... size - 1`."""
     for index in indices:  # noqa: SIM110  # numba compiles loops, not generators
         if not 0 <= index < size:
             return False
@@ -290,7 +290,7 @@ def inside(indices: Array, size: int) -> bool:
 
 @kernel
 def fitting(omega: Array, least: float, most: float) -> bool:
-    """Whether every weight lies in `least ... most` (so none is NaN)."""
+    """Whether every weight is in `least ... most` (and none is NaN)."""
     for weight in omega:  # noqa: SIM110
         if not least <= weight <= most:
             return False

@@ -1,12 +1,12 @@
-"""Four doubles side by side, for numba: the type that makes strict arithmetic fast.
+"""A numba type of four float64 in one SIMD vector: strict arithmetic at vector speed.
 
-Without fastmath a compiler may not reorder a sum, so it cannot vectorise a dot product. Here the
-kernels name the partial sums themselves: a `Lanes` value is four float64 in one LLVM vector, whose
-`+ - *` act lane by lane, each correctly rounded. Which lane a term goes to is part of the program
-and not of the CPU: AVX and SSE2 give the same bits, and so should NEON. (numba's own SLP
-vectoriser, which could find such sums in scalar code, is off by default.)
+Without fastmath a compiler must not reorder a sum, so it cannot vectorise a dot product. Here the
+kernels choose the partial sums: a `Lanes` value is four float64 in one LLVM vector, and its
+`+ - *` act lane by lane, each correctly rounded. The program, not the CPU, decides the lane of a
+term: AVX and SSE2 give the same bits, and NEON should too. (numba's SLP vectoriser, which could
+find such sums in scalar code, is off by default.)
 
-Nothing here checks bounds. The callers own the arrays and have checked them.
+The functions here check no bounds; the callers check the arrays.
 """
 
 import operator
@@ -20,8 +20,8 @@ from numba.core import types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 if "scipy.linalg" not in sys.modules:
-    # numba looks for scipy's BLAS at its first compilation, a quarter of a second that the kernels,
-    # which must never call BLAS, do not owe: tell it that there is none, then take that back.
+    # numba imports scipy's BLAS at its first compilation, which takes a quarter of a second. The
+    # kernels never call BLAS, so hide scipy.linalg during this import.
     sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
     try:
         import numba.np.arraymath
@@ -38,15 +38,15 @@ Array: TypeAlias = Any
 def kernel(function: Callable[..., Any]) -> Compiled:
     """Compile `function` as a kernel: strict IEEE, one thread, cached on disk, without the GIL.
 
-    numba's cache watches only the file a kernel stands in; so `app/runtime/jit_cache.py` keeps one
-    cache for each state of this folder.
+    numba's cache notices changes only in the kernel's own file, so `app/runtime/jit_cache.py` uses
+    one cache directory for each content of this package.
     """
     compiled: Compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     return compiled
 
 
 def inlined(function: Callable[..., Any]) -> Compiled:
-    """A part of kernels, copied into each: a call would push every field of every array."""
+    """Inline `function` into its kernels: a call would pass every field of every array."""
     compiled: Compiled = numba.njit(inline="always", error_model="numpy")(function)
     return compiled
 
@@ -90,7 +90,7 @@ def _widened(builder: Any, value: Any, to: Any) -> Any:
 
 @intrinsic
 def load(typing_context: Any, array: Any, index: Any) -> Any:
-    """`array[index : index + 4]` of float64 or (widened, which is exact) float32."""
+    """Load `array[index : index + 4]`; float32 is widened to float64, which is exact."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array_type = signature.args[0]
@@ -106,7 +106,7 @@ def load(typing_context: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def store(typing_context: Any, array: Any, index: Any, lanes: Any) -> Any:
-    """`array[index : index + 4] = lanes`, for an array of float64."""
+    """Store `array[index : index + 4] = lanes`, for an array of float64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
@@ -118,7 +118,7 @@ def store(typing_context: Any, array: Any, index: Any, lanes: Any) -> Any:
 
 @intrinsic
 def fill(typing_context: Any, number: Any) -> Any:
-    """The same number in all four lanes."""
+    """Return the same number in all four lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _broadcast(builder, arguments[0])
@@ -128,7 +128,7 @@ def fill(typing_context: Any, number: Any) -> Any:
 
 @intrinsic
 def spread(typing_context: Any, array: Any, index: Any) -> Any:
-    """`array[index]` in all four lanes; spares what numba does in case an index is negative."""
+    """Return `array[index]` in all four lanes, without numba's check for a negative index."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = _address(context, builder, signature.args[0], *arguments)
@@ -139,7 +139,7 @@ def spread(typing_context: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def total(typing_context: Any, lanes: Any) -> Any:
-    """The sum of the four lanes, always as (0 + 2) + (1 + 3)."""
+    """Return the sum of the four lanes, always as (0 + 2) + (1 + 3)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         a, b, c, d = (builder.extract_element(arguments[0], _lane(i)) for i in range(WIDTH))
@@ -150,7 +150,7 @@ def total(typing_context: Any, lanes: Any) -> Any:
 
 @intrinsic
 def totals(typing_context: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """`(total(a), total(b), total(c), total(d))` as lanes, with the same bits as `total`."""
+    """Return `(total(a), total(b), total(c), total(d))` as lanes, with the bits of `total`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         def pick(left: Any, right: Any, lanes: list[int]) -> Any:
@@ -167,8 +167,8 @@ def totals(typing_context: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return LANES(LANES, LANES, LANES, LANES), generate
 
 
-def _teach(operation: Callable[..., Any], instruction: str) -> None:
-    """Let `lanes <operation> lanes` compile to one LLVM instruction, lane by lane."""
+def _register_operator(operation: Callable[..., Any], instruction: str) -> None:
+    """Make `lanes <operation> lanes` compile to one LLVM instruction."""
 
     @type_callable(operation)
     def typed(context: Any) -> Any:
@@ -179,6 +179,6 @@ def _teach(operation: Callable[..., Any], instruction: str) -> None:
         return getattr(builder, instruction)(*arguments)
 
 
-_teach(operator.add, "fadd")
-_teach(operator.sub, "fsub")
-_teach(operator.mul, "fmul")
+_register_operator(operator.add, "fadd")
+_register_operator(operator.sub, "fsub")
+_register_operator(operator.mul, "fmul")

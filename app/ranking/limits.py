@@ -1,17 +1,17 @@
-"""How large things may be, for all who have to know without having to compute."""
+"""Limits of parameters, features and labels, in a module without numerical imports."""
 
-#: Hyper-parameters and weights of pairs lie between these, variances below the upper one, a model's
-#: own weights within ±LARGEST_WEIGHT: so no step can overflow.
+#: Bounds of hyper-parameters and pair weights; MOST also bounds variances, and ±LARGEST_WEIGHT
+#: bounds model weights. Within these limits no step overflows.
 LEAST, MOST = 1e-12, 1e12
 LARGEST_WEIGHT = 1e100
 
-#: With so many features a full covariance takes 16 MB and a step 0.8 ms.
+#: At this limit a full covariance takes 16 MB and a step 0.8 ms.
 MOST_FEATURES_FULL = 2_000
 MOST_FEATURES = 10_000_000
-#: A served model, whose documents come as dense rows, has at most so many.
+#: The limit of a served model, whose documents are dense rows.
 MOST_FEATURES_SERVED = 100_000
 
 #: Labels are numbers from 0 to this.
 LARGEST_LABEL = 30.0
-#: Features are float32 at the edge: the largest.
+#: The largest float32; features enter the package as float32.
 LARGEST_VALUE = (2.0 - 2.0**-23) * 2.0**127

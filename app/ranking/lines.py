@@ -1,8 +1,8 @@
-"""Judged lines in their usual form, from bytes to numbers: `label qid:ID 1:v 2:v … # comment`.
+"""A fast parser of judged lines in their common form: `label qid:ID 1:v 2:v … # comment`.
 
-Usual are plain decimals that one multiplication or division by an exact power of ten rounds as
-`float()` would, ascending features, and blanks that are spaces or tabs. Whatever else a line may
-be, right or wrong, is for the careful reader in `app/evaluation/letor.py`: here it ends the scan.
+The common form has ascending features, spaces or tabs as blanks, and plain decimals that one
+multiplication or division by an exact power of ten rounds like `float()`. Any other line, valid or
+not, ends the scan; the strict parser in `app/evaluation/letor.py` then reads the block.
 
 `solar train` on 10⁶ documents of 136 features: 38 s of CPU time, 78 s with `numpy.loadtxt` instead.
 """
@@ -18,7 +18,7 @@ from app.ranking.limits import LARGEST_LABEL, LARGEST_VALUE, MOST_FEATURES
 TAB, NEWLINE, RETURN, SPACE, HASH, MINUS, PLUS, POINT, COLON = b"\t\n\r #-+.:"
 ZERO, NINE, SMALL_E, CAPITAL_E = b"09eE"
 Q, I, D = b"qid"  # noqa: E741
-#: Up to here every power of ten is a float64, and so is every whole number.
+#: The powers of ten and the whole numbers (up to EXACT) that float64 represents exactly.
 POWERS = np.array([float(10**e) for e in range(23)])
 EXACT = 2**53
 MOST_DIGITS = len(str(MOST_FEATURES))
@@ -26,10 +26,10 @@ UNUSUAL = -1
 
 
 class Lines(NamedTuple):
-    """Documents in the order of their lines; document d names `lengths[d]` of the columns.
+    """Documents in the order of their lines; document d has `lengths[d]` of the columns.
 
-    `ids[d]` says from where to where its query stands in the text, `numbers[d]` in which line,
-    from 1 on.
+    `ids[d]` holds the start and the end of its query id in the text, `numbers[d]` its line number,
+    from 1.
     """
 
     labels: Floats
@@ -41,7 +41,7 @@ class Lines(NamedTuple):
 
 
 def usual(text: bytes) -> Lines | None:
-    r"""The documents of whole lines; None if one of them is not in its usual form.
+    r"""Parse whole lines; return None if one of them is not in the common form.
 
     >>> usual(b"2 qid:7 1:0.5 3:-2e-3 # x\n").values
     array([ 0.5  , -0.002], dtype=float32)
@@ -49,7 +49,7 @@ def usual(text: bytes) -> Lines | None:
     True
     """
     if not text.endswith(b"\n"):
-        text += b"\n"  # where every loop below ends
+        text += b"\n"  # all loops below end at a newline
     most, named = text.count(b"\n"), text.count(b":")
     labels, ids, numbers = np.empty(most), np.empty((most, 2), np.int64), np.empty(most, np.int64)
     lengths, columns = np.empty(most, np.int64), np.empty(named, np.int64)
@@ -67,7 +67,7 @@ def scan(
     text: Array, labels: Array, ids: Array, numbers: Array,
     lengths: Array, columns: Array, values: Array,
 ) -> Any:  # fmt: skip
-    """Read all lines; how many documents and values there are, or UNUSUAL."""
+    """Parse all lines; return the numbers of documents and values, or UNUSUAL."""
     at, line, row, used = 0, 0, 0, 0
     while at < text.shape[0]:
         at, line = blanks(text, at), line + 1
@@ -88,7 +88,7 @@ def scan(
 
 @kernel
 def head(text: Array, at: int) -> Any:
-    """Past `label qid:ID`; the label, and from where to where the ID stands."""
+    """Parse `label qid:ID`; return the next index, the label, and start and end of the ID."""
     at, label = decimal(text, at)
     if at == UNUSUAL or not 0.0 <= label <= LARGEST_LABEL or not blank(text[at]):
         return UNUSUAL, 0.0, 0, 0
@@ -105,7 +105,7 @@ def head(text: Array, at: int) -> Any:
 
 @kernel
 def features(text: Array, at: int, columns: Array, values: Array, used: int) -> Any:
-    """Past all `feature:value`; how many are in use now."""
+    """Parse all `feature:value`; return the next index and the number of values so far."""
     last, at = 0, blanks(text, at)
     while not ends(text[at]):
         low, feature = at, 0
@@ -125,7 +125,7 @@ def features(text: Array, at: int, columns: Array, values: Array, used: int) -> 
 
 @kernel
 def decimal(text: Array, at: int) -> Any:
-    """Past a number like `-12.5e-3`, and the float64 nearest to it."""
+    """Parse a number like `-12.5e-3`; return the next index and the nearest float64."""
     negative = text[at] == MINUS
     low = at = at + negative
     at, whole = digits(text, at, 0)
@@ -151,7 +151,7 @@ def decimal(text: Array, at: int) -> Any:
 
 @kernel
 def digits(text: Array, at: int, whole: Any) -> Any:
-    """Past digits, appended to a whole number; one that is not EXACT grows no further."""
+    """Parse digits and append them to a whole number, which is capped at EXACT + 1."""
     while digit(text[at]):
         whole = min(10 * whole + value_of(text[at]), EXACT + 1)
         at += 1
@@ -160,7 +160,7 @@ def digits(text: Array, at: int, whole: Any) -> Any:
 
 @kernel
 def next_line(text: Array, at: int) -> int:
-    """Past the end of the line; a lone carriage return is unusual, as it ends one too."""
+    """Return the start of the next line; UNUSUAL for a lone carriage return, also a line end."""
     while text[at] != NEWLINE:
         if text[at] == RETURN and text[at + 1] != NEWLINE:
             return UNUSUAL
@@ -170,7 +170,7 @@ def next_line(text: Array, at: int) -> int:
 
 @kernel
 def blanks(text: Array, at: int) -> int:
-    """Past spaces and tabs."""
+    """Return the index after spaces and tabs."""
     while blank(text[at]):
         at += 1
     return at
@@ -178,23 +178,23 @@ def blanks(text: Array, at: int) -> int:
 
 @inlined
 def blank(byte: int) -> bool:
-    """A space or a tab."""
+    """Whether this is a space or a tab."""
     return byte in (SPACE, TAB)
 
 
 @inlined
 def ends(byte: int) -> bool:
-    """What ends the fields of a line."""
+    """Whether this byte ends the fields of a line."""
     return byte in (NEWLINE, RETURN, HASH)
 
 
 @inlined
 def digit(byte: int) -> bool:
-    """0 to 9."""
+    """Whether this is 0 to 9."""
     return ZERO <= byte <= NINE
 
 
 @inlined
 def value_of(byte: int) -> Any:
-    """Of a digit; signed, as a byte that has none mixes with no whole number but as a float."""
+    """Return the value of a digit as int64: numba makes uint64 with int64 a float."""
     return np.int64(byte) - ZERO

@@ -1,9 +1,9 @@
 """NDCG and MAP of a ranking as served (eqs. 1-2).
 
-Every function takes `labels`, the relevance of the documents in the order in which they were
-shown, each from 0 to 30. A ranking without a relevant document scores 0 and still counts. A
-label's gain and a rank's discount come from tables and exactly rounded operations, never from the
-C library's logarithm or power, so that a measure has the same bits on any CPU.
+Every function takes `labels`, the relevance (0 to 30) of the documents in the order shown. A
+ranking without a relevant document scores 0 and still counts. Gains and discounts come from tables
+and exactly rounded operations, never from the C library's logarithm or power, so that a measure
+has the same bits on any CPU.
 """
 
 from decimal import Context, Decimal
@@ -18,8 +18,8 @@ from app.ranking.arrays import Floats, Integers, frozen, owned
 from app.ranking.lanes import kernel
 from app.ranking.limits import LARGEST_LABEL
 
-#: `standard` is the formula the paper prints, 1/log2(1 + r); `letor` is 1/log2(max(2, r)), what
-#: LETOR's evaluation script computes and the paper's tables were made with.
+#: `standard` is the paper's formula, 1/log2(1 + r). `letor` is 1/log2(max(2, r)), the formula of
+#: LETOR's evaluation script and of the paper's tables.
 Discount = Literal["standard", "letor"]
 DISCOUNTS: tuple[Discount, ...] = get_args(Discount)
 
@@ -38,7 +38,7 @@ MEASURE_NAMES = ("ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map")
 
 
 def quality(labels: Floats, discount: Discount = "standard") -> Quality:
-    """Every measure of one ranking in one pass.
+    """Return all measures of one ranking.
 
     >>> quality(np.array([0.0, 1.0]))
     Quality(ndcg_1=0.0, ndcg_5=0.6309297535714574, ndcg_10=0.6309297535714574, \
@@ -52,15 +52,15 @@ ndcg=0.6309297535714574, map=0.5)
 def measure_into(
     found: Floats, labels: Floats, discount: Discount = "standard", order: Integers | None = None
 ) -> None:
-    """The same, into the places of an array; with `order` of the documents shown in that order."""
-    labels = _one_each(labels)
+    """Write all measures into `found`; `order`, if given, is the ranking of the documents."""
+    labels = _checked_shape(labels)
     shown = np.arange(len(labels)) if order is None else owned(order, np.int64)
     if not measure(labels, shown, discounts(discount, len(labels)), found):
         raise _out_of_range(labels)
 
 
 def ndcg(labels: Floats, k: int | None = None, discount: Discount = "standard") -> float:
-    """`Σ_{r ≤ k} G(l_r) D(r) / ideal@k`, with `G(l) = 2^l - 1` (eq. 1); all ranks if k is None.
+    """Return `Σ_{r ≤ k} G(l_r) D(r) / ideal@k`, `G(l) = 2^l - 1` (eq. 1); all ranks if k is None.
 
     >>> ndcg(np.array([2.0, 0.0, 1.0]))
     0.9639404333166534
@@ -76,7 +76,7 @@ def ndcg(labels: Floats, k: int | None = None, discount: Discount = "standard") 
 
 
 def average_precision(labels: Floats) -> float:
-    """The mean, over the relevant documents (label ≥ 1), of the precision at their rank (eq. 2).
+    """Return the mean precision at the ranks of the relevant documents (label ≥ 1; eq. 2).
 
     >>> average_precision(np.array([1.0, 0.0, 2.0]))
     0.8333333333333333
@@ -85,7 +85,7 @@ def average_precision(labels: Floats) -> float:
 
 
 def discounts(name: Discount, size: int) -> Floats:
-    """`D(r)` for r = 1 ... at least `size`, each the float64 nearest to the true value.
+    """Return `D(r)` for r = 1 ... at least `size`, each the float64 nearest to the true value.
 
     >>> discounts("standard", 3)[:3]
     array([1.        , 0.63092975, 0.5       ])
@@ -109,7 +109,7 @@ def _table(name: Discount, size: int) -> Floats:
 
 
 def _logs(most: int) -> list[Decimal]:
-    """`ln m` for m = 0 ... most (0 and 1 unused) to 40 digits; only primes cost a logarithm."""
+    """Return `ln m` for m = 0 ... most (0 and 1 unused) to 40 digits; only primes need `ln`."""
     precise = Context(prec=40)
     factor = [0] * (most + 1)
     logs = [Decimal(0)] * (most + 1)
@@ -130,7 +130,7 @@ _POWERS = 2.0 ** np.arange(int(LARGEST_LABEL) + 1)
 
 @kernel
 def gain(label: float) -> Any:
-    """`2^label - 1`: exact for whole labels, the product of roots of 2 for others."""
+    """Return `2^label - 1`: exact for whole labels, a product of roots of 2 for others."""
     whole = int(label)
     power, rest = _POWERS[whole], label - whole
     for place in range(52):
@@ -145,7 +145,7 @@ def gain(label: float) -> Any:
 
 @kernel
 def discounted(labels: Any, table: Any, depth: int) -> Any:
-    """`Σ_{r ≤ depth} G(l_r) D(r)`, from the top down."""
+    """Return `Σ_{r ≤ depth} G(l_r) D(r)`, added from the top down."""
     found = 0.0
     for rank in range(depth):
         found += gain(labels[rank]) * table[rank]
@@ -154,7 +154,7 @@ def discounted(labels: Any, table: Any, depth: int) -> Any:
 
 @kernel
 def labels_within(labels: Any, most: float) -> bool:
-    """Whether every label is a number in 0 ... most."""
+    """Whether every label is in 0 ... most."""
     for label in labels:  # noqa: SIM110  # numba compiles loops, not generators
         if not 0.0 <= label <= most:
             return False
@@ -163,7 +163,7 @@ def labels_within(labels: Any, most: float) -> bool:
 
 @kernel
 def measure(labels: Any, order: Any, table: Any, found: Any) -> bool:
-    """Fill `found` with NDCG@1, @5, @10, NDCG and the average precision; False at a bad label."""
+    """Write NDCG@1, @5, @10, NDCG and average precision into `found`; False for a bad label."""
     if not labels_within(labels, LARGEST_LABEL):
         return False
     best = np.sort(labels)[::-1]
@@ -192,16 +192,16 @@ def measure(labels: Any, order: Any, table: Any, found: Any) -> bool:
 
 
 def _checked(labels: Floats) -> Floats:
-    labels = _one_each(labels)
+    labels = _checked_shape(labels)
     if not labels_within(labels, LARGEST_LABEL):
         raise _out_of_range(labels)
     return labels
 
 
-def _one_each(labels: Floats) -> Floats:
+def _checked_shape(labels: Floats) -> Floats:
     labels = owned(labels, np.float64)
     if labels.ndim != 1 or len(labels) == 0:
-        raise ValueError(f"labels: expected one label a document, got shape {labels.shape}")
+        raise ValueError(f"labels: expected one label per document, got shape {labels.shape}")
     return labels
 
 

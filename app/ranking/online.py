@@ -1,7 +1,7 @@
-"""Algorithm 1: rank a query, measure the ranking as served, then learn from its judgements.
+"""Algorithm 1: rank a query, measure the ranking as served, then learn from its labels.
 
-The online cumulative measure (eq. 3) is the mean over queries of the measure of the ranking AS
-SERVED, before that query is learnt from.
+The online cumulative measure (eq. 3) is the mean over queries. Each ranking is measured before the
+model learns from its query.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,30 +19,30 @@ from app.ranking.solar import LinearLearner, Rows
 
 @dataclass(frozen=True, slots=True)
 class LabelledQuery:
-    """A query's documents in the order submitted, and their labels."""
+    """A query's documents in the submitted order, and their labels."""
 
     labels: Floats
     documents: Rows
 
     @property
     def pairs(self) -> Pairs:
-        """What the labels say; not kept, as the pairs of a large set outweigh its documents."""
+        """The pairs of the labels; not cached, because they need more memory than documents."""
         return from_labels(self.labels)
 
 
 class Contestant(Protocol):
-    """Who takes part in an evaluation."""
+    """An algorithm under evaluation."""
 
     def score(self, documents: Rows) -> Floats:
         """Score each document."""
 
     def learn(self, query: LabelledQuery, rng: np.random.Generator) -> None:
-        """Learn from a judged query; what is left open is drawn from `rng`."""
+        """Learn from a judged query, in an order drawn from `rng`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairwise:
-    """Learns all label-ordered pairs of a query, in random order."""
+    """A contestant that learns all pairs of a query's labels, in random order."""
 
     learner: LinearLearner
 
@@ -61,7 +61,7 @@ def play_online(
     rng: np.random.Generator,
     discount: Discount = "standard",
 ) -> Iterator[Quality]:
-    """Take the queries in random order; yield the quality of each ranking as served."""
+    """Run the queries in random order; yield the quality of each ranking as served."""
     for at in rng.permutation(len(queries)):
         query = queries[at]
         served = serving.order(contestant.score(query.documents))
@@ -70,5 +70,5 @@ def play_online(
 
 
 def mean_quality(qualities: Sequence[Quality]) -> Quality:
-    """The online cumulative measures (eq. 3)."""
+    """Return the online cumulative measures: means over queries (eq. 3)."""
     return Quality(*np.mean(np.array(qualities), axis=0).tolist())

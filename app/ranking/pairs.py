@@ -1,4 +1,4 @@
-"""Labels and clicks → pairs: who is preferred to whom, in the order in which it is learnt.
+"""Pairs of documents from labels and clicks, in the order in which they are learnt.
 
 Updates do not commute, so the order of the pairs is part of the contract.
 """
@@ -17,7 +17,7 @@ from app.ranking.lanes import kernel
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Pair t says that row `preferred[t]` goes before row `other[t]`, with weight `weights[t]`."""
+    """Pair t: row `preferred[t]` ranks above row `other[t]`, with weight `weights[t]`."""
 
     preferred: Integers
     other: Integers
@@ -25,7 +25,7 @@ class Pairs:
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[int, int]]) -> "Pairs":
-        """Pairs of weight 1 from (preferred, other) tuples."""
+        """Build pairs of weight 1 from (preferred, other) tuples."""
         both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         return cls(both[:, 0].copy(), both[:, 1].copy(), np.ones(len(both)))
 
@@ -33,23 +33,23 @@ class Pairs:
         return len(self.preferred)
 
     def listed(self) -> list[tuple[int, int]]:
-        """The pairs as (preferred, other) tuples, without their weights."""
+        """Return the pairs as (preferred, other) tuples, without weights."""
         return list(zip(self.preferred.tolist(), self.other.tolist(), strict=True))
 
     def some(self, these: NDArray[np.bool_]) -> "Pairs":
-        """Those of them that are marked."""
+        """Return the pairs where `these` is true."""
         return Pairs(self.preferred[these], self.other[these], self.weights[these])
 
     def shuffled(self, rng: np.random.Generator) -> "Pairs":
-        """The same pairs in an order drawn from `rng`."""
+        """Return the pairs in an order drawn from `rng`."""
         order = rng.permutation(len(self))
         return Pairs(self.preferred[order], self.other[order], self.weights[order])
 
 
 def from_labels(labels: Floats, order: Integers | None = None) -> Pairs:
-    """Every pair (i, j) with `labels[i] > labels[j]`, row-major: by i, then by j.
+    """Return every pair (i, j) with `labels[i] > labels[j]`, by i, then by j.
 
-    With `order` the rows are walked in that order.
+    `order`, if given, is the order of i and of j.
 
     >>> from_labels(np.array([0.0, 2.0, 1.0])).listed()
     [(1, 0), (1, 2), (2, 0)]
@@ -62,9 +62,9 @@ def from_labels(labels: Floats, order: Integers | None = None) -> Pairs:
 
 @kernel
 def ordered_pairs(labels: Any, order: Any) -> Any:
-    """All (i, j) with a larger label at i, in this order, and as many ones: their weights.
+    """Return all (i, j) with a larger label at i, in this order, and their weights of 1.
 
-    No matrix of all documents squared is made.
+    Memory is proportional to the number of pairs, not to the squared number of documents.
     """
     count = 0
     for higher in labels:
@@ -81,10 +81,10 @@ def ordered_pairs(labels: Any, order: Any) -> Any:
 
 
 def from_clicks(clicks: Sequence[int], shown: int, strategy: str = "click-skip-above") -> Pairs:
-    """Pairs of positions (0 is the top) of a list of `shown` documents.
+    """Return pairs of positions (0 is the top) in a ranking of `shown` documents.
 
-    `clicks` are positions in the order in which they were clicked; only `last-click-skip-above`
-    looks at that order. A position clicked twice counts once, at its last click.
+    `clicks` are positions in the order of the clicks; only `last-click-skip-above` uses this
+    order. A position clicked twice counts once, at its last click.
 
     >>> from_clicks([3, 1], shown=5).listed()
     [(1, 0), (3, 0), (3, 2)]

@@ -1,4 +1,4 @@
-"""Scores → order: what a user gets to see."""
+"""Rankings from scores: the model order, and exploration."""
 
 from hashlib import shake_128
 from math import inf, sqrt
@@ -7,19 +7,19 @@ import numpy as np
 
 from app.ranking.arrays import Floats, Integers
 
-#: Below this many documents the plain sort wins (k = 10: 6 against 15 µs at 100 documents, 15 each
-#: at 500); above it, finding the first k does (17 against 28 µs at 1000, 27 against 296 at 5000).
+#: Below this many documents a full sort is faster (k = 10: 6 against 15 µs at 100, 15 each at 500);
+#: above it, selecting the first k is (17 against 28 µs at 1000, 27 against 296 at 5000).
 SORT_BELOW = 600
-#: How sharply a drawn list follows the scores: `a` of the Plackett-Luce sample, at most. Of two
-#: documents with a = 8 the second would be drawn first once in nine million lists, and a click on
-#: it would say nothing: a list shorter than this has its length for `a`.
+#: The largest sharpness `a` of the Plackett-Luce sample: how closely a ranking follows the scores.
+#: With a = 8 the second of two documents would be first once in nine million rankings, and a click
+#: on it would carry no information; so a ranking of fewer documents uses their number as `a`.
 SHARPNESS = 8.0
-#: Stands for the e of a pinned document, which was not drawn.
+#: The e of a pinned document, which is not sampled.
 PINNED = -1.0
 
 
 def order(scores: Floats) -> Integers:
-    """The documents from the best score to the worst; ties stay in the order submitted.
+    """Return the documents from the best score to the worst; ties keep the submitted order.
 
     >>> order(np.array([0.5, 2.0, 0.5]))
     array([1, 0, 2])
@@ -29,7 +29,7 @@ def order(scores: Floats) -> Integers:
 
 
 def top_k(scores: Floats, k: int) -> Integers:
-    """The first k of `order(scores)`, without sorting the rest of a long list.
+    """Return the first k of `order(scores)`, without a sort of all documents.
 
     >>> top_k(np.array([0.5, 2.0, 0.5]), 2)
     array([1, 0])
@@ -47,7 +47,7 @@ def top_k(scores: Floats, k: int) -> Integers:
 
 
 def sharpened(scores: Floats) -> Floats | None:
-    """`s = a·scores/std(scores)`, what lists are drawn from; None if all scores are equal.
+    """Return `s = a·scores/std(scores)`, the input of the sample; None if all scores are equal.
 
     >>> sharpened(np.array([1.0, -1.0]))
     array([ 2., -2.])
@@ -56,7 +56,7 @@ def sharpened(scores: Floats) -> Floats | None:
     if scores.min() == scores.max():  # std of equal numbers may be 1e-17
         return None
     centred = scores - scores.sum() / len(scores)
-    spread = sqrt(centred @ centred / len(scores))  # a third of the time of numpy's std
+    spread = sqrt(centred @ centred / len(scores))  # takes a third of the time of numpy's std
     if not 0.0 < spread < inf:
         return None
     sharp: Floats = scores * (min(SHARPNESS, float(len(scores))) / spread)
@@ -64,7 +64,7 @@ def sharpened(scores: Floats) -> Floats | None:
 
 
 def uniforms(seed: str, count: int) -> Floats:
-    """Deterministic uniforms in (0, 1) seeded by a string: 53 bits each, of SHAKE-128's bytes.
+    """Return deterministic uniforms in (0, 1) seeded by a string: 53 bits of SHAKE-128 each.
 
     >>> uniforms("books:1:my-request", 2)
     array([0.50550141, 0.14552937])
@@ -75,9 +75,9 @@ def uniforms(seed: str, count: int) -> Floats:
 
 
 def sampled(sharp: Floats, uniforms: Floats) -> Floats:
-    """Scores whose order is a Plackett-Luce sample: `s - log(-log u)`, sorted.
+    """Return scores whose order is a Plackett-Luce sample: `s - log(-log u)`.
 
-    That draws from the product of softmaxes; `uniforms` are numbers in (0, 1).
+    `uniforms` are numbers in (0, 1). The order has the probability of a product of softmaxes.
 
     >>> order(sampled(np.array([1.0, 2.0]), np.array([0.9, 0.1])))
     array([0, 1])
@@ -87,10 +87,11 @@ def sampled(sharp: Floats, uniforms: Floats) -> Floats:
 
 
 def swapped(shown: Integers, uniforms: Floats, fixed: Integers) -> tuple[Integers, Integers]:
-    """FairPairs: the list with neighbours exchanged as numbers in (0, 1) say, and its swaps.
+    """FairPairs: return the ranking with neighbours swapped at random, and its swaps.
 
-    The first says where the pairs begin, each other one whether its pair changes places. A swap is
-    (upper place, whether they did). A pair with a `fixed` place is left out.
+    The first uniform decides whether pairs start at position 0 or 1, each other one whether its
+    pair is swapped. A row of swaps is (upper position, 0 or 1). Pairs with a `fixed` position are
+    omitted.
 
     >>> swapped(np.array([7, 8, 9]), np.array([0.1, 0.2]), np.array([], np.int64))
     (array([8, 7, 9]), array([[0, 1]]))
@@ -106,7 +107,7 @@ def swapped(shown: Integers, uniforms: Floats, fixed: Integers) -> tuple[Integer
 
 
 def odds(sharp: Floats, shown: Integers) -> Floats:
-    """`e = exp(s - max s)` of the documents shown, and then the sum of all others.
+    """Return `e = exp(s - max s)` of the shown documents, and then the sum over all others.
 
     >>> odds(np.log([1.0, 4.0, 2.0, 2.0]), np.array([1, 2]))
     array([1.  , 0.5 , 0.75])
@@ -118,7 +119,9 @@ def odds(sharp: Floats, shown: Integers) -> Floats:
 
 
 def woven(best: Integers, pinned: Integers, places: int) -> Integers:
-    """A list of so many places: who is pinned stands where it was submitted, the others go round.
+    """Return a ranking of `places` documents: pinned ones keep their submitted position.
+
+    The others fill the remaining positions in the order of `best`.
 
     >>> woven(np.array([3, 0, 2]), np.array([1]), 3)
     array([3, 1, 0])

@@ -1,11 +1,11 @@
 """SOLAR-I and SOLAR-II: linear rankers that learn from one pair after the other.
 
-A learner sees nothing but *gaps*: `x = φ(preferred) - φ(other)`. It suffers the hinge loss
-`ℓ = max(0, 1 - w·x)` and, if that is positive, moves just as far as its closed form says.
+The input of a learner is a *gap*: `x = φ(preferred) - φ(other)`. The hinge loss is
+`ℓ = max(0, 1 - w·x)`. If it is positive, the learner takes the step of its closed form.
 
-A batch is learnt in one kernel call, in order, with the same bits as one pair at a time; the
-`Steps` it returns say what each pair did. Learners are mutable and belong to one thread; what they
-hand out is frozen. A gap that is not finite (or beyond all bounds) is refused: it changes nothing.
+One kernel call learns a batch, in order, with the same bits as single pairs, and returns the
+`Steps` of the pairs. Learners are mutable and belong to one thread; the arrays that they return
+are read-only. A gap that is not finite or is too large is refused: it changes nothing.
 """
 
 from operator import index
@@ -20,7 +20,7 @@ from app.ranking.limits import LARGEST_WEIGHT, LEAST, MOST, MOST_FEATURES, MOST_
 from app.ranking.pairs import Pairs
 from app.ranking.sparse import SparseRows, first_order_sparse, score_sparse, second_order_sparse
 
-#: The learners, as people name them.
+#: The learners by name.
 ALGORITHMS = ("solar-i", "solar-ii", "solar-ii-diagonal")
 #: The paper's settings for every data set (section 5.2).
 DEFAULT_C = 1e-5
@@ -31,28 +31,28 @@ Rows: TypeAlias = Any
 
 
 class Steps(NamedTuple):
-    """What each pair of a batch did: its hinge loss before the step, and the outcome."""
+    """The hinge loss before the step and the outcome, for each pair of a batch."""
 
     loss: Floats
     outcome: Bytes
 
     def tally(self) -> "Tally":
-        """What the pairs did together; the losses are added in order."""
+        """Count the outcomes and sum the squared losses, in order."""
         return Tally(*kernels.tally(self.loss, self.outcome))
 
     @property
     def stepped(self) -> int:
-        """How many pairs moved the model (an aggressive update)."""
+        """The number of pairs that changed the model (aggressive updates)."""
         return self.tally().stepped
 
     @property
     def refused(self) -> int:
-        """How many pairs were refused; they changed nothing."""
+        """The number of refused pairs, which changed nothing."""
         return self.tally().refused
 
 
 class Tally(NamedTuple):
-    """How many pairs of a batch were passive, stepped and refused, and their squared losses."""
+    """The numbers of passive, stepped and refused pairs of a batch, and their squared loss."""
 
     passive: int
     stepped: int
@@ -61,9 +61,9 @@ class Tally(NamedTuple):
 
 
 class GapBatch(NamedTuple):
-    """A checked stream of gaps, `preferred[p_t] - other[o_t]`, that a kernel can trust.
+    """A validated stream of gaps, `preferred[p_t] - other[o_t]`.
 
-    Dense rows are flat, one after the other.
+    Dense matrices are flat, row after row.
     """
 
     preferred: Rows
@@ -74,7 +74,7 @@ class GapBatch(NamedTuple):
 
 
 class LinearLearner:
-    """What all SOLAR learners share: weights, scoring, and the way a batch comes in."""
+    """The base of all learners: weights, scores and the validation of a batch."""
 
     def __init__(self, n: int, weights: Floats | None = None) -> None:
         n = index(n)
@@ -87,11 +87,11 @@ class LinearLearner:
 
     @property
     def weights(self) -> Floats:
-        """A frozen copy of `w`."""
+        """A read-only copy of `w`."""
         return frozen(self._w[: self.n].copy())
 
     def score(self, documents: Rows) -> Floats:
-        """`w·φ` of each document, in the order of the rows."""
+        """Return `w·φ` of each document, in the order of the rows."""
         rows = as_rows(documents, self.n)
         scores = np.empty(rows.shape[0])
         if isinstance(rows, SparseRows):
@@ -101,7 +101,7 @@ class LinearLearner:
         return scores
 
     def learn(self, gaps: Rows, weights: Floats | None = None) -> Steps:
-        """Learn from gaps, row by row; each may carry a weight `ω > 0`."""
+        """Learn from gaps, row by row; `weights` holds `ω > 0` of each."""
         rows = as_rows(gaps, self.n)
         count = rows.shape[0]
         omega = np.ones(count) if weights is None else _omega(weights, count)
@@ -113,15 +113,17 @@ class LinearLearner:
         return self._learn(GapBatch(given, places, nothing, first, omega))
 
     def learn_pairs(self, documents: Rows, pairs: Pairs) -> Steps:
-        """Learn from the pairs of one list, in their order."""
+        """Learn from the pairs of one ranking, in their order."""
         rows = as_rows(documents, self.n)
         if pairs.preferred.dtype.kind not in "iu" or pairs.other.dtype.kind not in "iu":
-            raise ValueError("pairs: expected whole numbers")
+            raise ValueError("pairs: expected integer rows")
         p, o = owned(pairs.preferred, np.int64), owned(pairs.other, np.int64)
         if p.shape != o.shape or p.ndim != 1:
-            raise ValueError(f"pairs: expected as many others as preferred, got {o.size}, {p.size}")
+            raise ValueError(
+                f"pairs: expected equal numbers of other and preferred, got {o.size}, {p.size}"
+            )
         if not (kernels.inside(p, rows.shape[0]) and kernels.inside(o, rows.shape[0])):
-            raise ValueError(f"pairs: expected rows below {rows.shape[0]}")
+            raise ValueError(f"pairs: expected rows from 0, below {rows.shape[0]}")
         flat = rows if isinstance(rows, SparseRows) else rows.reshape(-1)
         return self._learn(GapBatch(flat, p, flat, o, _omega(pairs.weights, p.size)))
 
@@ -137,7 +139,7 @@ class LinearLearner:
         raise NotImplementedError
 
     def _learn_sparse(self, batch: GapBatch, steps: Steps) -> None:  # noqa: ARG002
-        raise ValueError(f"sparse rows: expected dense rows, as {type(self).__name__} needs them")
+        raise ValueError(f"rows: expected dense rows for {type(self).__name__}, got sparse rows")
 
 
 class SolarI(LinearLearner):
@@ -166,8 +168,8 @@ class SolarI(LinearLearner):
 class SolarII(LinearLearner):
     """Second order, full covariance: `s = Σx`, `β = x·s + γ`, `w ← w + (ℓ/β)s`, `Σ ← Σ - s sᵀ/β`.
 
-    Eqs. 8-9, only where `ℓ > 0`. `covariance` is the packed lower triangle, row by row; a learner
-    made from the `weights` and `covariance` of another goes on with the same bits.
+    Eqs. 8-9, for `ℓ > 0`. `covariance` is the packed lower triangle, row by row. A learner with the
+    `weights` and `covariance` of another learner continues with the same bits.
 
     >>> learner = SolarII(n=2, gamma=1.0)
     >>> steps = learner.learn(np.array([[1.0, 0.0]]))
@@ -186,7 +188,7 @@ class SolarII(LinearLearner):
         if index(n) > MOST_FEATURES_FULL:
             raise ValueError(
                 f"n: expected at most {MOST_FEATURES_FULL} features with a full covariance, "
-                f"got {n}; a diagonal one takes {MOST_FEATURES}"
+                f"got {n}; a diagonal covariance allows {MOST_FEATURES}"
             )
         super().__init__(n, weights)
         self._gamma = between(gamma, "gamma")
@@ -200,7 +202,7 @@ class SolarII(LinearLearner):
 
     @property
     def covariance(self) -> Floats:
-        """A frozen copy of Σ, as its packed lower triangle."""
+        """A read-only copy of Σ, as its packed lower triangle."""
         kernels.settle(self._panels, self._u)
         return frozen(cov.pack(self._panels, self.n))
 
@@ -222,7 +224,7 @@ class SolarII(LinearLearner):
 class SolarIIDiagonal(LinearLearner):
     """SOLAR-II with a diagonal Σ, for many features: `σ_k ← σ_k - (σ_k x_k)²/β`.
 
-    An approximation: it forgets how features go together. `variances` is the diagonal.
+    An approximation that ignores correlations between features. `variances` is the diagonal.
 
     >>> learner = SolarIIDiagonal(n=2, gamma=1.0)
     >>> steps = learner.learn(np.array([[1.0, 0.0]]))
@@ -248,7 +250,7 @@ class SolarIIDiagonal(LinearLearner):
 
     @property
     def variances(self) -> Floats:
-        """A frozen copy of the diagonal of Σ."""
+        """A read-only copy of the diagonal of Σ."""
         return frozen(self._sigma[: self.n].copy())
 
     def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
@@ -262,7 +264,7 @@ class SolarIIDiagonal(LinearLearner):
 
 
 def as_rows(rows: Rows, n: int) -> Dense | SparseRows:
-    """Rows that a kernel can walk: n columns, contiguous, float32 or float64; else ValueError."""
+    """Return rows for a kernel: n columns, contiguous, float32 or float64; else ValueError."""
     checked = SparseRows.checked(rows) if hasattr(rows, "indptr") else as_floats(rows)
     if len(checked.shape) != 2:
         raise ValueError(f"rows: expected two dimensions, got {len(checked.shape)}")
@@ -295,11 +297,11 @@ def _bounded(values: Floats, shape: tuple[int, ...], name: str, most: float) -> 
         raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
     if not (np.abs(array) <= most).all():
         raise ValueError(f"{name}: expected numbers from {-most} to {most}")
-    return array + 0.0  # no negative zero: a sum never makes one, so bits stay comparable
+    return array + 0.0  # turns -0.0 into 0.0: sums never give -0.0, so equal states have equal bits
 
 
 def between(value: float, name: str) -> float:
-    """A hyper-parameter within its bounds, or ValueError."""
+    """Return a hyper-parameter within its bounds; else raise ValueError."""
     if not LEAST <= value <= MOST:
         raise ValueError(f"{name}: expected a value from {LEAST} to {MOST}, got {value}")
     return float(value)

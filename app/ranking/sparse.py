@@ -1,8 +1,7 @@
 """Sparse rows, for SOLAR-I and the diagonal SOLAR-II with up to ten million features.
 
-The same steps as in `kernels.py`, on the features that a gap really has. The nine partial sums are
-the same too (zeros add nothing), so a sparse row and the dense row it stands for give the same
-bits.
+The steps are those of `kernels.py`, on the non-zero features of a gap. The nine partial sums are
+the same (zeros add nothing), so a sparse row and the equal dense row give the same bits.
 """
 
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ from app.ranking.lanes import Array, inlined, kernel
 
 @dataclass(frozen=True, slots=True)
 class SparseRows:
-    """Rows in CSR form, named as scipy's `csr_array` names them: either may be passed.
+    """Rows in CSR form, with the attribute names of scipy's `csr_array`, which works too.
 
-    Row d holds `data[indptr[d]:indptr[d+1]]` at the columns `indices[indptr[d]:indptr[d+1]]`,
-    which ascend within the row.
+    Row d has the values `data[indptr[d]:indptr[d+1]]` in the ascending columns
+    `indices[indptr[d]:indptr[d+1]]`.
     """
 
     shape: tuple[int, int]
@@ -31,16 +30,16 @@ class SparseRows:
 
     @classmethod
     def checked(cls, rows: Any) -> "SparseRows":
-        """Any CSR matrix as rows a kernel can trust; ValueError says what is wrong with it."""
+        """Return a valid CSR matrix as rows for a kernel; else raise ValueError."""
         layout = getattr(rows, "format", "csr")
         if layout != "csr":
-            raise ValueError(f"sparse rows: expected them in CSR form, got {layout}")
+            raise ValueError(f"sparse rows: expected CSR form, got {layout}")
         indptr, indices = owned(rows.indptr, np.int64), owned(rows.indices, np.int64)
         data = as_floats(rows.data)
         count, columns = rows.shape
         if indptr.shape != (count + 1,) or indices.shape != data.shape or data.ndim != 1:
             raise ValueError(
-                f"sparse rows: expected {count + 1} row starts and as many columns as values, "
+                f"sparse rows: expected {count + 1} row starts and one column per value, "
                 f"got {indptr.size} starts, {indices.size} columns, {data.size} values"
             )
         if not well_formed(indptr, indices, columns):
@@ -52,7 +51,7 @@ class SparseRows:
 
     @classmethod
     def of(cls, dense: Dense) -> "SparseRows":
-        """The same rows without their zeros.
+        """Return dense rows in sparse form.
 
         >>> SparseRows.of(np.array([[0.0, 2.0], [0.0, 0.0]], np.float32)).indptr
         array([0, 1, 1])
@@ -63,14 +62,14 @@ class SparseRows:
 
     @classmethod
     def empty_row(cls, columns: int) -> "SparseRows":
-        """One row without a single feature: what a ready gap is taken against."""
+        """Return one row of zeros: the `other` of a stream of gaps."""
         none = np.zeros(0, np.int64)
         return cls((1, columns), np.zeros(2, np.int64), none, np.zeros(0))
 
 
 @kernel
 def well_formed(indptr: Array, indices: Array, columns: int) -> bool:
-    """Whether a kernel may walk these rows without looking at bounds again."""
+    """Whether row starts and columns are in bounds and ascend."""
     if indptr[0] != 0 or indptr[-1] != indices.shape[0]:
         return False
     for d in range(indptr.shape[0] - 1):
@@ -86,13 +85,13 @@ def well_formed(indptr: Array, indices: Array, columns: int) -> bool:
 
 @inlined
 def sum_of(k: int, n: int) -> int:
-    """Which of the nine partial sums of a row of n features takes feature k."""
+    """Return the index of feature k's partial sum in a row of n features."""
     return k & 7 if k < n - n % 4 else 8
 
 
 @inlined
 def sum_up(sums: Array) -> Any:
-    """Add the partial sums in the order of the dense kernels, and clear them."""
+    """Add the partial sums in the order of the dense kernels, and reset them."""
     even = (sums[0] + sums[4]) + (sums[2] + sums[6])
     odd = (sums[1] + sums[5]) + (sums[3] + sums[7])
     rest = sums[8]
@@ -132,7 +131,7 @@ def merge_rows(
         if at2 < end2 and columns2[at2] == k:
             value -= np.float64(values2[at2])
             at2 += 1
-        if value != 0.0:  # a NaN is not 0 either
+        if value != 0.0:  # also true for NaN
             index[count], x[count] = k, value
             count += 1
     return count
@@ -140,7 +139,7 @@ def merge_rows(
 
 @inlined
 def longest(indptr: Array) -> int:
-    """The number of features of the fullest row."""
+    """Return the largest number of non-zero features in a row."""
     most = 0
     for d in range(indptr.shape[0] - 1):
         most = max(most, indptr[d + 1] - indptr[d])
@@ -151,7 +150,7 @@ def longest(indptr: Array) -> int:
 def gap_sums(
     w: Array, n: int, index: Array, x: Array, count: int, dots: Array, norms: Array
 ) -> Any:
-    """`(w·x, x·x)` of a sparse gap."""
+    """Return `(w·x, x·x)` of a sparse gap."""
     for at in range(count):
         k, value = index[at], x[at]
         dots[sum_of(k, n)] += w[k] * value
@@ -228,7 +227,7 @@ def second_order_sparse(
             continue
         for at in range(count):
             s[at] = sigma[index[at]] * x[at]
-            dots[index[at] & 7] += x[at] * s[at]  # the dense kernel has padded x and s: no rest
+            dots[index[at] & 7] += x[at] * s[at]  # dense x and s are padded: no ninth sum
         chi, noise = sum_up(dots), gamma / omega[t]
         if not leaves_enough(chi, noise, chi):
             loss[t], outcome[t] = 0.0, REFUSED

@@ -1,8 +1,8 @@
-"""Judged queries as live traffic: a list for each user, what is clicked on it, what that says.
+"""Simulated traffic on judged queries: a ranking for each user, the clicks, and their pairs.
 
-One call of one kernel is one user; whoever simulates learns the pairs it found, or does not. The
-steps are those of a service: `serving`, `debiased`, `fair`; tests hold them to that. Randomness is
-passed in: the same generator brings the same queries and numbers, whatever is learnt from them.
+One kernel call simulates one user. The caller decides whether a learner gets the pairs. The steps
+equal those of the service (`serving`, `debiased`, `fair`); tests compare them. Randomness is
+passed in: the same generator gives the same queries and numbers, whatever is learnt.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,19 +22,19 @@ from app.ranking.online import LabelledQuery
 from app.ranking.pairs import Pairs, from_clicks
 from app.ranking.serving import SHARPNESS
 from app.ranking.solar import LinearLearner
-from app.ranking.users import Users, visit_list
+from app.ranking.users import Users, visit_ranking
 
-#: How many users' numbers are drawn at a time.
+#: Users whose random numbers are drawn in one call.
 USERS_AT_ONCE = 512
-DEPTH = 10  # of the NDCG that is measured
+DEPTH = 10  # the k of NDCG@k
 PLAIN, DRAWN, SWAPPED = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Judged queries, each one's documents in the order in which they are submitted.
+    """Judged queries, with documents in the submitted order.
 
-    Documents `starts[q] … starts[q+1] - 1` belong to query q, whose best NDCG@10 gains `ideal[q]`.
+    Documents `starts[q] … starts[q+1] - 1` belong to query q, whose ideal DCG@10 is `ideal[q]`.
     """
 
     documents: Dense
@@ -44,7 +44,7 @@ class Site:
 
     @classmethod
     def of(cls, queries: Sequence[LabelledQuery]) -> "Site":
-        """All queries, as they stand."""
+        """Concatenate queries; their documents keep their order."""
         best = [np.sort(query.labels)[::-1].copy() for query in queries]
         ideal = [measures.discounted(one, discount_table(), min(DEPTH, len(one))) for one in best]
         starts = np.cumsum([0, *(len(query.labels) for query in queries)])
@@ -54,21 +54,21 @@ class Site:
         )
 
     def of_query(self, q: int) -> Dense:
-        """The documents of a query."""
+        """Return the documents of a query."""
         return self.documents[self.starts[q] : self.starts[q + 1]]
 
     @property
     def longest(self) -> int:
-        """How many documents a query has at most."""
+        """The largest number of documents in a query."""
         return int(np.diff(self.starts).max())
 
     def ndcg(self, weights: Floats) -> float:
-        """The mean NDCG@10 of the order that these weights give."""
+        """Return the mean NDCG@10 of the model order of these weights."""
         found = np.einsum("ij,j->i", self.documents, weights)
         return float(mean_ndcg(found, self.labels, self.starts, self.ideal, discount_table()))
 
     def submitted_ndcg(self) -> Floats:
-        """The NDCG@10 of each query in the order as submitted."""
+        """Return the NDCG@10 of each query's submitted order."""
         found = np.empty(len(self.ideal))
         for q in range(len(found)):
             labels = self.labels[self.starts[q] : self.starts[q + 1]]
@@ -78,9 +78,9 @@ class Site:
 
 
 class Show(NamedTuple):
-    """How a list is made: as it is, drawn, or with neighbours exchanged.
+    """How rankings are made: model order (PLAIN), sampled (DRAWN), or swapped (SWAPPED).
 
-    `sharpness` is a of the sample: `s = a·scores/std`; 0 draws from the scores themselves.
+    `sharpness` is `a` of the sample, `s = a·scores/std`; with 0 the scores are sampled unscaled.
     """
 
     how: int = DRAWN
@@ -89,7 +89,7 @@ class Show(NamedTuple):
 
     @classmethod
     def to_learn(cls, reading: str, places: int) -> "Show":
-        """As a reading of clicks wants it."""
+        """Return the exploration that the setting `clicks` needs."""
         hows = {"debiased": DRAWN, "fair-pairs": SWAPPED}
         if reading not in READINGS:
             raise ValueError(f"clicks: expected one of {', '.join(READINGS)}, got {reading!r}")
@@ -97,10 +97,10 @@ class Show(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """One user's list and clicks, and the pairs that follow: by row of the query, as submitted.
+    """One user's ranking and clicks, and the pairs of the clicks, as rows of the query.
 
-    `weight` is `Σω`, `won` and `submitted_won` what of it the plain order and the submitted one get
-    right.
+    `weight` is `Σω` of all pairs, `won` and `submitted_won` that of the pairs which the model order
+    and the submitted order rank correctly.
     """
 
     query: int
@@ -116,11 +116,11 @@ class Visit(NamedTuple):
 
     @property
     def pairs(self) -> Pairs:
-        """What was found, to be learnt."""
+        """The pairs to learn."""
         return Pairs(self.preferred, self.other, self.omega)
 
     def classical(self, strategy: str) -> Pairs:
-        """What a classical strategy reads from the same clicks."""
+        """Return the pairs of a classical strategy for the same clicks."""
         places = from_clicks(np.flatnonzero(self.clicked).tolist(), len(self.shown), strategy)
         return Pairs(self.shown[places.preferred], self.shown[places.other], places.weights)
 
@@ -133,14 +133,14 @@ def visits(
     rng: np.random.Generator,
     count: int,
 ) -> Iterator[Visit]:
-    """So many users on random queries, served by the learner as it is when each comes."""
+    """Yield `count` visits to random queries, ranked by the learner's current weights."""
     places = 1 + 2 * show.places
     width = places + max(site.longest, 1 + show.places)
     discounts, starts = discount_table(), site.starts.tolist()
     for begun in range(0, count, USERS_AT_ONCE):
         queries = rng.integers(len(site.ideal), size=USERS_AT_ONCE).tolist()
         uniforms = rng.random((USERS_AT_ONCE, width))
-        np.maximum(uniforms, 2.0**-54, out=uniforms)  # a uniform of 0 has no logarithm
+        np.maximum(uniforms, 2.0**-54, out=uniforms)  # log(0) is not finite
         for at in range(min(USERS_AT_ONCE, count - begun)):
             q, numbers = queries[at], uniforms[at]
             rows = slice(starts[q], starts[q + 1])
@@ -154,7 +154,7 @@ def visits(
 
 
 def discount_table() -> Floats:
-    """The discounts, writeable: numba compiles anew for an array that is not."""
+    """Return a writeable copy of the discounts: a read-only array would need a second kernel."""
     return measures.discounts("standard", DEPTH).copy()
 
 
@@ -175,18 +175,18 @@ def impression(
     discounts: Any,
     ideal: float,
 ) -> Any:
-    """One user: list, clicks, pairs, and the list's NDCG@10."""
+    """Simulate one user: ranking, clicks, pairs, and the ranking's NDCG@10."""
     places = min(places, scores.shape[0])
-    order, sharp, first, varied = draw_list(scores, how, places, sharpness, draws)
+    order, sharp, first, explored = draw_order(scores, how, places, sharpness, draws)
     shown = order[:places].copy()
     clicked = np.zeros(places, np.uint8)
-    last = visit_list(labels[shown], click, stop, examine, every, attackers, uniforms, clicked)
+    last = visit_ranking(labels[shown], click, stop, examine, every, attackers, uniforms, clicked)
     if how == SWAPPED:
         preferred, other, omega = fair_pairs(clicked, first)
     else:
         preferred, other, omega = drawn_pairs(clicked, last if how == DRAWN else -1, sharp, order)
-    judging = omega * (varied * KAPPA / WEIGHT if how == SWAPPED else varied)
-    weight, won, submitted_won = list_wins(scores, shown, preferred, other, judging)
+    judging = omega * (explored * KAPPA / WEIGHT if how == SWAPPED else explored)
+    weight, won, submitted_won = count_wins(scores, shown, preferred, other, judging)
     gained = measures.discounted(labels[shown], discounts, min(DEPTH, places))
     ndcg = gained / ideal if ideal > 0.0 else 0.0
     found = shown[preferred], shown[other], omega
@@ -194,10 +194,10 @@ def impression(
 
 
 @kernel
-def draw_list(scores: Any, how: int, places: int, sharpness: float, draws: Any) -> Any:
-    """The order, the s it was drawn from, the first place of a pair, and 1 if it may vary, else 0.
+def draw_order(scores: Any, how: int, places: int, sharpness: float, draws: Any) -> Any:
+    """Return the order, its s, the first position of a pair, and 1 if randomised, else 0.
 
-    Equal scores are as submitted, as if drawn from equal odds; unless raw scores are drawn from.
+    Equal scores keep the submitted order with equal odds, unless sharpness is 0.
     """
     sharp = np.zeros(scores.shape[0])
     if how == DRAWN:
@@ -221,7 +221,7 @@ def draw_list(scores: Any, how: int, places: int, sharpness: float, draws: Any) 
 
 @kernel
 def sharpen(scores: Any, sharpness: float, sharp: Any) -> bool:
-    """`s = a·scores/std(scores)`, as `serving.sharpened` has it; False if all are equal."""
+    """Write `s = a·scores/std(scores)`, like `serving.sharpened`; False if all are equal."""
     mean = scores.mean()
     squares = 0.0
     for score in scores:
@@ -235,8 +235,8 @@ def sharpen(scores: Any, sharpness: float, sharp: Any) -> bool:
 
 
 @kernel
-def list_odds(sharp: Any, order: Any, places: int) -> Any:
-    """`e = exp(s - max s)` of the documents shown, and then the sum of all others."""
+def shown_odds(sharp: Any, order: Any, places: int) -> Any:
+    """Return `e = exp(s - max s)` of the shown documents, and then the sum over all others."""
     found = np.zeros(places + 1)
     most = sharp.max()
     for at in range(order.shape[0]):
@@ -246,17 +246,17 @@ def list_odds(sharp: Any, order: Any, places: int) -> Any:
 
 @kernel
 def drawn_pairs(clicked: Any, last: int, sharp: Any, order: Any) -> Any:
-    """What clicks on a drawn list say, and how much; nothing without a last one."""
+    """Return the pairs and weights of clicks on a sampled ranking; none without a last click."""
     if last < 0:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-    found = list_odds(sharp, order, clicked.shape[0])
+    found = shown_odds(sharp, order, clicked.shape[0])
     preferred, other = seen_pairs(clicked, found)
     return preferred, other, pair_weights(preferred, other, found, KAPPA)
 
 
 @kernel
 def fair_pairs(clicked: Any, first: int) -> Any:
-    """Of neighbours that may have changed places and of which one was clicked, that one."""
+    """Return the clicked neighbour over the other, for pairs with exactly one click."""
     preferred = np.empty(clicked.shape[0], np.int64)
     count = 0
     for upper in range(first, clicked.shape[0] - 1, 2):
@@ -272,8 +272,8 @@ def fair_pairs(clicked: Any, first: int) -> Any:
 
 
 @kernel
-def list_wins(scores: Any, shown: Any, preferred: Any, other: Any, omega: Any) -> Any:
-    """`Σω`, and `Σω·[the clicked one stands higher]` in the plain order and as submitted."""
+def count_wins(scores: Any, shown: Any, preferred: Any, other: Any, omega: Any) -> Any:
+    """Return `Σω`, and `Σω·[preferred ranks higher]` in the model and in the submitted order."""
     weight = won = submitted = 0.0
     for at in range(preferred.shape[0]):
         weight += omega[at]
@@ -287,7 +287,7 @@ def list_wins(scores: Any, shown: Any, preferred: Any, other: Any, omega: Any) -
 
 @kernel
 def mean_ndcg(scores: Any, labels: Any, starts: Any, ideal: Any, discounts: Any) -> Any:
-    """The mean NDCG@10 of all queries, ordered by score, ties as submitted."""
+    """Return the mean NDCG@10 of all queries, ordered by score; ties keep the submitted order."""
     total = 0.0
     for q in range(ideal.shape[0]):
         if ideal[q] > 0.0:

@@ -1,9 +1,10 @@
-"""Simulated users: how likely each grade of a document is clicked, and ends a visit.
+"""Simulated users: click and stop probabilities by the grade of a document.
 
-A user goes down the list. Whoever looks at place i (chance `examine_i`) clicks on a document of
-grade g with chance `click_g`, and goes away with chance `stop_g`: after a click, or at every place.
-The tables are those of the literature (Guo et al. 2009; Hofmann et al. 2013), `pbm` is the
-position-based model: who looks where is fixed (Craswell et al. 2008), and nobody stops.
+A user reads a ranking from the top. The user examines position i with probability `examine_i`,
+clicks on an examined document of grade g with probability `click_g`, and stops with probability
+`stop_g`: after a click, or at every position. The tables are from the literature (Guo et al. 2009;
+Hofmann et al. 2013). `pbm` is the position-based model (Craswell et al. 2008): the examination
+depends on the position alone, and users never stop.
 """
 
 from collections.abc import Mapping
@@ -16,8 +17,8 @@ from app.ranking.lanes import kernel
 
 Table = tuple[tuple[float, ...], tuple[float, ...]]
 
-#: (click; stop) by grade, of labels up to 2 and up to 4. The literature has no almost random users
-#: of five grades: their clicks rise from .4 to .6 in even steps.
+#: (click; stop) by grade, for labels up to 2 and up to 4. The literature has no `random` users for
+#: five grades: their click probabilities rise from .4 to .6 in even steps.
 TABLES: Mapping[int, Mapping[str, Table]] = {
     3: {
         "perfect": ((0.0, 0.5, 1.0), (0.0, 0.0, 0.0)),
@@ -36,14 +37,14 @@ TABLES: Mapping[int, Mapping[str, Table]] = {
 }
 USER_NAMES = tuple(TABLES[3])
 STOPS = ("click", "every")
-#: Who looks at which place, of `pbm`; nobody looks further down.
+#: Examination probabilities of `pbm` by position; 0 further down.
 EXAMINATION = (0.68, 0.61, 0.48, 0.34, 0.28, 0.20, 0.11, 0.10, 0.08, 0.06)
 
 
 class Users(NamedTuple):
-    """Chances by grade and by place; whether a stop is drawn at every place; who attacks.
+    """Probabilities by grade and position; `every` draws a stop at every position.
 
-    The share of `attackers` clicks on the last document shown, whatever it is.
+    The share `attackers` of the users clicks on the last document shown.
     """
 
     click: Floats
@@ -56,7 +57,7 @@ class Users(NamedTuple):
 def users(
     name: str, grades: int, places: int, stop: str = "click", attackers: float = 0.0
 ) -> Users:
-    """Users by name, for lists of at most so many places.
+    """Return the users of this name, for rankings of at most `places` documents.
 
     >>> users("navigational", 3, 10).click
     array([0.05, 0.5 , 0.95])
@@ -78,35 +79,35 @@ def users(
 
 
 def grades(labels: Floats) -> int:
-    """Which tables fit the labels: 3 grades up to 2, 5 up to 4; else ValueError.
+    """Return the grades of the tables that fit the labels: 3 up to 2, 5 up to 4; else ValueError.
 
     >>> grades(np.array([0.0, 2.0])), grades(np.array([3.0, 1.0]))
     (3, 5)
     """
     if not (np.isin(labels, (0.0, 1.0, 2.0, 3.0, 4.0))).all():
         raise ValueError(
-            "labels: expected 0, 1 and 2, or 0 to 4, as click models are known for three and for "
-            f"five grades, got {labels[~np.isin(labels, (0.0, 1.0, 2.0, 3.0, 4.0))][0]:g}"
+            "labels: expected whole numbers from 0 to 2 or to 4, the grades of the click models, "
+            f"got {labels[~np.isin(labels, (0.0, 1.0, 2.0, 3.0, 4.0))][0]:g}"
         )
     return 3 if labels.max() <= 2.0 else 5
 
 
 def clicks(found: Users, labels: Floats, uniforms: Floats) -> Integers:
-    """The places that a user clicks on, from the top, of a list with these labels.
+    """Return the clicked positions, from the top, of a ranking with these labels.
 
-    `uniforms` are `1 + 2·places` numbers in (0, 1): one says who comes, then each place takes one
-    for the click and one for the stop.
+    `uniforms` are `1 + 2·places` numbers in (0, 1): one for the kind of user, then one for the
+    click and one for the stop at each position.
 
     >>> clicks(users("perfect", 3, 3), np.array([0.0, 2.0, 1.0]), np.full(7, 0.4))
     array([1, 2])
     """
     clicked = np.zeros(len(labels), np.uint8)
-    visit_list(owned(labels, np.float64), *found, owned(uniforms, np.float64), clicked)
+    visit_ranking(owned(labels, np.float64), *found, owned(uniforms, np.float64), clicked)
     return np.flatnonzero(clicked)
 
 
 @kernel
-def visit_list(
+def visit_ranking(
     labels: Any,
     click: Any,
     stop: Any,
@@ -116,7 +117,7 @@ def visit_list(
     uniforms: Any,
     clicked: Bytes,
 ) -> Any:
-    """Mark what a user clicks on among zeros; the last place clicked, -1 if there is none."""
+    """Mark the clicked positions in `clicked`; return the lowest one, -1 without a click."""
     places = labels.shape[0]
     if uniforms[0] < attackers:
         clicked[places - 1] = 1

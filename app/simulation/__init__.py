@@ -1,1 +1,1 @@
-"""Judged data as live traffic, with simulated users."""
+"""Simulated users: judged data as live traffic."""

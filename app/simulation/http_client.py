@@ -1,4 +1,4 @@
-"""A client of a service, whose key is `SOLAR_KEY`; and one that waits where it is asked to."""
+"""HTTP clients of a service: a plain one, and one that retries; the API key is `SOLAR_KEY`."""
 
 import os
 import ssl
@@ -12,17 +12,17 @@ import httpx
 
 from app.errors import SolarError
 
-#: Answers that ask to come again later.
-LATER = (429, 503)
-REQUEST_SECONDS = 60.0  # seconds for one request, however often it is repeated
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two tries
+#: Statuses that ask the client to retry later.
+RETRY_STATUSES = (429, 503)
+REQUEST_SECONDS = 60.0  # timeout of one request with all its retries
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two attempts
 
 
 def connect_service(url: str, seconds: float) -> httpx.Client:
-    """A client that connects at the first request; SolarError if that is no URL.
+    """Return a client that connects at its first request; SolarError if `url` is invalid.
 
-    Proxies of the environment are used as other programs use them, but not for a loopback
-    address: a proxy would look for the service on its own machine.
+    The client uses the environment's proxies, except for a loopback address: a proxy would
+    connect to its own loopback.
     """
     try:
         given = httpx.URL(url)
@@ -37,19 +37,21 @@ def connect_service(url: str, seconds: float) -> httpx.Client:
             trust_env=not _is_loopback(base.host),
         )  # fmt: skip
     except (ImportError, ValueError, httpx.InvalidURL) as error:
-        raise SolarError(f"a proxy of the environment cannot be used: {error}") from error
+        raise SolarError(
+            f"proxy: expected valid proxy settings in the environment, got: {error}"
+        ) from error
 
 
 def _key_header() -> dict[str, str]:
     key = os.environ.get("SOLAR_KEY", "").strip()
-    if not (key.isascii() and key.isprintable()):  # the library's own error would repeat it
+    if not (key.isascii() and key.isprintable()):  # httpx's error would print the key
         raise SolarError("SOLAR_KEY: expected printable ASCII characters")
     return {"authorization": f"Bearer {key}"} if key else {}
 
 
 @cache
 def _system_certificates() -> ssl.SSLContext:
-    """Those that the system trusts; httpx alone would take certifi's, without a company's own."""
+    """The certificates that the system trusts; httpx defaults to certifi, without private CAs."""
     return ssl.create_default_context()
 
 
@@ -61,7 +63,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class HttpClient:
-    """A connection of one thread; `waited` says why it came again, each time."""
+    """A client of one thread that retries; `waited` holds the reason of each retry."""
 
     def __init__(self, url: str, stopped: Event | None = None) -> None:
         self._client = connect_service(url, REQUEST_SECONDS)
@@ -75,21 +77,23 @@ class HttpClient:
         self._client.close()
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, dict[str, Any]]:
-        """One request, repeated while it should come later: the status and the answer."""
+        """Send one request, with retries; return the status and the answer."""
         until, pause = time.monotonic() + REQUEST_SECONDS, SHORTEST_PAUSE
         while True:
-            response = self._tried(method, path, body)
-            if response is not None and response.status_code not in LATER:
+            response = self._attempt(method, path, body)
+            if response is not None and response.status_code not in RETRY_STATUSES:
                 return response.status_code, read_json(response)
-            why = "a connection" if response is None else str(response.status_code)
+            reason = "no connection" if response is None else str(response.status_code)
             if time.monotonic() > until or self._stopped.is_set():
-                raise SolarError(f"{path}: still waiting for {why} after {REQUEST_SECONDS:g} s")
-            self.waited.append(why)
+                raise SolarError(
+                    f"{path}: expected an answer within {REQUEST_SECONDS:g} s, got {reason}"
+                )
+            self.waited.append(reason)
             time.sleep(min(LONGEST_PAUSE, max(pause, _retry_after(response))))
             pause *= 2.0
 
-    def _tried(self, method: str, path: str, body: bytes | None) -> httpx.Response | None:
-        """The answer, or None without a connection."""
+    def _attempt(self, method: str, path: str, body: bytes | None) -> httpx.Response | None:
+        """Return the answer, or None without a connection."""
         headers = {"content-type": "application/json"}
         try:
             return self._client.request(method, path, content=body, headers=headers)
@@ -98,16 +102,16 @@ class HttpClient:
 
 
 def read_json(response: httpx.Response) -> dict[str, Any]:
-    """The object that a service answers with; SolarError if it is none."""
+    """Return the JSON object of an answer; SolarError if there is none."""
     try:
-        said = response.json() if response.content else {}
+        body = response.json() if response.content else {}
     except ValueError:
-        said = None
-    if not isinstance(said, dict):
+        body = None
+    if not isinstance(body, dict):
         raise SolarError(
-            f"expected an answer of a service, got {response.status_code} without a JSON object"
+            f"expected a JSON object from the service, got {response.status_code} without one"
         )
-    return said
+    return body
 
 
 def _retry_after(response: httpx.Response | None) -> float:

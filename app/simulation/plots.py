@@ -1,4 +1,4 @@
-"""Curves with bands as an SVG, drawn by matplotlib (extra `plot`), imported when it is needed."""
+"""Curves with deviation bands as SVG; matplotlib (extra `plot`) is imported on use."""
 
 import io
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 PANEL_WIDTH, PANEL_HEIGHT = 4.4, 3.6  # inches
-#: Told apart by everybody (Okabe and Ito), on white.
+#: Colours that colour-blind readers can distinguish (Okabe and Ito), on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-#: The same bytes each time; text stays text, and a `$` in a file's name is no mathematics.
+#: Reproducible bytes; text stays text, and `$` in a file name is not parsed as mathematics.
 STYLE: Any = {"svg.hashsalt": "solar", "svg.fonttype": "none", "text.parse_math": False}
 
 
 class Curve(NamedTuple):
-    """A line over x, and how far its band reaches to both sides."""
+    """A line over x, with a band of ± `spread`."""
 
     name: str
     x: list[float]
@@ -25,7 +25,7 @@ class Curve(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Curves that share their axes."""
+    """Curves on common axes."""
 
     title: str
     curves: Sequence[Curve]
@@ -41,7 +41,7 @@ def can_draw() -> bool:
 
 
 def svg(title: str, panels: Sequence[Panel]) -> str:
-    """Panels side by side under a title, with one legend.
+    """Draw panels side by side under a title, with one legend.
 
     >>> drawn = svg("", [Panel("a", [Curve("b", [0.0, 1.0], [0.2, 0.4], [0.0, 0.1])])])
     >>> drawn.count("fill-opacity: 0.15")

@@ -1,7 +1,7 @@
-"""What came of simulated traffic: one trace for each run, a row and curves for several.
+"""Results of simulated traffic: a trace of each run, a row and curves of several runs.
 
-Measures: the plain order's NDCG@10 on the test queries, that of the lists as shown and as
-submitted, and the debiased wins of the model's order and of the one as submitted.
+Measures: NDCG@10 of the model order on the test queries, NDCG@10 of the shown rankings and of the
+submitted order, and the debiased wins of the model order and of the submitted order.
 """
 
 import json
@@ -16,28 +16,28 @@ from app.ranking.arrays import Floats, Integers
 from app.ranking.traffic import Visit
 from app.simulation.plots import Curve, Panel
 
-#: The model is tested so many times on its way.
-LOOKS = 40
-#: A cold start is over after so many lists.
-FIRST_LISTS = 2_000
+#: Number of tests in a run, the one before the first impression not counted.
+CHECKPOINTS = 40
+#: Rankings that count as the cold start.
+FIRST_RANKINGS = 2_000
 
 
 def checkpoints(impressions: int) -> Integers:
-    """After how many impressions the model is tested; the first is 0, the last is all.
+    """Return the numbers of impressions after which the model is tested, from 0 to all.
 
     >>> checkpoints(3)
     array([0, 1, 2, 3])
     """
-    looks = min(LOOKS, impressions)
-    return np.arange(looks + 1) * impressions // looks
+    count = min(CHECKPOINTS, impressions)
+    return np.arange(count + 1) * impressions // count
 
 
 @dataclass(slots=True)
 class Trace:
-    """One run: NDCG@10 of each list shown and submitted, of the test at each checkpoint.
+    """One run: NDCG@10 of each shown ranking and submitted order, and of the test at checkpoints.
 
-    `weight` is that of all pairs, `won` and `submitted_won` that of those which the model and the
-    submitted order get right; `seconds` is what it took without the tests.
+    `weight` is the total weight of all pairs. `won` and `submitted_won` are the weights of the
+    pairs that the model order and the submitted order rank correctly. `seconds` excludes tests.
     """
 
     shown: Floats
@@ -51,12 +51,12 @@ class Trace:
 
     @classmethod
     def begun(cls, impressions: int, by_query: Floats) -> "Trace":
-        """Nothing yet; `by_query` is the NDCG@10 of each query as submitted."""
-        looks = len(checkpoints(impressions))
-        return cls(np.zeros(impressions), np.zeros(impressions), np.zeros(looks), by_query)
+        """Return an empty trace; `by_query` is the NDCG@10 of each query's submitted order."""
+        tests = len(checkpoints(impressions))
+        return cls(np.zeros(impressions), np.zeros(impressions), np.zeros(tests), by_query)
 
     def add(self, at: int, visit: Visit) -> None:
-        """One more list."""
+        """Add the results of one visit."""
         self.shown[at] = visit.ndcg
         self.submitted[at] = self.by_query[visit.query]
         self.weight += visit.weight
@@ -64,25 +64,25 @@ class Trace:
         self.submitted_won += visit.submitted_won
 
     def timed(self, visits: Iterator[Visit]) -> Iterator[Visit]:
-        """The same visits; how much of a core's time all of them took is kept."""
+        """Pass the visits on, and add up their CPU time."""
         began = time.process_time()
         yield from visits
         self.seconds += time.process_time() - began
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What is done here does not count as time of the traffic."""
+        """Exclude the CPU time of this block from that of the traffic."""
         began = time.process_time()
         yield
         self.seconds -= time.process_time() - began
 
     @property
     def end(self) -> float:
-        """The test's NDCG@10 at the end."""
+        """The NDCG@10 of the last test."""
         return float(self.test[-1])
 
     def buckets(self) -> Floats:
-        """The mean NDCG@10 of the lists shown between checkpoints."""
+        """Return the mean NDCG@10 of the rankings shown between checkpoints."""
         return np.add.reduceat(self.shown, checkpoints(len(self.shown))[:-1]) / np.diff(
             checkpoints(len(self.shown))
         )
@@ -90,7 +90,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRow:
-    """What several runs with the same users have in the mean."""
+    """The means of several runs with the same users."""
 
     users: str
     test: float
@@ -105,43 +105,43 @@ class SimulatedRow:
 
     @classmethod
     def of(cls, users: str, traces: Sequence[Trace]) -> "SimulatedRow":
-        """From all runs; the deviation is n - 1, 0 of a single run."""
+        """Build a row from all runs; the deviation uses n - 1, and is 0 for a single run."""
         ends = [trace.end for trace in traces]
         weight = sum(trace.weight for trace in traces)
-        lists = sum(len(trace.shown) for trace in traces)
+        rankings = sum(len(trace.shown) for trace in traces)
         return cls(
             users,
             float(np.mean(ends)),
             deviation(ends),
             mean_of_parts(trace.shown for trace in traces),
-            mean_of_parts(trace.shown[:FIRST_LISTS] for trace in traces),
+            mean_of_parts(trace.shown[:FIRST_RANKINGS] for trace in traces),
             mean_of_parts(trace.submitted for trace in traces),
-            mean_of_parts(trace.submitted[:FIRST_LISTS] for trace in traces),
+            mean_of_parts(trace.submitted[:FIRST_RANKINGS] for trace in traces),
             sum(trace.won for trace in traces) / weight if weight else None,
             sum(trace.submitted_won for trace in traces) / weight if weight else None,
-            lists / sum(trace.seconds for trace in traces),
+            rankings / sum(trace.seconds for trace in traces),
         )
 
     def as_json(self, traces: Sequence[Trace]) -> str:
-        """One object on one line, with the curves."""
-        said = {name: getattr(self, name) for name in self.__slots__}
+        """Return one JSON object on one line, with the curves."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
         test, shown = curves(self.users, traces)
         lines = {"test": _points(test), "shown": _points(shown)}
-        return json.dumps({**said, "impressions": len(traces[0].shown), "curves": lines})
+        return json.dumps({**fields, "impressions": len(traces[0].shown), "curves": lines})
 
 
 def mean_of_parts(parts: Iterator[Floats]) -> float:
-    """Of all numbers of all parts."""
+    """Return the mean of the means of the parts."""
     return float(np.mean([part.mean() for part in parts]))
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The standard deviation (n - 1); 0 of one value."""
+    """Return the standard deviation (n - 1); 0 for one value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def curves(users: str, traces: Sequence[Trace]) -> tuple[Curve, Curve]:
-    """Test and shown NDCG@10 over the impressions: mean and deviation over the runs."""
+    """Return test and shown NDCG@10 over the impressions: mean and deviation over the runs."""
     ends = checkpoints(len(traces[0].shown))
     tested = np.array([trace.test for trace in traces])
     shown = np.array([trace.buckets() for trace in traces])
@@ -158,7 +158,7 @@ def _points(curve: Curve) -> dict[str, list[float]]:
 
 
 def panels(found: Sequence[tuple[str, Sequence[Trace]]]) -> list[Panel]:
-    """Two panels: the test, and what users saw."""
+    """Return two panels: NDCG@10 of the test, and of the shown rankings."""
     both = [curves(users, traces) for users, traces in found]
     return [
         Panel("test NDCG@10", [test for test, _ in both]),
@@ -166,11 +166,14 @@ def panels(found: Sequence[tuple[str, Sequence[Trace]]]) -> list[Panel]:
     ]
 
 
-HEAD = ("users", "test", "shown", "first 2,000", "submitted", "wins: model", "submitted", "lists/s")
+HEAD = (
+    "users", "test", "shown", "first 2,000", "submitted", "wins: model", "wins: submitted",
+    "rankings/s",
+)  # fmt: skip
 
 
 def simulation_table(rows: Sequence[SimulatedRow]) -> str:
-    """The rows for people to read; NDCG@10 but for the wins and the rate."""
+    """Format the rows as text; all columns except wins and rate are NDCG@10."""
     cells = [HEAD, *(_cells(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]

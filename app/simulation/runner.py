@@ -1,8 +1,8 @@
 """`solar simulate`: judged data as live traffic, in process.
 
-Simulated users come to random queries of the training part, see a list, click, and the model learns
-from the clicks; the plain order of the model is measured on the test part now and then. Each seed
-is a run of its own. Two scenarios with the same seeds meet the same queries and the same numbers.
+Simulated users issue random training queries, see a ranking and click. The model learns from the
+clicks. Checkpoints measure the model order on the test queries. Each seed is a separate run. Two
+scenarios with the same seeds get the same queries and the same random numbers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ from app.simulation.results import Trace, checkpoints
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Who comes, what they see, and who learns from it."""
+    """The settings of a simulation: users, rankings and learner."""
 
     clicks: str = "debiased"
     stop: str = "click"
@@ -44,34 +44,34 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The queries that users come to, and those that the model is tested on."""
+    """Training queries, which users issue, and test queries."""
 
     train: Sequence[LabelledQuery]
     test: Sequence[LabelledQuery]
 
     @classmethod
     def of(cls, train: JudgedData, test: JudgedData | None, holdout: float) -> "Judged":
-        """Both files, or a drawn share of the one as the test; dense rows only."""
+        """Use both data sets, or hold out a random share of the first; dense rows only."""
         if train.sparse:
             raise SolarError(f"simulate: expected at most 2000 features, got {train.n}")
         if test is not None:
             return cls(train.queries, test.queries)
-        many = round(holdout * len(train.queries))
-        if not 0 < many < len(train.queries):
+        tests = round(holdout * len(train.queries))
+        if not 0 < tests < len(train.queries):
             raise SolarError(
-                f"--holdout: expected a share that leaves queries to learn from and to test on, "
-                f"got {many} of {len(train.queries)} queries to test on"
+                "--holdout: expected a share that leaves training and test queries, "
+                f"got {tests} test queries of {len(train.queries)}"
             )
         drawn = np.random.default_rng(0).permutation(len(train.queries)).tolist()
-        kept = [train.queries[q] for q in sorted(drawn[many:])]
-        return cls(kept, [train.queries[q] for q in sorted(drawn[:many])])
+        kept = [train.queries[q] for q in sorted(drawn[tests:])]
+        return cls(kept, [train.queries[q] for q in sorted(drawn[:tests])])
 
     def normalised(self) -> "Judged":
-        """The same with each feature scaled over a query's documents."""
+        """Scale each feature over the documents of a query (min-max)."""
         return self._each(lambda query: LabelledQuery(query.labels, min_max(query.documents)))
 
     def with_order(self) -> "Judged":
-        """The same with the order as submitted as one more feature."""
+        """Append the submitted order as one more feature."""
         return self._each(lambda query: LabelledQuery(query.labels, with_order(query.documents)))
 
     def _each(self, change: Callable[[LabelledQuery], LabelledQuery]) -> "Judged":
@@ -79,16 +79,16 @@ class Judged:
 
     @property
     def n(self) -> int:
-        """How many features a document has."""
+        """The number of features."""
         return int(self.train[0].documents.shape[1])
 
     @property
     def grades(self) -> int:
-        """Which click tables fit the labels of both."""
+        """The number of grades of the click tables that fit all labels: 3 or 5."""
         return crowd.grades(np.concatenate([q.labels for q in (*self.train, *self.test)]))
 
     def submitted(self, how: str, rng: np.random.Generator) -> "Judged":
-        """The same in the order in which documents are submitted."""
+        """Arrange the documents in the submitted order that `how` names."""
         if how == "file":
             return self
         if how == "random":
@@ -104,7 +104,7 @@ class Judged:
 
 
 def best_feature(queries: Sequence[LabelledQuery]) -> tuple[int, float]:
-    """The feature, rising or falling, that alone has the best NDCG@10; the first of equals."""
+    """Return the feature and the sign that alone give the best NDCG@10; the first of equals."""
     site = Site.of(queries)
     each = np.eye(site.documents.shape[1])
     found = np.array([[site.ndcg(sign * one) for sign in (1.0, -1.0)] for one in each])
@@ -123,12 +123,12 @@ def _taken(query: LabelledQuery, order: Integers) -> LabelledQuery:
 def run_simulation(
     scenario: Scenario, judged: Judged, users: Sequence[str], seeds: int, *, progress: bool = True
 ) -> Iterator[tuple[str, list[Trace]]]:
-    """All users, one after the other, each with all seeds; a progress bar on a terminal."""
+    """Simulate all users, each with all seeds; show a progress bar on a terminal."""
     check_scenario(scenario, judged, users)
     scenario, judged = settle_scenario(scenario, judged)
     play_traffic(replace(scenario, impressions=USERS_AT_ONCE), judged, users[0], 0)  # compiles
     total = len(users) * seeds * scenario.impressions
-    with tqdm(total=total, unit="list", disable=None if progress else True, leave=False) as bar:
+    with tqdm(total=total, unit="ranking", disable=None if progress else True, leave=False) as bar:
         for name in users:
             bar.set_description(name)
             yield (
@@ -138,7 +138,7 @@ def run_simulation(
 
 
 def check_scenario(scenario: Scenario, judged: Judged, users: Sequence[str]) -> None:
-    """What cannot be is said before hours of work."""
+    """Report invalid settings before hours of work."""
     Show.to_learn(scenario.clicks, scenario.top_k)
     learner(scenario, judged.n)
     judged.submitted(scenario.submitted, np.random.default_rng(0))
@@ -147,7 +147,7 @@ def check_scenario(scenario: Scenario, judged: Judged, users: Sequence[str]) -> 
 
 
 def settle_scenario(scenario: Scenario, judged: Judged) -> tuple[Scenario, Judged]:
-    """The same, with an order of submission that no seed changes arranged once and for all."""
+    """Arrange a submitted order that does not depend on the seed once, for all runs."""
     if scenario.submitted == "random":
         return scenario, judged
     arranged = judged.submitted(scenario.submitted, np.random.default_rng(0))
@@ -155,12 +155,12 @@ def settle_scenario(scenario: Scenario, judged: Judged) -> tuple[Scenario, Judge
 
 
 def visitors(scenario: Scenario, judged: Judged, name: str) -> crowd.Users:
-    """Users by name, as the scenario has them."""
+    """Return the users of this name with the scenario's settings."""
     return crowd.users(name, judged.grades, scenario.top_k, scenario.stop, scenario.attackers)
 
 
 def sites(scenario: Scenario, judged: Judged, seed: int) -> tuple[Site, Site]:
-    """What users come to and what the model is tested on, as submitted in this run."""
+    """Return training and test queries in the submitted order of this run."""
     arranged = judged.submitted(scenario.submitted, np.random.default_rng([seed, 1]))
     if scenario.prior:
         arranged = arranged.with_order()
@@ -168,7 +168,7 @@ def sites(scenario: Scenario, judged: Judged, seed: int) -> tuple[Site, Site]:
 
 
 def learner(scenario: Scenario, n: int) -> LinearLearner:
-    """That of a new model for n features, which has one more if there is a prior."""
+    """Return the learner of a new model of n features, plus one if there is a prior."""
     names = tuple(f"f{at}" for at in range(1, n + 1))
     diagonal = scenario.algorithm.endswith("-diagonal")
     algorithm: Algorithm = "solar-i" if scenario.algorithm == "solar-i" else "solar-ii"
@@ -186,7 +186,7 @@ def play_traffic(
     seed: int,
     tick: Callable[[int], object] = lambda _: None,
 ) -> Trace:
-    """One run with a fresh learner."""
+    """Run one simulation with a new learner."""
     site, test = sites(scenario, judged, seed)
     fresh = learner(scenario, judged.n)
     show = Show.to_learn(scenario.clicks, scenario.top_k)
@@ -205,7 +205,7 @@ def follow_traffic(
     seed: int,
     tick: Callable[[int], object] = lambda _: None,
 ) -> Trace:
-    """A learner through all impressions: it serves, and learns from what is clicked."""
+    """Run all impressions: the learner ranks, then learns from the clicks."""
     trace = Trace.begun(scenario.impressions, site.submitted_ndcg())
     ends = checkpoints(scenario.impressions)
     trace.test[0], at = test.ndcg(learner.weights), 1

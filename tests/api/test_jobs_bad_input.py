@@ -439,7 +439,7 @@ def test_identical_features_fail_the_job_with_a_reason(
     )
     found = ended_job(scene.http, started_job(warm_start(scene.http, "twins", same, C=1e-12)))
     assert found["state"] == "failed"
-    assert found["error"] == "covariance: expected features that float64 can tell apart"
+    assert found["error"] == "covariance: expected features that are not collinear in float64"
     assert scene.http.delete(f"/jobs/{found['id']}").status_code == 409
     shutil.rmtree(scene.running.data / "uploads" / found["id"])  # kept for a restart
     assert "Traceback" not in scene.running.logged()

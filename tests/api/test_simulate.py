@@ -34,7 +34,7 @@ def test_a_running_service_learns_from_simulated_users(
         output, errors = capsys.readouterr()
         found = client.get("/models/shop").json()
         assert solar(*words, "--gamma", "7") == 2
-        assert "model shop: expected a new one, or one with these settings" in (
+        assert "model shop: expected a new model or one with these settings" in (
             capsys.readouterr().err
         )
     assert found["seq"] == found["version"] == found["feedback"] == 300  # no duplicates
@@ -42,7 +42,7 @@ def test_a_running_service_learns_from_simulated_users(
     assert (
         row["curves"]["test"]["mean"][-1] == row["test"] > row["curves"]["test"]["mean"][0] + 0.05
     )
-    assert "300 lists in" in errors
+    assert "300 rankings in" in errors
     assert "/feedback p50" in errors
     assert '"logger"' not in errors  # httpx logs a line for each request
     assert "shown NDCG@10" in plot.read_text()

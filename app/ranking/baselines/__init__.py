@@ -1,4 +1,4 @@
-"""The online learners that the SOLAR paper compares with (section 5.2), one idea a file.
+"""The online learners that the SOLAR paper compares with (section 5.2), one per module.
 
-They are here to reproduce its tables, not to be served.
+They reproduce the paper's tables; the service does not use them.
 """

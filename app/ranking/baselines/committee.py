@@ -1,8 +1,9 @@
 """The Committee Perceptron (Elsas, Carvalho & Carbonell 2008): "Com-P" in Tables 2 and 3.
 
-A perceptron's hypothesis that survived many pairs in a row is a good one. When a mistake ends its
-run, it takes the seat of the shortest run in a committee; the members vote, each with the weight of
-its run. Linear hypotheses vote like their weighted sum, so scoring costs one product.
+A hypothesis of the perceptron is good if it survives many pairs in a row. When a mistake ends its
+run, it replaces the committee member with the shortest run, if its run is longer. The members vote
+with the lengths of their runs as weights. A vote of linear hypotheses equals their weighted sum, so
+scoring takes one product.
 """
 
 from typing import Any
@@ -31,7 +32,7 @@ def survive(
     loss: Any,
     outcome: Any,
 ) -> None:
-    """Learn hypothesis v; `runs[-1]` counts its run, `runs[:-1]` those of the members."""
+    """Update hypothesis v; `runs[-1]` is its run, `runs[:-1]` are the runs of the members."""
     for t in range(p.shape[0]):
         margin, squared_norm = gap(v, n, preferred, p[t], other, o[t], x)
         loss[t], outcome[t] = 0.0, PASSIVE
@@ -50,12 +51,12 @@ def survive(
 
 
 class CommitteePerceptron(LinearLearner):
-    """The hypotheses that survived longest, voting.
+    """A weighted vote of the hypotheses that survived longest.
 
     >>> learner = CommitteePerceptron(n=1)
     >>> learner.learn(np.array([[1.0], [2.0], [-4.0], [-1.0]])).stepped
     2
-    >>> learner.weights  # 1 survived one pair, was right then wrong; -3 has survived one so far
+    >>> learner.weights  # w = 1 survived one pair, then w = -3 survived one
     array([-2.])
     """
 

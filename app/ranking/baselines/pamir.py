@@ -1,4 +1,4 @@
-"""PAMIR (Grangier & Bengio 2008): passive-aggressive on gaps, with the step capped (PA-I)."""
+"""PAMIR (Grangier & Bengio 2008): passive-aggressive updates on gaps with a capped step (PA-I)."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def capped(
 
 
 class Pamir(LinearLearner):
-    """Moves until the pair is satisfied, but never by more than C times the gap.
+    """PAMIR: the step satisfies the pair, but is at most C times the gap.
 
     >>> import numpy as np
     >>> learner = Pamir(n=2, C=0.25)

@@ -1,4 +1,4 @@
-"""PRank on pairs: the perceptron on gaps, "Prank (Pairwise)" in Table 2."""
+"""Pairwise PRank: the perceptron on gaps, "Prank (Pairwise)" in Table 2."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from app.ranking.solar import GapBatch, LinearLearner, Steps
 def perceptron(
     w: Any, n: int, preferred: Any, p: Any, other: Any, o: Any, x: Any, loss: Any, outcome: Any
 ) -> None:
-    """On a mistake, `w·x ≤ 0`: `w ← w + x`. The loss is the mistake."""
+    """On a mistake, `w·x ≤ 0`: `w ← w + x`. The loss of a mistake is 1."""
     for t in range(p.shape[0]):
         margin, squared_norm = gap(w, n, preferred, p[t], other, o[t], x)
         loss[t], outcome[t] = 0.0, PASSIVE
@@ -25,7 +25,7 @@ def perceptron(
 
 
 class PairwisePerceptron(LinearLearner):
-    """Adds every gap that it gets wrong.
+    """The perceptron: adds every gap that it ranks wrongly.
 
     >>> import numpy as np
     >>> learner = PairwisePerceptron(n=2)

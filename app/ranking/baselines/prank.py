@@ -1,7 +1,7 @@
 """PRank (Crammer & Singer 2001): one document at a time, "Prank (Pointwise)" in Table 2.
 
-A direction w and thresholds `b_1 ≤ ... ≤ b_{K-1}` cut the line of scores into K labels; a wrongly
-cut document moves w and the thresholds in question towards each other.
+Thresholds `b_1 ≤ ... ≤ b_{K-1}` divide the scores `w·φ` into K labels. A document with a wrong
+label moves w and the violated thresholds.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from app.ranking.sparse import SparseRows
 
 @kernel
 def prank(w: Any, b: Any, documents: Any, levels: Any) -> int:
-    """Learn document after document; returns how many moved the model."""
+    """Learn document after document; return the number of updates."""
     moved = 0
     for d in range(documents.shape[0]):
         score = 0.0
@@ -35,7 +35,7 @@ def prank(w: Any, b: Any, documents: Any, levels: Any) -> int:
 
 
 class PRank(LinearLearner):
-    """Learns labels, not pairs; ranks by `w·φ`.
+    """PRank: learns from labels, not pairs; ranks by `w·φ`.
 
     >>> learner = PRank(n=1, thresholds=np.array([1.0]))
     >>> learner.learn_labels(np.array([[1.0], [-1.0]]), np.array([1.0, 0.0]))
@@ -50,11 +50,11 @@ class PRank(LinearLearner):
         self._b = np.zeros(len(thresholds))
 
     def learn_labels(self, documents: Rows, labels: Floats) -> int:
-        """Learn from each document's label, row by row; a threshold t parts labels < t from ≥ t."""
+        """Learn from the labels, row by row; threshold t separates labels < t and ≥ t."""
         rows = as_rows(documents, self.n)
         if isinstance(rows, SparseRows):
-            raise ValueError("sparse rows: expected dense rows, as PRank needs them")
+            raise ValueError("rows: expected dense rows for PRank, got sparse rows")
         if labels.shape != (len(rows),) or not np.isfinite(rows).all():
-            raise ValueError("expected finite documents, and one label for each")
+            raise ValueError("rows: expected finite features and one label per document")
         levels: Integers = np.searchsorted(self._between, labels, side="right")
         return int(prank(self._w, self._b, rows.astype(np.float64), levels))

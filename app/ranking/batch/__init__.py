@@ -1,18 +1,18 @@
-"""Batch ranking: a model learnt from all judged queries at once, never pair by pair.
+"""Batch training: a model learns from all judged queries at once, without a list of pairs.
 
-    judgements.py   rows, labels and where each query starts
-    ordertree.py    sums over the pairs of a query, through a tree over its labels: floors.py
+    judgements.py   rows, labels and the starts of the queries
+    ordertree.py    sums over the pairs of a query, with a tree over its labels; loops in floors.py
     ranksvm.py      linear RankSVM as an objective: value, gradient, Hessian product
-    newton.py       minimises what is smooth (the squared hinge)
-    bundle.py       minimises what is not (the hinge): planes, and simplex.py under them
+    newton.py       minimises smooth objectives (the squared hinge)
+    bundle.py       minimises non-smooth objectives (the hinge) by cutting planes and simplex.py
     trainers.py     the three losses behind one interface: fit(parameter)
     path.py         chooses the parameter on held-out queries
-    accuracy.py     the share of pairs in order
-    warmstart.py    the covariance that an online learner starts with
+    accuracy.py     the share of correctly ordered pairs
+    warmstart.py    the covariance of an online learner after a batch
     domination.py   sparse models by the domination loss
 
-The trainers call BLAS: what they find may differ in the last bits from CPU to CPU. It enters a
-model's log as a record and is never computed again, so no replay depends on it.
+The trainers call BLAS, so their last bits may differ between CPUs. The result enters a model's log
+as a record and is not recomputed, so replays do not depend on it.
 """
 
 from collections.abc import Callable
@@ -20,10 +20,10 @@ from typing import TypeAlias
 
 from app.ranking.arrays import Floats
 
-#: Told after every iteration: its number, the objective, how far from the end it is (the norm of
-#: the gradient, or the gap to the lower bound), and the weights. What it raises ends the training.
+#: Called after every iteration with its number, the objective, the distance from the optimum (the
+#: norm of the gradient, or the gap to the lower bound) and the weights. An exception ends training.
 Progress: TypeAlias = Callable[[int, float, float, Floats], None]
 
 
 def silent(iteration: int, objective: float, distance: float, w: Floats) -> None:
-    """Progress that nobody watches."""
+    """Ignore the progress."""

@@ -1,4 +1,4 @@
-"""Pairwise accuracy: the share of pairs whose more relevant document has the higher score."""
+"""Pairwise accuracy: the share of pairs in which the more relevant document scores higher."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ TIE = float(np.nextafter(0.0, 1.0))
 
 
 def pairwise_accuracy(scores: Floats, labels: Floats, starts: Integers) -> float:
-    """`|{(i, j) ∈ P: s_i > s_j}| / |P|` in O(l log l); a tie is no order. Without pairs it is 0.
+    """Return `|{(i, j) ∈ P: s_i > s_j}| / |P|` in O(l log l); ties are wrong; 0 without pairs.
 
     >>> pairwise_accuracy(np.array([3.0, 1.0, 1.0]), np.array([2.0, 1.0, 0.0]), np.array([0, 3]))
     0.6666666666666666

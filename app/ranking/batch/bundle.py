@@ -1,10 +1,10 @@
 """Cutting planes: `½‖w‖² + L(w)` for a convex L that need not be smooth (eq. 33; Teo et al. 2010).
 
-Knows nothing of ranking: a loss is asked for points, a point for its value and a subgradient, and
-for its slope on the way to another. Every subgradient a at w is a plane `a·v + L(w) - a·w` below L;
-the minimum below all planes is a bound, and the next w. From the best point so far the solver goes
-only as far as it goes down, as Franc & Sonnenburg (OCAS, 2009) do: without that the planes come
-from points that swing far around the minimum.
+The solver does not depend on ranking. A loss gives points; a point gives its value, a subgradient,
+and its slope along a line to another point. Each subgradient a at w gives a plane
+`a·v + L(w) - a·w` below L. The minimum over all planes is a lower bound and gives the next w. A
+line search from the best point, as in OCAS (Franc & Sonnenburg 2009), finds the next best point:
+without it the planes touch L at points that oscillate far around the minimum.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from app.ranking.batch.simplex import highest
 
 #: Stop once the best value is within this share of the lower bound.
 GAP_TOLERANCE = 1e-3
-#: The next plane touches L this far from the best point to where the planes' minimum is.
+#: The next plane touches L at this share of the way from the best point to the planes' minimum.
 AHEAD = 0.05
-#: On the way there the slope is looked at so often, or until it is this share of what it was. (Half
-#: is near enough: with a tenth MQ2008 took a third more CPU time at C = 0.01 and at C = 1.)
-TURNS, FLAT = 12, 0.5
-#: Planes that held nothing up for so many iterations are dropped.
-IDLE = 20
+#: The line search ends after this number of slopes, or at this share of the first slope. (With a
+#: tenth instead of half, MQ2008 took a third more CPU time at C = 0.01 and at C = 1.)
+MOST_SLOPES, SLOPE_TOLERANCE = 12, 0.5
+#: Planes that were inactive for this number of iterations are dropped.
+IDLE_ITERATIONS = 20
 
 
 class SubgradientPoint(Protocol):
@@ -40,33 +40,33 @@ class SubgradientPoint(Protocol):
 
     @property
     def subgradient(self) -> Floats:
-        """Some a with L(v) ≥ L(w) + a·(v - w) for all v."""
+        """An a with L(v) ≥ L(w) + a·(v - w) for all v."""
 
     def toward(self, other: Self) -> Callable[[float], tuple[Self, float]]:
-        """For t: the point at `w + t (other - w)`, and the slope of L there."""
+        """Return a function of t: the point at `w + t (other - w)`, and the slope of L there."""
 
 
 class Loss(Protocol):
-    """Something convex and bounded below by 0."""
+    """A convex function, bounded below by 0."""
 
     @property
     def n(self) -> int:
-        """How many weights there are."""
+        """The number of weights."""
 
     def at(self, w: Floats) -> SubgradientPoint:
         """The loss around w."""
 
 
 class Planes:
-    """`max_m (a_m·w + b_m)`, what is known of a loss from below."""
+    """Planes `max_m (a_m·w + b_m)` below a loss."""
 
     def __init__(self, n: int) -> None:
         self._a, self._b, self._gram = np.empty((0, n)), np.empty(0), np.empty((0, 0))
         self._shares, self._idle = np.empty(0), np.empty(0, np.int64)
 
     def add(self, point: SubgradientPoint) -> None:
-        """The plane that touches the loss at this point."""
-        a, held = point.subgradient, self._idle < IDLE
+        """Add the plane that touches the loss at this point."""
+        a, held = point.subgradient, self._idle < IDLE_ITERATIONS
         kept, shares = self._a[held], self._shares[held]
         row = kept @ a
         gram = np.empty((len(kept) + 1, len(kept) + 1))
@@ -78,7 +78,7 @@ class Planes:
         self._idle = np.append(self._idle[held], 0)
 
     def minimise(self, precision: float) -> tuple[Floats, float]:
-        """`argmin ½‖w‖² + max_m (a_m·w + b_m)`, and a lower bound of that minimum, by its dual.
+        """Return `argmin ½‖w‖² + max_m (a_m·w + b_m)` and a lower bound of the minimum.
 
         The dual is `max b·α - ½‖Σ α_m a_m‖²` with α ≥ 0, Σα = 1, and w = -Σ α_m a_m.
         """
@@ -96,9 +96,9 @@ def minimise(
     most: int = 5000,
     progress: Progress = silent,
 ) -> Minimum:
-    """From `start` (or 0) until the gap from the best value to the lower bound is small enough.
+    """Minimise from `start` (or 0) until the gap to the lower bound is `tolerance` of the value.
 
-    That is: at most `tolerance` of the value. The bound starts at 0, below which no loss is.
+    The bound starts at 0, the lower bound of every loss.
 
     >>> class Steep:  # L(w) = max(0, 1 - 2w)
     ...     n = 1
@@ -133,29 +133,29 @@ def minimise(
 
 
 def objective(point: SubgradientPoint) -> float:
-    """`½‖w‖² + L(w)`."""
+    """Return `½‖w‖² + L(w)`."""
     return 0.5 * float(point.w @ point.w) + point.value
 
 
 def line_search(
     best: SubgradientPoint, aim: SubgradientPoint
 ) -> tuple[SubgradientPoint, SubgradientPoint]:
-    """The lowest point from `best` toward `aim` or beyond, and one a little `AHEAD` of it."""
+    """Return the lowest point on the line from `best` through `aim`, and one `AHEAD` of it."""
     along, step = best.toward(aim), aim.w - best.w
     squared, start = float(step @ step), float(best.w @ step)
 
     @cache
-    def look(t: float) -> tuple[SubgradientPoint, float]:
+    def evaluated(t: float) -> tuple[SubgradientPoint, float]:
         point, slope = along(t)
         return point, slope + start + t * squared
 
-    t = root(lambda t: look(t)[1])
-    lowest = min((best, look(t)[0]), key=objective)
-    return lowest, look(t + AHEAD * (1.0 - t))[0]
+    t = root(lambda t: evaluated(t)[1])
+    lowest = min((best, evaluated(t)[0]), key=objective)
+    return lowest, evaluated(t + AHEAD * (1.0 - t))[0]
 
 
-def root(slope: Callable[[float], float], turns: int = TURNS) -> float:
-    """Where a slope that grows with t ≥ 0 changes its sign, roughly; 0 if it is positive there.
+def root(slope: Callable[[float], float], most: int = MOST_SLOPES) -> float:
+    """Return an approximate root of a slope that grows with t ≥ 0; 0 if it is positive at 0.
 
     >>> round(root(lambda t: t * t - 2.0), 1)
     1.3
@@ -169,9 +169,9 @@ def root(slope: Callable[[float], float], turns: int = TURNS) -> float:
         high_slope = slope(high)
     if high_slope < 0.0:
         return high
-    enough = -FLAT * low_slope
-    for turn in range(turns):  # the secant where the slope is smooth, halves where it jumps
-        t = 0.5 * (low + high) if turn % 2 else secant(low, high, low_slope, high_slope)
+    enough = -SLOPE_TOLERANCE * low_slope
+    for count in range(most):  # secant steps for smooth slopes, bisection for jumps
+        t = 0.5 * (low + high) if count % 2 else secant(low, high, low_slope, high_slope)
         at = slope(t)
         if abs(at) <= enough:
             return t
@@ -183,5 +183,5 @@ def root(slope: Callable[[float], float], turns: int = TURNS) -> float:
 
 
 def secant(low: float, high: float, low_slope: float, high_slope: float) -> float:
-    """Where the line through (low, low_slope < 0) and (high, high_slope ≥ 0) crosses zero."""
+    """Return the zero of the line through (low, low_slope < 0) and (high, high_slope ≥ 0)."""
     return low - low_slope * (high - low) / (high_slope - low_slope)

@@ -5,16 +5,17 @@ With `D(i)` the documents of i's query whose label is lower, margins `Δ(i, j) =
 
     F(w) = Σ_{i: D(i) ≠ ∅} log(1 + Σ_{j ∈ D(i)} exp(a_j - a_i)) + λ‖w‖₁
 
-is lowered along one coordinate after the other. (The formulas of the summary in our hands have
-misprints; these are derived anew.) Let `p_j = exp(a_j) / (exp(a_i) + Σ_{D(i)} exp(a))`. The slope
-and the curvature of i's term along w_r are a mean and a variance over p, on D(i) and i itself:
+is minimised by coordinate descent. (The summary available to this project has misprints; the
+formulas here are derived independently.) Let `p_j = exp(a_j) / (exp(a_i) + Σ_{D(i)} exp(a))`. The
+slope and the curvature of i's term along w_r are a mean and a variance over p, on D(i) ∪ {i}:
 
     Σ_{j ∈ D(i)} p_j (x_jr - x_ir)      and      Var_p(x_r) ≤ (max x_r - min x_r)² / 4
 
-by Popoviciu, over D(i) ∪ {i} and whatever w is (the paper's `max x_r²` is never smaller). With
-`g_r` and `B_r` the sums of these over i, `F + g_r δ + ½ B_r δ² + λ(|w_r + δ| - |w_r|)` lies above F
-for every δ; its minimum is `w_r ← S(B_r w_r - g_r, λ) / B_r`, `S(z, λ) = sign(z) max(0, |z| - λ)`.
-So no step ever raises F. A query costs one pass: the sums over D(i) grow from label to label.
+by Popoviciu's inequality, over D(i) ∪ {i} and for every w (the paper's `max x_r²` is never
+smaller). Let `g_r` and `B_r` be their sums over i. Then
+`F + g_r δ + ½ B_r δ² + λ(|w_r + δ| - |w_r|)` is an upper bound of F for every δ. Its minimum is
+`w_r ← S(B_r w_r - g_r, λ) / B_r`, `S(z, λ) = sign(z) max(0, |z| - λ)`. So no step increases F. A
+query takes one pass: the sums over D(i) grow from label to label.
 """
 
 from collections.abc import Iterable
@@ -33,13 +34,13 @@ from app.ranking.lanes import Array, kernel
 
 #: Stop once no coordinate is further from optimal than this share of the steepest slope at 0.
 DOMINATION_TOLERANCE = 1e-3
-#: After a sweep over all coordinates, so many over those that are not zero.
-INNER = 10
+#: Most sweeps over the non-zero coordinates after each sweep over all coordinates.
+INNER_SWEEPS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class SparseModel:
-    """Where the descent ended; `distance` is the largest violation of optimality in a sweep."""
+    """The result of the descent; `distance` is the largest violation of optimality in a sweep."""
 
     w: Floats
     value: float
@@ -63,7 +64,7 @@ def train_domination(
     most: int = 1000,
     progress: Progress = silent,
 ) -> SparseModel:
-    """Lower F, sweep by sweep, from `start` (or 0); `penalty` is λ, `margin` is m.
+    """Minimise F by sweeps from `start` (or 0); `penalty` is λ, `margin` is m.
 
     >>> X, labels = np.array([[0.0, 1.0], [2.0, 1.0]]), np.array([0.0, 1.0])
     >>> judged = Judgements(X, labels, np.array([0, 2]))
@@ -84,21 +85,21 @@ def lower(
     most: int = 1000,
     progress: Progress = silent,
 ) -> SparseModel:
-    """The same for one penalty after the other: what they share is in `loss`."""
+    """Minimise F for one penalty; `loss` is the part that several penalties have in common."""
     descent = Descent(loss, penalty, start)
     enough = tolerance * loss.largest_penalty
     everything, distance, sweeps = range(loss.n), inf, 0
     while distance > enough and sweeps < most:
         distance, sweeps = descent.sweep(everything), sweeps + 1
         progress(sweeps, descent.value, distance, descent.w.copy())
-        for _ in range(INNER):
+        for _ in range(INNER_SWEEPS):
             if distance <= enough or descent.sweep(np.flatnonzero(descent.w)) <= 0.1 * distance:
                 break
     return SparseModel(descent.w, descent.value, distance, sweeps, distance <= enough)
 
 
 def largest_penalty(judged: Judgements, margin: float = 1.0) -> float:
-    """The least λ that leaves nothing of the model: `max_r |g_r|` at w = 0.
+    """Return the smallest λ with w = 0 as the optimum: `max_r |g_r|` at w = 0.
 
     >>> judged = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
     >>> largest_penalty(judged, margin=0.0)
@@ -108,7 +109,7 @@ def largest_penalty(judged: Judgements, margin: float = 1.0) -> float:
 
 
 class Domination:
-    """The loss of judged queries, whatever w and λ: their order, their columns, their margins."""
+    """The part of the loss that does not depend on w and λ: order tree, columns, margins."""
 
     def __init__(self, judged: Judgements, margin: float = 1.0) -> None:
         if not 0.0 <= margin < inf:
@@ -120,7 +121,7 @@ class Domination:
         self._at_zero: Floats = -margin * judged.labels[self.tree.by_label]
 
     def a(self, w: Floats) -> Floats:
-        """`Xw - m y`, by query and label."""
+        """Return `Xw - m y`, sorted by query and label."""
         a: Floats = (self._X @ w)[self.tree.by_label] + self._at_zero
         return a
 
@@ -132,12 +133,12 @@ class Domination:
         return max(map(abs, slopes), default=0.0)
 
     def slope(self, x: Floats, queries: Integers, a: Floats) -> float:
-        """`g_r`, where x is column r."""
+        """Return `g_r`, where x is column r."""
         return float(total_slope(x, a, self.tree.level_starts, self.tree.first, queries))
 
 
 class Descent:
-    """w on its way down, one coordinate a step."""
+    """Coordinate descent on w, one coordinate a step."""
 
     def __init__(self, loss: Domination, penalty: float, start: Floats | None = None) -> None:
         if not 0.0 <= penalty < inf:
@@ -154,10 +155,10 @@ class Descent:
         return loss + self.penalty * float(np.abs(self.w).sum())
 
     def step(self, r: int) -> float:
-        """Minimise the bound along w_r; how far from optimal w_r was, in units of the slope."""
+        """Minimise the bound along w_r; return w_r's previous distance from optimal, as a slope."""
         x, queries, B = self._loss.columns[r]
         if not B > 0.0:
-            self.w[r] = 0.0  # it orders nothing
+            self.w[r] = 0.0  # a constant feature
             return 0.0
         g, old = self._loss.slope(x, queries, self._a), float(self.w[r])
         z = B * old - g
@@ -169,12 +170,12 @@ class Descent:
         return abs(g + float(np.sign(old)) * self.penalty)
 
     def sweep(self, coordinates: Iterable[int]) -> float:
-        """A step along each; the largest distance from optimal that was met."""
+        """Take a step along each coordinate; return the largest distance from optimal."""
         return max((self.step(int(r)) for r in coordinates), default=0.0)
 
 
 class Columns:
-    """Column r of X, by query and label, with the queries in which it varies, and its `B_r`."""
+    """Column r of X, by query and label, with the queries where it is not constant, and `B_r`."""
 
     def __init__(self, X: Any, tree: OrderTree) -> None:
         self._sparse = is_sparse(X)
@@ -207,7 +208,7 @@ class Columns:
 
 @kernel
 def curvature(x: Array, level_starts: Array, first: Array, bounds: Array) -> None:
-    """For each query `Σ_i (max x - min x)² / 4` over D(i) ∪ {i}."""
+    """Write `Σ_i (max x - min x)² / 4` over D(i) ∪ {i} for each query."""
     for q in range(bounds.shape[0]):
         low, high = np.inf, -np.inf
         for level in range(first[q], first[q + 1]):
@@ -224,7 +225,7 @@ def curvature(x: Array, level_starts: Array, first: Array, bounds: Array) -> Non
 def total_slope(x: Array, a: Array, level_starts: Array, first: Array, queries: Array) -> float:
     """`Σ_i (μ - Z x_i) / (Z + exp(a_i))`, Z and μ the sums of exp(a_j) and exp(a_j) x_j over D(i).
 
-    All exponents are relative to the largest in D(i), so that Z is at least 1.
+    All exponents are relative to the largest in D(i), so Z is at least 1.
     """
     slope = 0.0
     for q in queries:
@@ -267,7 +268,7 @@ def total_loss(a: Array, level_starts: Array, first: Array) -> float:
 
 @kernel
 def move(x: Array, delta: float, a: Array, starts: Array, queries: Array) -> None:
-    """`a ← a + δ x` where x varies within its query."""
+    """`a ← a + δ x` for the queries where x is not constant."""
     for q in queries:
         for t in range(starts[q], starts[q + 1]):
             a[t] += delta * x[t]

@@ -1,4 +1,4 @@
-"""Judged queries as the trainers want them: all rows in one matrix, query after query."""
+"""Judged queries in the form of the trainers: one matrix of rows, query after query."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,20 +34,20 @@ class Judgements:
         rows, starts = self.X.shape[0], self.starts
         if self.X.ndim != 2 or self.labels.shape != (rows,):
             raise ValueError(
-                f"judgements: expected a label for each row of a matrix, got {self.X.shape} "
+                f"judgements: expected a label for each row of a matrix, got shapes {self.X.shape} "
                 f"and {self.labels.shape}"
             )
         if len(starts) < 1 or starts[0] != 0 or starts[-1] != rows or (np.diff(starts) < 0).any():
-            raise ValueError(f"starts: expected them to ascend from 0 to {rows}")
+            raise ValueError(f"starts: expected ascending numbers from 0 to {rows}")
         values = self.X.data if is_sparse(self.X) else self.X
         if not (np.isfinite(values).all() and np.isfinite(self.labels).all()):
             raise ValueError("judgements: expected finite features and labels")
 
     @classmethod
     def of(cls, queries: Sequence[LabelledQuery]) -> "Judgements":
-        """All queries, in float64; sparse if their rows are."""
+        """Join queries, in float64; sparse if their rows are."""
         if not queries:
-            raise ValueError("queries: expected at least one")
+            raise ValueError("queries: expected at least one, got none")
         rows = [_matrix(query.documents) for query in queries]
         X: Matrix = _stacked(rows) if is_sparse(rows[0]) else np.concatenate(rows)
         labels = np.concatenate([query.labels for query in queries]).astype(np.float64)
@@ -56,47 +56,47 @@ class Judgements:
 
     @property
     def n(self) -> int:
-        """How many features a document has."""
+        """The number of features."""
         return int(self.X.shape[1])
 
     @property
     def queries(self) -> list[slice]:
-        """Where the documents of each query stand."""
+        """The rows of each query."""
         ends = self.starts.tolist()
         return [slice(a, b) for a, b in pairwise(ends)]
 
     def with_pairs(self) -> "Judgements":
-        """Only the queries with two different labels: the others say nothing of any order."""
+        """Return the queries with two different labels; the others have no pairs."""
         kept = self.ordering()
         return self if kept.all() else self.some(kept)
 
     def ordering(self) -> NDArray[np.bool_]:
-        """Which queries have two different labels."""
+        """Return a mask of the queries with two different labels."""
         found = [len(self.labels[q]) > 0 and np.ptp(self.labels[q]) > 0.0 for q in self.queries]
         return np.array(found, np.bool_)
 
     def some(self, kept: NDArray[np.bool_]) -> "Judgements":
-        """Only the queries that are to be kept."""
+        """Return the queries where `kept` is true."""
         sizes = np.diff(self.starts)
         rows = np.repeat(kept, sizes)
         return Judgements(self.X[rows], self.labels[rows], np.cumsum([0, *sizes[kept]]))
 
 
 def is_sparse(X: Matrix) -> bool:
-    """Whether these are sparse rows; dense ones never load scipy, which takes 0.2 s."""
+    """Whether these are sparse rows; the check does not import scipy, which takes 0.2 s."""
     return not isinstance(X, np.ndarray)
 
 
 def csr(documents: Any) -> Matrix:
-    """Sparse rows of either kind as scipy's, in float64."""
-    from scipy.sparse import csr_array  # noqa: PLC0415  # for sparse rows alone
+    """Convert `SparseRows` or scipy's sparse rows to scipy's `csr_array`, in float64."""
+    from scipy.sparse import csr_array  # noqa: PLC0415  # only sparse rows need scipy
 
     parts = (documents.data, documents.indices, documents.indptr)
     return csr_array(parts, shape=documents.shape, dtype=np.float64)
 
 
 def _stacked(rows: Sequence[Matrix]) -> Matrix:
-    from scipy.sparse import vstack  # noqa: PLC0415  # for sparse rows alone
+    from scipy.sparse import vstack  # noqa: PLC0415  # only sparse rows need scipy
 
     return vstack(rows, format="csr")
 

@@ -1,19 +1,19 @@
 """Trust-region Newton with conjugate gradients (TRON; Lee & Lin 2014, section 4.1).
 
-Knows nothing of ranking: an objective is asked for points, a point for its value, its gradient and
-products with its Hessian, which must be positive definite.
+The solver does not depend on ranking. An objective gives points; a point gives its value, its
+gradient and products with its Hessian, which must be positive definite.
 
-By hand, for its stop and for cancelling; it is as fast as scipy's. CPU time to the default stop,
-and to one a thousand times stricter, on MQ2008 (fold 1) in ms, next to the best of scipy's
-trust-ncg, trust-krylov and Newton-CG:
+scipy's solvers lack this stopping rule and cancellation; the speed is similar. CPU time in ms on
+MQ2008 (fold 1), with the default tolerance and with one a thousand times smaller, against the best
+of scipy's trust-ncg, trust-krylov and Newton-CG:
 
-    C         ours        scipy's best
+    C        newton.py     best of scipy
     10⁻⁴     10, 14         11, 17
     10⁻²     20, 46         38, 57
-    1        61, 143        38, 119     (where ours ends four times closer to the minimum)
+    1        61, 143        38, 119     (newton.py ends four times closer to the minimum)
 
-A diagonal preconditioner was tried and saves nothing on data scaled to 0 … 1 (31 products a step
-with and without it at C = 1).
+A diagonal preconditioner saves nothing on data scaled to 0 … 1 (31 products a step with and without
+it at C = 1).
 """
 
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ import numpy as np
 from app.ranking.arrays import Floats
 from app.ranking.batch import Progress, silent
 
-#: Stop once the gradient's norm is this share of the one at w = 0 (eq. 38).
+#: Stop once the gradient's norm is this share of the norm at w = 0 (eq. 38).
 GRADIENT_TOLERANCE = 1e-3
-#: A step is taken if it gives at least ETA_0 of the decrease that was foreseen; the region shrinks
-#: below ETA_1 of it, grows above ETA_2 (eqs. 36-37).
+#: A step is accepted if it gives at least ETA_0 of the predicted decrease; the trust region shrinks
+#: below ETA_1 of it and grows above ETA_2 (eqs. 36-37).
 ETA_0, ETA_1, ETA_2 = 1e-4, 0.25, 0.75
 SIGMA_1, SIGMA_2, SIGMA_3 = 0.25, 0.5, 4.0
-#: A decrease below this share of the value may be but rounding.
+#: A decrease below this share of the value may be a rounding error.
 NOISE = 1e-13
 #: Conjugate gradients stop once the residual is this share of the gradient.
 FORCING = 0.1
@@ -52,11 +52,11 @@ class NewtonPoint(Protocol):
 
 
 class Objective(Protocol):
-    """Something smooth and strictly convex."""
+    """A smooth and strictly convex function."""
 
     @property
     def n(self) -> int:
-        """How many weights there are."""
+        """The number of weights."""
 
     def at(self, w: Floats) -> NewtonPoint:
         """The objective around w."""
@@ -64,7 +64,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """Where a solver ended; `distance` is the norm of the gradient there."""
+    """The result of a solver; `distance` is the norm of the gradient, or the gap to the bound."""
 
     w: Floats
     value: float
@@ -83,7 +83,7 @@ def minimise(
     most: int = 1000,
     progress: Progress = silent,
 ) -> Minimum:
-    """Go down from `start` (or 0) until `‖∇f‖ ≤ tolerance · scale`; scale is ‖∇f(0)‖ if not given.
+    """Minimise from `start` (or 0) until `‖∇f‖ ≤ tolerance · scale`; scale defaults to ‖∇f(0)‖.
 
     >>> class Parabola:
     ...     n = 2
@@ -106,18 +106,18 @@ def minimise(
         iteration += 1
         step, residual, used = truncated_step(point, radius)
         products += used
-        foreseen = 0.5 * float(step @ (point.gradient - residual))  # g·s + ½ s·Hs, as Hs = -g - r
+        predicted = 0.5 * float(step @ (point.gradient - residual))  # g·s + ½ s·Hs, as Hs = -g - r
         trial = objective.at(point.w + step)
         actual = trial.value - point.value
         length = norm(step)
         if iteration == 1:
             radius = min(radius, length)
-        radius = _resized(radius, length, actual, foreseen, float(point.gradient @ step))
-        if -foreseen <= NOISE * abs(point.value):  # the values no longer tell, the gradients may
+        radius = _resized(radius, length, actual, predicted, float(point.gradient @ step))
+        if -predicted <= NOISE * abs(point.value):  # compare gradients: values are too close
             if norm(trial.gradient) >= distance:
                 break
             point = trial
-        elif actual <= ETA_0 * foreseen:
+        elif actual <= ETA_0 * predicted:
             point = trial
         distance = norm(point.gradient)
         progress(iteration, point.value, distance, point.w)
@@ -126,7 +126,7 @@ def minimise(
 
 
 def truncated_step(point: NewtonPoint, radius: float) -> tuple[Floats, Floats, int]:
-    """Steihaug: `min g·s + ½ s·Hs, ‖s‖ ≤ radius` (eq. 35), roughly; also the residual -g - Hs."""
+    """Solve `min g·s + ½ s·Hs, ‖s‖ ≤ radius` (eq. 35) roughly (Steihaug); also return -g - Hs."""
     step, residual = np.zeros_like(point.gradient), -point.gradient
     direction, squared = residual.copy(), float(residual @ residual)
     enough, products = FORCING * sqrt(squared), 0
@@ -144,7 +144,7 @@ def truncated_step(point: NewtonPoint, radius: float) -> tuple[Floats, Floats, i
 
 
 def to_boundary(step: Floats, direction: Floats, radius: float) -> float:
-    """The `τ ≥ 0` with `‖step + τ direction‖ = radius`."""
+    """Return the `τ ≥ 0` with `‖step + τ direction‖ = radius`."""
     sd, dd = float(step @ direction), float(direction @ direction)
     room = radius * radius - float(step @ step)
     root = sqrt(max(0.0, sd * sd + dd * room))
@@ -152,17 +152,17 @@ def to_boundary(step: Floats, direction: Floats, radius: float) -> float:
 
 
 def norm(v: Floats) -> float:
-    """`‖v‖`."""
+    """Return `‖v‖`."""
     return sqrt(float(v @ v))
 
 
-def _resized(radius: float, length: float, actual: float, foreseen: float, slope: float) -> float:
-    """Eq. 37, with the point of the interval that a parabola through the trial suggests."""
+def _resized(radius: float, length: float, actual: float, predicted: float, slope: float) -> float:
+    """Eq. 37; a parabola through the trial point chooses the value in the interval."""
     bend = actual - slope
     best = inf if bend <= 0.0 else -0.5 * slope / bend
     ideal = max(SIGMA_1, best) * length if isfinite(actual) else SIGMA_1 * length
-    if actual > ETA_1 * foreseen:
+    if actual > ETA_1 * predicted:
         return min(max(ideal, SIGMA_1 * min(length, radius)), SIGMA_2 * radius)
-    if actual > ETA_2 * foreseen:
+    if actual > ETA_2 * predicted:
         return max(SIGMA_1 * radius, min(ideal, SIGMA_3 * radius))
     return max(radius, min(ideal, SIGMA_3 * radius))

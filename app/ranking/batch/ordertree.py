@@ -1,29 +1,29 @@
-"""Sums over all pairs of a query in O(l log l + l log k): never over the pairs themselves.
+"""Sums over all pairs of a query in O(l log l + l log k), without a list of pairs.
 
-A pair (i, j) has `y_i > y_j`; it is *inside* if `s_i - s_j < margin`, for scores s: with margin 1
-these are the support vectors of eq. 14. With `j ∈ SV_i⁺` if (j, i) is inside and `j ∈ SV_i⁻` if
-(i, j) is, everything that a trainer needs are the sums of any u over these sets: `γ_i⁺, γ_i⁻`, and
-with u = 1 the counts `l_i⁺, l_i⁻`.
+A pair (i, j) has `y_i > y_j`. It is *inside* if `s_i - s_j < margin`, for scores s; with margin 1
+the pairs inside are the support vectors of eq. 14. Let `j ∈ SV_i⁺` if (j, i) is inside and
+`j ∈ SV_i⁻` if (i, j) is. The trainers need only the sums of some u over these sets: `γ_i⁺, γ_i⁻`,
+and with u = 1 the counts `l_i⁺, l_i⁻`.
 
-The tree stands over the k labels of a query, ascending: a node has the documents of its labels in
-the order of their scores, merged from its two children, *low* and *high*. Every high document is
-preferred to every low one, so of those inside with a low document there is a prefix of the high
-ones, and the other way round a suffix: one walk of two fingers finds all of them, prefix sums do
-the rest. The loops are in `floors.py`.
+The leaves of the tree are the k labels of a query, ascending. A node has the documents of its
+labels sorted by score, merged from its two children, *low* and *high*. Every high document is
+preferred to every low one. So the high documents inside with a low one are a prefix of the high
+ones, and the low documents inside with a high one are a suffix. One pass with two indices finds
+all prefixes and suffixes; prefix sums give the sums. The loops are in `floors.py`.
 
-Compared once, CPU ms for l documents in Q queries of k labels each: to sort and find the windows,
-and for one sum of each document. (An evaluation takes the first and two sums, a Hessian product
-one.)
+Measured once, CPU ms for l documents in Q queries of k labels each: sorting and finding the
+windows, plus one sum for each document. (An evaluation needs the first and two sums, a Hessian
+product one sum.)
 
-    l, Q, k             this          Fenwick tree over labels   one cell a label, O(lk)
+    l, Q, k         merge tree        Fenwick tree over labels   one cell a label, O(lk)
     10⁵, 1000, 2      4.1 + 0.6             6.8 + 3.8                  6.8 + 2.6
     10⁵, 1000, 5      9.2 + 1.7             6.8 + 4.5                  6.8 + 3.9
     10⁵, 1000, 100     14 + 4.9             6.8 + 6.9                  6.8 + 7.8
     10⁵, 1, 10⁵        24 + 10               16 + 14                       -
     10⁶, 1, 10⁶       304 + 202             252 + 527                      -
 
-The Fenwick tree is Algorithm 2 with an array for a tree. What this one costs is memory: 8 bytes for
-each document and floor.
+The Fenwick tree is Algorithm 2 with an array as the tree. The merge tree takes more memory: 8 bytes
+for each document and floor.
 """
 
 from dataclasses import dataclass
@@ -39,10 +39,10 @@ Indices = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class OrderTree:
-    """What of the tree the labels alone decide.
+    """The part of the tree that depends on the labels alone.
 
-    `by_label` has the documents by query and then label; those of query q with its y-th label stand
-    there from `level_starts[first[q] + y]` to the next.
+    `by_label` holds the documents by query and label. Those of query q with its y-th label start at
+    `level_starts[first[q] + y]`.
 
     >>> tree = OrderTree.of(np.array([2.0, 0.0, 1.0]), np.array([0, 3]))
     >>> tree.pairs
@@ -61,7 +61,7 @@ class OrderTree:
 
     @classmethod
     def of(cls, labels: Floats, starts: Integers) -> "OrderTree":
-        """The tree over labels whose query q stands from `starts[q]` to `starts[q+1]`."""
+        """Build the tree over labels; query q has those from `starts[q]` to `starts[q+1]`."""
         starts = owned(starts, np.int64)
         query = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         by_label = np.lexsort((labels, query))
@@ -74,18 +74,18 @@ class OrderTree:
 
     @property
     def floors(self) -> int:
-        """log2 of the most labels that a query has, rounded up."""
+        """log2 of the largest number of labels in a query, rounded up."""
         most = int(np.diff(self.first).max(initial=1))
         return max(0, most - 1).bit_length()
 
     @property
     def pairs(self) -> int:
-        """How many pairs all queries have together."""
+        """The number of pairs of all queries."""
         documents, levels = np.diff(self.starts), np.diff(self.level_starts)
         return int((documents * documents).sum() - (levels * levels).sum()) // 2
 
     def centred(self, u: Floats) -> Floats:
-        """The same, relative to the first document of each query: equal gaps, more digits."""
+        """Return u relative to the first document of each query: equal gaps, more digits."""
         nonempty = self.starts[:-1] < self.starts[1:]
         sizes = np.diff(self.starts)[nonempty]
         relative: Floats = u - np.repeat(u[self.starts[:-1][nonempty]], sizes)
@@ -94,7 +94,7 @@ class OrderTree:
     def at(self, scores: Floats, margin: float = 1.0, near: "Inside | None" = None) -> "Inside":
         """Sort by the scores, and find the pairs with `s_i - s_j < margin`.
 
-        What is `near`, of scores much like these, spares most of the sorting.
+        `near`, the result for similar scores, makes the sort faster.
         """
         leaves = (self.by_label if near is None else near.leaves).copy()
         order = np.empty_like(leaves)
@@ -109,12 +109,12 @@ class OrderTree:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """The pairs inside, for the scores they were asked for.
+    """The pairs inside, for given scores.
 
-    `leaves` has the documents as they stand on floor 0, by query, label and score; `order` as on
-    the last floor of each query, where but two nodes are left. On floor f the document at t
-    reaches, in the sibling of its node, up to (a low one) or from (a high one) `reach[f, t]`; the
-    one at t on floor f + 1 came from `came[f, t]`.
+    `leaves` holds the documents of floor 0, by query, label and score; `order` those of the last
+    floor of each query, which has two nodes. On floor f the document at t is inside with the
+    documents of its sibling node up to (a low one) or from (a high one) `reach[f, t]`. The document
+    at t on floor f + 1 came from `came[f, t]`.
     """
 
     tree: OrderTree
@@ -124,7 +124,7 @@ class Inside:
     reach: Indices
 
     def sums(self, u: Floats) -> tuple[Floats, Floats]:
-        """`γ_i⁺ = Σ_{j ∈ SV_i⁺} u_j` and `γ_i⁻ = Σ_{j ∈ SV_i⁻} u_j` for every document i."""
+        """Return `γ_i⁺ = Σ_{j ∈ SV_i⁺} u_j` and `γ_i⁻ = Σ_{j ∈ SV_i⁻} u_j` for all documents i."""
         above, below = np.empty(len(u)), np.empty(len(u))
         tree = self.tree
         add_up(
@@ -134,5 +134,5 @@ class Inside:
         return above, below
 
     def counts(self) -> tuple[Floats, Floats]:
-        """`l_i⁺` and `l_i⁻`: how many preferred ones are inside with i, and how many others."""
+        """Return `l_i⁺` and `l_i⁻`: the numbers of preferred and of other documents inside."""
         return self.sums(np.ones(len(self.order)))

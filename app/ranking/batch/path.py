@@ -1,4 +1,4 @@
-"""A parameter chosen on held-out queries, along a path: each fit starts from the last w."""
+"""The choice of a parameter on held-out queries; each fit starts from the previous w."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from app.ranking.batch.newton import Minimum
 from app.ranking.batch.trainers import Trainer
 from app.ranking.measures import Discount
 
-#: Stop after so many parameters in a row that were no better than the best before.
+#: Stop after this many parameters in a row without an improvement.
 MOST_WITHOUT_GAIN = 6
 
 Measure = Literal["ndcg@10", "pairwise"]
@@ -24,7 +24,7 @@ Measure = Literal["ndcg@10", "pairwise"]
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One parameter, how well its model orders the held-out queries, and where the solver ended."""
+    """One parameter, the quality of its model on the held-out queries, and the solver's result."""
 
     parameter: float
     quality: float
@@ -33,13 +33,13 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """All that was tried, in order; the best of equally good ones is the most regular."""
+    """All tried parameters, in order; of equal qualities the most regularised is the best."""
 
     tried: tuple[Tried, ...]
 
     @property
     def best(self) -> Tried:
-        """The first of those with the highest quality."""
+        """The first parameter with the highest quality."""
         return max(self.tried, key=lambda one: one.quality)
 
 
@@ -53,9 +53,9 @@ def follow_path(
     discount: Discount = "standard",
     progress: Progress = silent,
 ) -> Path:
-    """Fit each parameter, the most regular first, until `patience` of them have not got better.
+    """Fit the parameters, the most regularised first, until `patience` of them bring no gain.
 
-    `progress` hears of every iteration of the solver, which are numbered through.
+    `progress` is called for every iteration of the solver; numbers continue across parameters.
 
     >>> from app.ranking.batch.trainers import trainer
     >>> world = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
@@ -67,10 +67,10 @@ def follow_path(
     if by not in get_args(Measure):
         raise ValueError(f"by: expected one of {', '.join(get_args(Measure))}, got {by!r}")
     if grid is not None and not grid:
-        raise ValueError("grid: expected at least one parameter")
-    w, tried, heard = None, Path(()), _numbered(progress)
+        raise ValueError("grid: expected at least one parameter, got none")
+    w, tried, numbered = None, Path(()), _numbered(progress)
     for parameter in _ordered(grid, like=trainer.grid):
-        minimum = trainer.fit(parameter, w, heard)
+        minimum = trainer.fit(parameter, w, numbered)
         w = minimum.w
         one = Tried(parameter, batch_quality(held_out, w, by, discount), minimum)
         tried = Path((*tried.tried, one))
@@ -82,7 +82,7 @@ def follow_path(
 def batch_quality(
     judged: Judgements, w: Floats, by: Measure, discount: Discount = "standard"
 ) -> float:
-    """How well w orders judged queries: mean NDCG@10, or the share of pairs in order."""
+    """Return the quality of w on judged queries: mean NDCG@10, or the pairwise accuracy."""
     scores: Floats = judged.X @ w
     if by == "pairwise":
         return pairwise_accuracy(scores, judged.labels, judged.starts)
@@ -95,7 +95,7 @@ def batch_quality(
 
 
 def _ordered(grid: Sequence[float] | None, like: Sequence[float]) -> Sequence[float]:
-    """The most regular first: up or down, as in the trainer's own grid."""
+    """Sort the most regularised first: ascending or descending like the trainer's grid."""
     return like if grid is None else sorted(grid, reverse=like[0] > like[-1])
 
 

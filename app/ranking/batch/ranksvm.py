@@ -1,14 +1,14 @@
-"""Linear RankSVM (Lee & Lin 2014) as an objective: what a solver sees of it.
+"""Linear RankSVM (Lee & Lin 2014) as an objective for a solver.
 
-With `P = {(i, j): same query, y_i > y_j}` and scores s = Xw, a pair that is inside its margin has
-the residual `r = 1 - (s_i - s_j) > 0`. Its sums over the pairs of a document,
+Let `P = {(i, j): same query, y_i > y_j}` and s = Xw. A pair inside its margin has the residual
+`r = 1 - (s_i - s_j) > 0`. The sums of residuals over the pairs of a document are
 
-    R_i⁺ = l_i⁺ (1 + s_i) - γ_i⁺     (i the less relevant one)
-    R_i⁻ = l_i⁻ (1 - s_i) + γ_i⁻     (i the more relevant one)
+    R_i⁺ = l_i⁺ (1 + s_i) - γ_i⁺     (i is less relevant)
+    R_i⁻ = l_i⁻ (1 - s_i) + γ_i⁻     (i is more relevant)
 
-with `γ = γ(w, w)`, are all it takes: `Σ r = Σ_i R_i⁺`, and `Σ r² = Σ_i R_i⁺ + (R⁺ - R⁻)·s`. That is
-eq. 18 in other letters. Scores are taken relative to the first document of their query, which
-changes no pair and keeps digits where all scores of a query are large.
+with `γ = γ(w, w)`. They give `Σ r = Σ_i R_i⁺` and `Σ r² = Σ_i R_i⁺ + (R⁺ - R⁻)·s`, which is eq. 18.
+Scores are relative to the first document of their query: the pairs stay the same, and large scores
+lose no digits.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from app.ranking.batch.ordertree import Inside, OrderTree
 
 @dataclass(frozen=True)
 class RankSVMObjective:
-    """What both losses share: the rows, the tree over their labels, and C."""
+    """The base of both losses: the rows, the tree over their labels, and C."""
 
     X: Matrix
     tree: OrderTree
@@ -36,11 +36,11 @@ class RankSVMObjective:
 
     @property
     def n(self) -> int:
-        """How many weights there are."""
+        """The number of weights."""
         return int(self.X.shape[1])
 
     def scores(self, w: Floats) -> Floats:
-        """`Xw`, relative to the first document of each query."""
+        """Return `Xw`, relative to the first document of each query."""
         return self.tree.centred(self.X @ w)
 
 
@@ -59,7 +59,7 @@ class SquaredHinge(RankSVMObjective):
 
 
 class Hinge(RankSVMObjective):
-    """Eq. 2: `f(w) = ½‖w‖² + C Σ_P max(0, 1 - w·(x_i - x_j))`, of which this is the second term.
+    """The second term of eq. 2: `f(w) = ½‖w‖² + C Σ_P max(0, 1 - w·(x_i - x_j))`.
 
     >>> judged = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
     >>> point = hinge(judged, C=1.0).at(np.array([0.25]))
@@ -73,17 +73,17 @@ class Hinge(RankSVMObjective):
 
 
 def squared_hinge(judged: Judgements, C: float) -> SquaredHinge:
-    """L2-loss RankSVM over judged queries."""
+    """Return L2-loss RankSVM over judged queries."""
     return SquaredHinge(judged.X, OrderTree.of(judged.labels, judged.starts), C)
 
 
 def hinge(judged: Judgements, C: float) -> Hinge:
-    """The loss of L1-loss RankSVM over judged queries."""
+    """Return the loss of L1-loss RankSVM over judged queries."""
     return Hinge(judged.X, OrderTree.of(judged.labels, judged.starts), C)
 
 
 class Residuals:
-    """The pairs inside at some scores, their counts, and `R⁺`, `R⁻`."""
+    """The pairs inside for given scores, their counts, and `R⁺`, `R⁻`."""
 
     def __init__(self, tree: OrderTree, scores: Floats) -> None:
         self.inside: Inside = tree.at(scores)
@@ -93,14 +93,14 @@ class Residuals:
         self.below: Floats = self.l_below * (1.0 - scores) + g_below
 
     def laplacian(self, u: Floats) -> Floats:
-        """`A_wᵀA_w u = (l⁺ + l⁻) u - γ⁺ - γ⁻` (eq. 17): each pair inside pulls its two together."""
+        """Return `A_wᵀA_w u = (l⁺ + l⁻) u - γ⁺ - γ⁻` (eq. 17)."""
         above, below = self.inside.sums(u)
         pulled: Floats = (self.l_above + self.l_below) * u - above - below
         return pulled
 
 
 class SquaredHingePoint:
-    """Value, gradient and Hessian product at one w; what is not asked for is not computed."""
+    """Value, gradient and Hessian product at one w; the last two are computed on demand."""
 
     def __init__(self, objective: SquaredHinge, w: Floats) -> None:
         self._objective, self.w = objective, w
@@ -125,7 +125,7 @@ class SquaredHingePoint:
 
 
 class HingePoint:
-    """Value and subgradient of the loss at one w, and its slope along a line from there."""
+    """Value and subgradient of the loss at one w, and its slope along a line from w."""
 
     def __init__(
         self, loss: Hinge, w: Floats, scores: Floats, near: "HingePoint | None" = None
@@ -148,7 +148,7 @@ class HingePoint:
         return subgradient
 
     def toward(self, other: "HingePoint") -> Callable[[float], tuple["HingePoint", float]]:
-        """For t: the point at `w + t (other - w)`, and the slope there; no product with X."""
+        """Return a function of t: the point at `w + t (other - w)` and its slope; no X product."""
         step, change = other.w - self.w, other._scores - self._scores
 
         def at(t: float) -> tuple[HingePoint, float]:

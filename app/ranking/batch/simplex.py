@@ -1,4 +1,4 @@
-"""The small quadratic programme of the cutting planes: highest point of a concave parabola."""
+"""The quadratic programme of the cutting planes: maximise a concave function on the simplex."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from app.ranking.lanes import Array, kernel
 
 
 def highest(gram: Floats, b: Floats, start: Floats, precision: float) -> Floats:
-    """`argmax b·α - ½ αᵀGα` with α ≥ 0, Σα = 1, from a feasible start, to this gap.
+    """Return `argmax b·α - ½ αᵀGα` with α ≥ 0, Σα = 1, from a feasible start, up to this gap.
 
     >>> highest(np.diag([1.0, 3.0]), np.zeros(2), np.array([1.0, 0.0]), 0.0)
     array([0.75, 0.25])
@@ -22,7 +22,7 @@ def highest(gram: Floats, b: Floats, start: Floats, precision: float) -> Floats:
 
 @kernel
 def climb(gram: Array, b: Array, alpha: Array, precision: float, most: int) -> None:
-    """Move weight from one coordinate to the steepest, where and as much as pays (SMO)."""
+    """Move weight to the steepest coordinate from the one with the largest gain (SMO)."""
     slope = b.copy()
     for i in range(b.shape[0]):
         if alpha[i] > 0.0:
@@ -46,7 +46,7 @@ def climb(gram: Array, b: Array, alpha: Array, precision: float, most: int) -> N
 
 @kernel
 def giver(gram: Array, slope: Array, alpha: Array, up: int) -> Any:
-    """Which coordinate to take from, for the most gain, and how much."""
+    """Return the coordinate to take weight from for the largest gain, and how much."""
     down, best, most = up, 0.0, 0.0
     for k in range(slope.shape[0]):
         drop = slope[up] - slope[k]

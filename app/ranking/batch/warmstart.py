@@ -1,8 +1,8 @@
-"""What an online learner starts with after a batch: the covariance of SOLAR-II, or its diagonal.
+"""The covariance of an online learner after a batch: SOLAR-II's Σ, or its diagonal.
 
-Sherman-Morrison turns the recursion of eq. 9 into `Σ⁻¹ = I + (1/γ) Σ x xᵀ` over the gaps that were
-learnt from. After RankSVM these are the support vectors, the pairs inside their margin: the Hessian
-of eq. 11 with 2C = 1/γ. Where Σ is kept as a diagonal, its inverse has that of the Hessian.
+By Sherman-Morrison the recursion of eq. 9 is `Σ⁻¹ = I + (1/γ) Σ x xᵀ` over the gaps of the updates.
+After RankSVM these are the support vectors, the pairs inside their margin: `Σ⁻¹` is the Hessian of
+eq. 11 with 2C = 1/γ. For a diagonal Σ, `Σ⁻¹` is the diagonal of the Hessian.
 """
 
 from typing import Any
@@ -14,18 +14,18 @@ from app.ranking.batch.judgements import Judgements, is_sparse
 from app.ranking.batch.ranksvm import Residuals, squared_hinge
 from app.ranking.lanes import Array, kernel
 
-#: So many columns of X go through the tree before one product with all of X.
+#: Columns of X that go through the tree before one product with all of X.
 COLUMNS_AT_ONCE = 64
-#: A sparse column goes through the tree too if it asks for more comparisons than this a document.
-CROWDED = 16
-#: What stands, until then, where a sum of squares will.
-LEFT_OUT = -1.0
+#: Comparisons per document above which a sparse column goes through the tree.
+MOST_COMPARISONS = 16
+#: Marks a column whose sum of squares is still to be computed by the tree.
+NOT_COMPARED = -1.0
 
 
 def covariance_after(judged: Judgements, w: Floats, gamma: float) -> Floats:
-    """`(I + (1/γ) Σ_{SV pairs} (x_i - x_j)(x_i - x_j)ᵀ)⁻¹` as a packed lower triangle.
+    """Return `(I + (1/γ) Σ_{SV pairs} (x_i - x_j)(x_i - x_j)ᵀ)⁻¹` as a packed lower triangle.
 
-    No pair is listed: the sum is `Xᵀ (A_wᵀA_w) X`, column by column through the order tree.
+    The sum is `Xᵀ (A_wᵀA_w) X`, column by column through the order tree, without a list of pairs.
 
     >>> judged = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
     >>> covariance_after(judged, np.array([0.25]), gamma=4.0)
@@ -37,7 +37,7 @@ def covariance_after(judged: Judgements, w: Floats, gamma: float) -> Floats:
 
 
 def variances_after(judged: Judgements, w: Floats, gamma: float) -> Floats:
-    """`1 / (1 + (1/γ) Σ_{SV pairs} (x_ik - x_jk)²)` for every feature k, for a diagonal Σ.
+    """Return `1 / (1 + (1/γ) Σ_{SV pairs} (x_ik - x_jk)²)` for every feature k: a diagonal Σ.
 
     >>> judged = Judgements(np.array([[0.0, 1.0], [2.0, 1.0]]), np.array([0.0, 1.0]),
     ...                     np.array([0, 2]))
@@ -49,10 +49,10 @@ def variances_after(judged: Judgements, w: Floats, gamma: float) -> Floats:
 
 
 def spreads(judged: Judgements, w: Floats) -> Floats:
-    """`Σ_{SV pairs} (x_ik - x_jk)²` for every feature k: the diagonal of the scatter.
+    """Return `Σ_{SV pairs} (x_ik - x_jk)²` for every feature k: the diagonal of the scatter.
 
-    A dense column goes through the tree, O(l log k), as `x·(A_wᵀA_w x)`. Of a sparse one only
-    documents of one query that both have the feature are compared, unless they are too many.
+    A dense column goes through the tree, O(l log k), as `x·(A_wᵀA_w x)`. In a sparse column only
+    the documents of a query that have the feature are compared, unless there are too many.
     """
     ranking = squared_hinge(judged, C=1.0)
     scores = ranking.scores(w)
@@ -67,7 +67,7 @@ def spreads(judged: Judgements, w: Floats) -> Floats:
     X = judged.X.tocsc()
     X.sum_duplicates()
     found = _compared(X, judged, scores, residuals.l_above + residuals.l_below)
-    for k in np.flatnonzero(found == LEFT_OUT):
+    for k in np.flatnonzero(found == NOT_COMPARED):
         found[k] = through_tree(X[:, [k]].toarray()[:, 0])
     return found
 
@@ -75,7 +75,7 @@ def spreads(judged: Judgements, w: Floats) -> Floats:
 def _compared(X: Any, judged: Judgements, scores: Floats, partners: Floats) -> Floats:
     query = np.repeat(np.arange(len(judged.starts) - 1), np.diff(judged.starts))
     found, starts, rows = np.empty(judged.n), owned(X.indptr, np.int64), owned(X.indices, np.int64)
-    most = CROWDED * len(query)
+    most = MOST_COMPARISONS * len(query)
     compare(starts, rows, X.data, query, judged.labels, scores, partners, most, found)
     return found
 
@@ -85,14 +85,14 @@ def compare(
     starts: Array, rows: Array, values: Array, query: Array, labels: Array, scores: Array,
     partners: Array, most: int, found: Array,
 ) -> None:  # fmt: skip
-    """The sum over the pairs inside, for each column that asks for at most so many comparisons.
+    """Sum over the pairs inside, for each column that needs at most `most` comparisons.
 
-    All terms are positive, so no digit is lost: two that have the feature add `(x_i - x_j)²`, and
-    one adds `x_i²` for each of its `partners` that is not met in the column.
+    All terms are positive, so no digits cancel. Two documents with the feature add `(x_i - x_j)²`.
+    One adds `x_i²` for each of its `partners` without the feature.
     """
     for k in range(found.shape[0]):
         if comparisons(rows, query, starts[k], starts[k + 1]) > most:
-            found[k] = LEFT_OUT
+            found[k] = NOT_COMPARED
             continue
         total, high = 0.0, starts[k]
         while high < starts[k + 1]:
@@ -112,7 +112,7 @@ def compare(
 
 @kernel
 def comparisons(rows: Array, query: Array, low: int, stop: int) -> int:
-    """How many (i, j) of one query a column has."""
+    """Return the number of comparisons of a column: (i, j) of the same query."""
     count = 0
     while low < stop:
         high = end_of_query(rows, query, low, stop)
@@ -123,7 +123,7 @@ def comparisons(rows: Array, query: Array, low: int, stop: int) -> int:
 
 @kernel
 def end_of_query(rows: Array, query: Array, low: int, stop: int) -> int:
-    """Where in a column the documents of the query end that one at `low` belongs to."""
+    """Return the end, in a column, of the documents of the query of the one at `low`."""
     high = low + 1
     while high < stop and query[rows[high]] == query[rows[low]]:
         high += 1
@@ -131,7 +131,7 @@ def end_of_query(rows: Array, query: Array, low: int, stop: int) -> int:
 
 
 def scatter(judged: Judgements, w: Floats) -> Floats:
-    """`Σ_{SV pairs} (x_i - x_j)(x_i - x_j)ᵀ`, n x n."""
+    """Return `Σ_{SV pairs} (x_i - x_j)(x_i - x_j)ᵀ`, n x n."""
     ranking = squared_hinge(judged, C=1.0)
     residuals = Residuals(ranking.tree, ranking.scores(w))
     X, n = judged.X, judged.n
@@ -147,16 +147,18 @@ def scatter(judged: Judgements, w: Floats) -> Floats:
 
 
 def inverse(precision: Floats) -> Floats:
-    """The inverse of a positive definite matrix; its lower triangle is what counts.
+    """Return the inverse of a positive definite matrix; only its lower triangle is valid.
 
-    Scaled to a unit diagonal first: features of very different size cost no digits then.
+    The matrix is scaled to a unit diagonal first, so features of any scale keep their digits.
     """
-    from scipy.linalg import lapack  # noqa: PLC0415  # 0.2 s that no other training waits for
+    from scipy.linalg import lapack  # noqa: PLC0415  # takes 0.2 s; other training needs no scipy
 
     scale = 1.0 / np.sqrt(np.diagonal(precision))
     factor, failed = lapack.dpotrf(precision * np.outer(scale, scale), lower=1)
     if failed:
-        raise ValueError("covariance: expected features that float64 can tell apart, got others")
+        raise ValueError(
+            "covariance: expected features that are not collinear in float64, got collinear ones"
+        )
     inverted, _ = lapack.dpotri(factor, lower=1)
     scaled: Floats = inverted * np.outer(scale, scale)
     return scaled
