@@ -250,7 +250,7 @@ def test_verify_finds_other_bits(url: str) -> None:
     tamper(url, "w", codec.dump_blob("w", claim(state), {"values": state.model.weights + 1.0}))
 
     assert with_store(url, lambda store: verify(store, "books")) == [
-        "weights: the replay gives other bits"
+        "weights: the replay differs from the committed state"
     ]
 
 
@@ -300,7 +300,7 @@ def test_verify_of_a_live_model_complains_of_nothing(url: str) -> None:
 
 @pytest.mark.parametrize("command", ["log", "replay", "verify"])
 def test_an_unknown_model_is_one_clear_line(url: str, command: str) -> None:
-    assert "model atlas: there is none of this name" in one_line(solar(url, command, "atlas"))
+    assert "model atlas: no model of this name" in one_line(solar(url, command, "atlas"))
 
 
 @pytest.mark.parametrize("command", ["learn", "verify"])
@@ -313,7 +313,8 @@ def test_an_old_server_is_one_clear_line(command: str) -> None:
 
 def test_a_store_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     gone = f"unix://{tmp_path}/nothing.sock"
-    assert "the store cannot be reached" in one_line(solar(gone, "verify"))
+    line = f"the store at {tmp_path}/nothing.sock is unreachable: No such file or directory"
+    assert line in one_line(solar(gone, "verify"))
     assert "store URL: expected one of" in one_line(solar("http://here", "log", "books"))
 
 

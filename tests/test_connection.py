@@ -1,6 +1,7 @@
 """From a URL to a client, and how a client finds the server that has a key."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ from redis import exceptions as foreign
 from app.errors import SolarError, StoreError, Unavailable
 from app.storage.calls import translated
 from app.storage.cluster import SLOTS, Cluster, slot_of
-from app.storage.connection import Place, connect
+from app.storage.connection import MultiServerURL, connect
+from app.storage.outages import Outages
 from app.storage.store import Store
 
 A, B = ("a", 1), ("b", 2)
@@ -20,21 +22,23 @@ A, B = ("a", 1), ("b", 2)
 
 
 def test_a_url_names_servers_credentials_service_and_options() -> None:
-    place = Place.of("rediss+sentinel://me:s%40fe@one,two:7,[::1]:8/main/3?ssl_ca_certs=x")
+    place = MultiServerURL.parse(
+        "rediss+sentinel://me:s%40fe@one,two:7,[::1]:8/main/3?ssl_ca_certs=x"
+    )
     assert place.servers == [("one", 26379), ("two", 7), ("::1", 8)]
     assert place.path == ["main", "3"]
     assert place.url(("::1", 8), "3") == "rediss://me:s%40fe@[::1]:8/3?ssl_ca_certs=x"
-    assert Place.of("redis+cluster://one").servers == [("one", 6379)]
+    assert MultiServerURL.parse("redis+cluster://one").servers == [("one", 6379)]
 
 
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        ("redis+sentinel://hush@host:1", "expected the name of the service"),
-        ("redis+sentinel://:hush@/main", "expected HOST:PORT"),
-        ("redis+cluster://:hush@host:1,:2", "expected HOST:PORT"),
-        ("redis+cluster://:hush@host:port", "expected HOST:PORT"),
-        ("redis+cluster://:hush@host:1/2", "expected no database but 0"),
+        ("redis+sentinel://hush@host:1", "expected the service name"),
+        ("redis+sentinel://:hush@/main", "expected servers as HOST:PORT"),
+        ("redis+cluster://:hush@host:1,:2", "expected servers as HOST:PORT"),
+        ("redis+cluster://:hush@host:port", "expected servers as HOST:PORT"),
+        ("redis+cluster://:hush@host:1/2", "expected database 0 or none"),
         ("redis+magic://:hush@host:1", "expected one of redis://"),
     ],
 )
@@ -237,6 +241,45 @@ def test_a_slow_node_is_not_asked_twice_but_the_map_is_asked_for() -> None:
     ],
 )
 def test_what_a_failover_brings_is_unavailable(error: Exception) -> None:
-    with pytest.raises(Unavailable), translated():
+    with pytest.raises(Unavailable), translated(connect("redis://one")):
         raise error
     assert issubclass(Unavailable, StoreError)
+
+
+# ---- log lines about an outage ----
+
+
+def test_an_outage_is_logged_at_its_start_once_a_minute_and_at_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "solar.storage")
+    now = [1000.0]
+    outages = Outages("the store at one:6379", clock=lambda: now[0])
+    for _ in range(300):  # twice a second
+        outages.failed("books", "unreachable")
+        outages.failed("films", "unreachable")
+        now[0] += 0.5
+    outages.succeeded("films")
+    outages.succeeded("films")
+    assert caplog.messages == [
+        "unreachable",
+        "unreachable; the outage has lasted 60 s",
+        "unreachable; the outage has lasted 120 s",
+    ]
+    outages.succeeded("books")
+    outages.succeeded("books")
+    outages.failed("films", "unreachable")
+    assert caplog.messages[3:] == [
+        "the store at one:6379 is reachable again after 150.0 s",
+        "unreachable",
+    ]
+
+
+def test_a_store_that_answers_for_some_models_only_is_one_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outages = Outages("the store")
+    for _ in range(10):
+        outages.failed("books", "unreachable")
+        outages.succeeded("films")
+    assert caplog.messages == ["unreachable"]

@@ -190,7 +190,7 @@ def test_kernels_of_a_cache_that_cannot_be_written_are_not_compiled_again(tmp_pa
     script = (
         "from app.runtime import precompile; import sys\n"
         "precompile.learner.warm_up()\n"
-        "loaded, compiled = precompile.counted()\n"
+        "loaded, compiled = precompile.count_kernels()\n"
         "print(loaded, len(compiled))\n"
     )
     environ = {**TARGET, "NUMBA_CACHE_DIR": str(cache)}

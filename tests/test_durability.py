@@ -10,7 +10,7 @@ import pytest
 
 from app.config import Settings
 from app.errors import NotDurable, SolarError, Unavailable
-from app.runtime.wiring import StoreLocator, is_safe
+from app.runtime.wiring import StoreLocator, is_durable
 from app.storage import calls
 from app.storage.cluster import slot_of
 from app.storage.log import APPENDED, REPEATED, AppendResult
@@ -65,7 +65,7 @@ def test_without_a_level_a_weak_server_is_complained_about_and_used() -> None:
 def test_a_server_that_may_not_be_asked_is_used_at_any_level() -> None:
     with bare_server("--rename-command", "CONFIG", "") as url:
         [complaint] = asked(url, "fsync")
-    assert "go unchecked" in complaint
+    assert "are not checked" in complaint
 
 
 def test_a_cluster_is_refused_for_one_weak_master() -> None:
@@ -89,8 +89,8 @@ def test_the_service_does_not_start_on_a_store_that_is_less_safe_than_was_asked(
 
 def test_a_store_that_is_not_there_yet_is_asked_again_later(tmp_path: Path) -> None:
     nowhere = Settings(redis_url=f"unix://{tmp_path}/nothing", durability="fsync")
-    assert not is_safe(nowhere, nowhere.redis_url)
-    assert is_safe(Settings(redis_url=nowhere.redis_url), nowhere.redis_url)
+    assert not is_durable(nowhere, nowhere.redis_url)
+    assert is_durable(Settings(redis_url=nowhere.redis_url), nowhere.redis_url)
 
 
 def test_an_embedded_server_gives_local_and_fsync_and_refuses_replicated(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_an_embedded_server_gives_local_and_fsync_and_refuses_replicated(tmp_pat
                 assert connection.config_get("appendfsync")["appendfsync"] == fsync
         finally:
             locator.close()
-    with pytest.raises(SolarError, match="an embedded server has no replica"):
+    with pytest.raises(SolarError, match="the embedded server has no replica"):
         StoreLocator(Settings(data_dir=tmp_path, durability="replicated")).url()
 
 
@@ -164,7 +164,7 @@ def test_what_a_replica_does_not_have_is_not_acknowledged_by_answering_a_repeate
     replica.pause()
     try:
         for _ in range(3):
-            with pytest.raises(Unavailable, match="no replica has it yet"):
+            with pytest.raises(Unavailable, match="not yet on a replica"):
                 with_store(master.url, post, durability="replicated")
         assert master.client.get("solar:{books}:seq") == b"1"  # written, and nobody was told so
     finally:
@@ -222,14 +222,14 @@ def test_a_master_without_a_replica_is_complained_about(replicated: tuple[Node, 
     replica.kill()
     until(lambda: master.replicas() == 0)
     [complaint] = asked(master.url, "replicated")
-    assert "no replica now" in complaint
+    assert "a master has no replica: " in complaint
 
 
 def test_a_slot_moves_on_whatever_replicated_writes_come_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A mark on both nodes would stop the move: the target has that key already."""
-    monkeypatch.setattr(calls, "MARKED", 60_000)
+    monkeypatch.setattr(calls, "MARK_MILLISECONDS", 60_000)
     monkeypatch.setattr(calls, "REPLICA_SECONDS", 0.01)
     with fleets.cluster_fleet() as fleet:
         source, slot = fleet.owner("books"), slot_of("books")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from app.learning.session import LearnerOptions, Tell, ignore_fact
 from app.storage.keys import Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store
+from tests import fleets
 from tests.servers import client, eventually, server, url, with_store
 from tests.test_codec import bits
 
@@ -348,6 +350,39 @@ def test_a_learner_of_a_new_term_goes_on_where_the_last_one_stopped(url: str) ->
             assert int(connection.get(Keys("books").fence)) == 4
 
     with_store(url, act)
+
+
+# ---- an unreachable store ----
+
+
+def test_a_learner_logs_an_outage_of_the_store_once_with_its_address_and_once_that_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "solar")
+
+    def lines() -> list[str]:
+        return [one.getMessage() for one in caplog.records if "reachable" in one.getMessage()]
+
+    async def outage(store: Store, node: fleets.Node) -> None:
+        await store.models.create("books", first())
+        await append(store, blobs(0, 3))
+        async with learning(store):
+            await committed(store, 3)
+            node.kill()
+            await asyncio.sleep(1.5)
+            [unreachable] = lines()
+            node.start()
+            await append(store, blobs(3, 6))
+            await committed(store, 6)
+            await eventually(lambda: asyncio.sleep(0, len(lines())), lambda count: count == 2)
+        address = f"127.0.0.1:{node.known}"
+        assert unreachable.startswith(f"the store at {address} is unreachable: ")
+        assert lines()[1].startswith(f"the store at {address} is reachable again after ")
+        assert "hush" not in caplog.text
+
+    with fleets.server() as node:
+        url = f"redis://default:hush@127.0.0.1:{node.known}"
+        with_store(url, lambda store: outage(store, node))
 
 
 # ---- damage ----

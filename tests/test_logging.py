@@ -174,7 +174,7 @@ def test_of_a_deep_recursion_the_first_and_the_last_frames_are_told() -> None:
 
 def test_a_long_traceback_keeps_its_two_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = line_of(raised(wrapped))["traceback"]
-    monkeypatch.setattr(tracebacks, "CHARACTERS", 100)
+    monkeypatch.setattr(tracebacks, "MAX_CHARACTERS", 100)
     cut = line_of(raised(wrapped))["traceback"]
     assert cut == f"{whole[:50]}\n[{len(whole) - 100} characters]\n{whole[-50:]}"
 

@@ -135,7 +135,7 @@ def test_without_a_store_it_starts_one_also_for_a_test_client(tmp_path: Path) ->
 def test_a_start_that_fails_ends_what_it_has_started(tmp_path: Path) -> None:
     (tmp_path / "valkey.lock").mkdir()  # no server can lock its data
     with (
-        pytest.raises(SolarError, match="cannot keep data there"),
+        pytest.raises(SolarError, match="cannot store data there"),
         TestClient(create_app(Settings(data_dir=tmp_path))),
     ):
         pass

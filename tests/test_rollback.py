@@ -219,14 +219,14 @@ def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str
         fence = await store.leases.take(MODEL, 0, 60.0)
         term = await LeaderSession.begin(store, MODEL, fence, SLOW)
         await rounds(term, 3)
-        await term.arrived()  # the first batch is committed at once
+        await term.commit_done()  # the first batch is committed at once
         past = Past(url)
         await feed(store, "lost", 3)
         await rounds(term, 6)
         past.comes_back()
         await feed(store, "other", 5)
         await rounds(term, 8)
-        with pytest.raises(RolledBack, match="not in the log any more"):
+        with pytest.raises(RolledBack, match="the log lost records up to"):
             await commit(term)
         assert (await store.states.position(MODEL))[1] == 1
         await store.leases.release(MODEL, fence)
@@ -238,7 +238,7 @@ def test_what_was_learnt_of_lost_records_is_never_committed_over_others(url: str
 
     async def commit(term: Any) -> None:
         await term.commit()
-        await term.arrived()
+        await term.commit_done()
 
     with_store(url, act)
 

@@ -60,9 +60,9 @@ def test_a_child_that_runs_is_left_alone() -> None:
 
 
 def test_a_child_that_ended_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "QUICK", 0.0)  # as if it had lived long
+    monkeypatch.setattr(children, "MIN_LIFETIME", 0.0)  # every start counts as a success
     with kept(Child("worker", python(SLEEP))) as child:
-        for _ in range(children.MOST_QUICK_ENDS + 2):
+        for _ in range(children.MAX_FAILED_STARTS + 2):
             before = pid(child)
             assert child._process is not None
             child._process.kill()
@@ -73,11 +73,11 @@ def test_a_child_that_ended_is_started_again(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_child_that_cannot_start_is_given_up_after_some_attempts() -> None:
     with kept(Child("worker 3", python("raise SystemExit(7)"))) as child:
-        for _ in range(children.MOST_QUICK_ENDS - 1):
+        for _ in range(children.MAX_FAILED_STARTS - 1):
             until(lambda: ended(child))
             child.keep({})
         until(lambda: ended(child))
-        with pytest.raises(SolarError, match="worker 3: it ended 5 times right after its start"):
+        with pytest.raises(SolarError, match="worker 3: ended 5 times within 2 s of its start"):
             child.keep({})
 
 
@@ -185,7 +185,9 @@ def test_a_server_that_runs_there_already_is_used_and_not_ended(tmp_path: Path) 
 def test_a_port_in_use_is_said_in_one_line(host: str) -> None:
     with listening(host, 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SolarError, match=f"{host}:{port}: .*in use; choose another by --port"):
+        with pytest.raises(
+            SolarError, match=f"{host}:{port}: .*in use; choose another with --port"
+        ):
             listening(host, port)
 
 

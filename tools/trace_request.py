@@ -134,7 +134,7 @@ async def learner_session(store: Store) -> LeaderSession:
 async def commit(session: LeaderSession) -> None:
     """One round of a learner: it reads a record, applies it, and commits."""
     await session.round()
-    await session.arrived()
+    await session.commit_done()
 
 
 async def walks(url: str) -> dict[str, list[str]]:
@@ -152,8 +152,8 @@ async def walks(url: str) -> dict[str, list[str]]:
             CLICK: await files_of(click(application, "second")),
             COMMIT: await files_of(commit(session)),
         }
-        if session.place[1] != 2:
-            raise RuntimeError(f"expected 2 committed records, got {session.place[1]}")
+        if session.position[1] != 2:
+            raise RuntimeError(f"expected 2 committed records, got {session.position[1]}")
         return found
 
 

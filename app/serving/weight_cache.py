@@ -19,7 +19,10 @@ from app.storage.rollback import rolled_back
 from app.storage.states import LogPosition, StoredWeights
 from app.storage.store import Store
 
-log = logging.getLogger("solar.ranker")
+log = logging.getLogger("solar.serving")
+
+#: The name of the weight cache among the tasks that fail in an outage; no model has it.
+OUTAGE_TASK = "weight cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +180,7 @@ class WeightCache:
             if name not in self._following:
                 with suppress(NoSuchModel, BadBlob):
                     await self.look(name)
-        if self.started and not self.reachable:
-            log.info("the store can be reached again")
+        self._store.outages.succeeded(OUTAGE_TASK)
         self.started = self.reachable = True
 
     async def _breathe(self) -> None:
@@ -187,8 +189,8 @@ class WeightCache:
             try:
                 async with asyncio.timeout(self._breath):
                     await self._look_around()
-            except (SolarError, TimeoutError):
-                if self.reachable:
-                    log.warning("the store cannot be reached")
+            except (SolarError, TimeoutError) as error:
+                late = f"{self._store.name} is unreachable: no answer within {self._breath:g} s"
+                self._store.outages.failed(OUTAGE_TASK, str(error) or late)
                 self.reachable = False
             await asyncio.sleep(self._poll)

@@ -217,14 +217,14 @@ def test_a_model_is_never_created_without_being_known_by_name(server: Server) ->
 
     async def scene() -> None:
         async with opened(server.url) as store:
-            create, asked = store.models._calls.kept_script, asyncio.Event()
+            create, asked = store.models._calls.durable_script, asyncio.Event()
 
             async def cut_short(name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
                 await create(name, keys, values)
                 asked.set()
                 return await asyncio.Event().wait()
 
-            store.models._calls.kept_script = cut_short  # type: ignore[method-assign]
+            store.models._calls.durable_script = cut_short  # type: ignore[method-assign]
             creating = asyncio.create_task(new_model(store))
             await asked.wait()
             creating.cancel()

@@ -69,6 +69,8 @@ class Weather:
 class Client:
     """One process's way to the server. It can be paused, and killed."""
 
+    address = ""
+
     def __init__(self, server: Server, weather: Weather | None = None) -> None:
         self._server, self._weather = server, weather
         self._dead = False

@@ -67,12 +67,12 @@ def _no_wait(_: calls.ScriptRunner, __: str) -> list[Any]:
     return []
 
 
-_until_kept = calls.ScriptRunner._until_kept
+_wait_for_replicas = calls.ScriptRunner._wait_for_replicas
 
 
 def _no_mark(self: calls.ScriptRunner, key: str) -> list[Any]:
     """WAIT on a connection that may have written nothing."""
-    return _until_kept(self, key)[1:]
+    return _wait_for_replicas(self, key)[1:]
 
 
 def _unheeded(_: calls.ScriptRunner, answers: list[Any]) -> Any:
@@ -142,10 +142,10 @@ MUTANTS = {
     "clicks before forgotten": Mutant(_in(appender, "on_request", _builds_on_nothing), ("I5",)),
     "append without limit": Mutant(_script("append", _append_without_limit), ("I18",)),
     "no WAIT": Mutant(
-        _in(calls.ScriptRunner, "_until_kept", _no_wait), ("I1",), "_fail_over", "replicated"
+        _in(calls.ScriptRunner, "_wait_for_replicas", _no_wait), ("I1",), "_fail_over", "replicated"
     ),
     "WAIT without a mark": Mutant(
-        _in(calls.ScriptRunner, "_until_kept", _no_mark), ("I1",), "_cut_off", "replicated"
+        _in(calls.ScriptRunner, "_wait_for_replicas", _no_mark), ("I1",), "_cut_off", "replicated"
     ),
     "WAIT unheeded": Mutant(
         _in(calls.ScriptRunner, "_first", _unheeded), ("I1",), "_cut_off", "replicated"
