@@ -67,7 +67,7 @@ async def ahead(seen: Onlooker, replica: Node, by: int = 10) -> None:
     """Wait until more is served than a replica has: what is lost with the master will be missed."""
 
     async def so() -> bool:
-        has = int(replica.has(Keys(MODEL).seq) or 0)
+        has = int(replica.value_of(Keys(MODEL).seq) or 0)
         return seen.weight_cache.serving[MODEL].version >= has + by
 
     await until(so, "more is served than the replica has")
@@ -140,7 +140,7 @@ def test_an_old_master_that_is_still_reached_is_left_for_the_new_one(
             old, new = sentinels.master(), sentinels.replica()
             old.pause()
             await asyncio.to_thread(wait_until, lambda: sentinels.promoted(new))
-            old.go_on()
+            old.resume()
             invented = Invented(3)
             wrote = await insist(store, epoch, invented)
             assert new.client.xlen("solar:{m}:log") == wrote

@@ -67,7 +67,7 @@ def test_posters_that_are_cut_off_are_refused_and_what_they_were_told_is_there_o
         before = crowd.refused
         parted.wire.cut("client", ways=ways)
         await until(refused(crowd, before + 3), "they are refused")
-        parted.wire.mend()
+        parted.wire.restore()
         await fed(crowd)
 
     async def scene() -> None:
@@ -97,7 +97,7 @@ def test_a_learner_that_is_cut_off_is_replaced_and_does_no_harm_when_it_comes_ba
         await asyncio.sleep(2 * LEASE)
         await until(learnt_beyond(store, await store.log.tail(MODEL)), f"another learns: {ways}")
         taken = await fence_of(store) > fence
-        wire.mend()
+        wire.restore()
         return taken
 
     async def scene() -> None:
@@ -161,8 +161,8 @@ def test_a_master_that_only_its_clients_still_reach_acknowledges_nothing_that_is
         assert old.is_master()
         await fed(crowds[1])
         old.client.replicaof("127.0.0.1", new.known)  # as a Sentinel would, ten seconds later
-        old.wire.mend()
-        await asyncio.to_thread(wait_until, fleet.whole)
+        old.wire.restore()
+        await asyncio.to_thread(wait_until, fleet.is_complete)
         await fed(*crowds)
 
     async def scene(fleet: SentinelFleet) -> None:
