@@ -16,9 +16,9 @@ from app.storage.keys import Keys
 from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check
-from tests.faults.clients import NO_LIMIT, Ledger, at_work, insist
 from tests.faults.invented import MODEL, Invented, new_model
 from tests.faults.learners import LearnerProcesses
+from tests.faults.posters import NO_LIMIT, Ledger, at_work, insist
 from tests.faults.proxy import Proxy, call
 from tests.faults.replacing import replace_now
 from tests.faults.scene import opened, play, scene_with_model

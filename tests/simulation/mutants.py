@@ -148,7 +148,7 @@ MUTANTS = {
         _in(calls.ScriptRunner, "_wait_for_replicas", _no_mark), ("I1",), "_cut_off", "replicated"
     ),
     "WAIT unheeded": Mutant(
-        _in(calls.ScriptRunner, "_first", _unheeded), ("I1",), "_cut_off", "replicated"
+        _in(calls.ScriptRunner, "_first_answer", _unheeded), ("I1",), "_cut_off", "replicated"
     ),
     "a mark that needs room": Mutant(
         _in(server, "NEED_ROOM", server.NEED_ROOM | {"mark"}), ("I8",), "_fill", "replicated"
