@@ -30,7 +30,7 @@ from app.storage.log import NewRecord
 from app.storage.store import Store
 from tests.servers import PATIENCE, client, old_server, server, until, url, with_store
 from tests.test_codec import bits
-from tests.test_learner import QUICK, append, blobs, committed, feedback, first, folded, learning
+from tests.test_learner import QUICK, append, blobs, committed, feedback, first, learning, replayed
 
 __all__ = ["server", "url"]  # fixtures
 
@@ -113,7 +113,7 @@ def test_a_learner_told_to_stop_commits_releases_and_ends_well(url: str, how: in
         return (await store.states.load("books")).state
 
     state = with_store(url, act)
-    assert bits(state) == bits(folded(first(), blobs(0, 40)))
+    assert bits(state) == bits(replayed(first(), blobs(0, 40)))
     with client(url) as connection:
         assert connection.exists(Keys("books").lease) == 0
 
@@ -266,7 +266,7 @@ def test_verify_finds_a_state_that_is_ahead_of_its_log(url: str) -> None:
     with client(url) as connection:
         connection.set(Keys("books").seq, 3)
     complaints = with_store(url, lambda store: verify(store, "books"))
-    assert any("the state is at 5, the log ends at 3" in complaint for complaint in complaints)
+    assert any("the state is at 5, but the log ends at 3" in complaint for complaint in complaints)
 
 
 def test_verify_finds_a_gap_beyond_what_is_committed(url: str) -> None:

@@ -266,8 +266,8 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_server(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
 def test_the_launcher_notices_a_parent_that_died_before_the_guard_was_set() -> None:
-    nobody = str(os.getpid() + 1)
-    command = [sys.executable, "-I", "-S", embedded.LAUNCHER, "kernel", nobody, "0"]
+    other_pid = str(os.getpid() + 1)
+    command = [sys.executable, "-I", "-S", embedded.LAUNCHER, "kernel", other_pid, "0"]
     done = subprocess.run([*command, "/bin/echo", "ran"], capture_output=True, check=False)
     assert done.returncode == 1
     assert done.stdout == b""

@@ -43,8 +43,8 @@ async def read_job(store: Store, job: str = JOB) -> Job:
 
 async def lease_expired(store: Store) -> None:
     """Wait until the lease has expired."""
-    nobody: Callable[[], Awaitable[int]] = lambda: store._client.exists(KEYS.training)  # noqa: E731
-    await eventually(nobody, lambda found: found == 0)
+    lease_exists: Callable[[], Awaitable[int]] = lambda: store._client.exists(KEYS.training)  # noqa: E731
+    await eventually(lease_exists, lambda found: found == 0)
 
 
 def stored_jobs(url: str) -> dict[bytes, Any]:
@@ -377,8 +377,8 @@ def test_calls_for_an_unknown_job_create_nothing(url: str) -> None:
     async def act(store: Store) -> None:
         await create_model(store)
         assert await store.jobs.cancel("books", JOB) == "unknown"
-        assert await store.jobs.cancel("nobody", JOB) == "unknown"
-        assert await store.jobs.look("nobody", JOB) is None
+        assert await store.jobs.cancel("unknown", JOB) == "unknown"
+        assert await store.jobs.look("unknown", JOB) is None
 
     with_store(url, act)
     assert stored_jobs(url) == {b"training": None}

@@ -62,7 +62,7 @@ async def append(store: Store, records: list[bytes], model: str = "books", time:
     await store.log.append(model, epoch, events, limit=10_000, time=time)
 
 
-def folded(state: ModelState, records: list[bytes]) -> ModelState:
+def replayed(state: ModelState, records: list[bytes]) -> ModelState:
     reducer = Reducer(state)
     for record in records:
         reducer.apply(record)
@@ -99,7 +99,7 @@ def test_appended_records_are_learnt_in_order_and_bit_for_bit(url: str) -> None:
             for begin in range(0, len(records), 7):
                 await append(store, records[begin : begin + 7])
             state = await committed(store, len(records))
-        assert bits(state) == bits(folded(first(), records))
+        assert bits(state) == bits(replayed(first(), records))
         assert await verify(store, "books") == []
 
     with_store(url, act)
@@ -112,7 +112,7 @@ def test_a_backlog_is_learnt_in_batches(url: str) -> None:
         await append(store, records)
         async with learning(store, replace(QUICK, batch=7)):
             state = await committed(store, 100)
-        assert bits(state) == bits(folded(first(), records))
+        assert bits(state) == bits(replayed(first(), records))
 
     with_store(url, act)
 
@@ -125,7 +125,7 @@ def test_many_models_are_learnt_in_one_process(url: str) -> None:
                 await append(store, blobs(at, at + 10), f"m{at}")
             states = [await committed(store, 10, f"m{at}") for at in range(12)]
         for at, state in enumerate(states):
-            assert bits(state) == bits(folded(first(bytes([at])), blobs(at, at + 10)))
+            assert bits(state) == bits(replayed(first(bytes([at])), blobs(at, at + 10)))
 
     with_store(url, act)
 
@@ -138,7 +138,7 @@ def test_two_concurrent_learners_learn_each_record_once(url: str) -> None:
             for record in records:
                 await append(store, [record])
             state = await committed(store, 60)
-        assert bits(state) == bits(folded(first(), records))
+        assert bits(state) == bits(replayed(first(), records))
 
     with_store(url, act)
 
@@ -195,7 +195,7 @@ def test_a_model_created_again_is_learnt_from_its_new_log(url: str) -> None:
             state = await committed(store, 3)
             with pytest.raises(NoSuchModel):
                 await store.states.position("atlas")
-        assert bits(state) == bits(folded(first(b"again"), blobs(50, 53)))
+        assert bits(state) == bits(replayed(first(b"again"), blobs(50, 53)))
 
     with_store(url, act)
 
@@ -218,9 +218,9 @@ def test_versions_are_kept_at_their_interval_and_the_log_is_trimmed_to_the_oldes
         assert await store.states.versions("books") == [30, 35, 40]
         for seq in (30, 35, 40):
             stored = (await store.states.version("books", seq)).state
-            assert bits(stored) == bits(folded(first(), records[:seq]))
+            assert bits(stored) == bits(replayed(first(), records[:seq]))
         assert [entry.seq for entry in await store.log.read("books", 0, 100)] == list(range(31, 44))
-        assert bits(state) == bits(folded(first(), records))
+        assert bits(state) == bits(replayed(first(), records))
         assert await verify(store, "books") == []
 
     with_store(url, act)
@@ -249,7 +249,7 @@ def test_a_log_above_its_size_limit_is_trimmed_earlier_and_stays_replayable(url:
         oldest = (await store.states.versions("books"))[0]
         assert oldest > 0
         assert kept == list(range(oldest + 1, 121))
-        assert bits(state) == bits(folded(first(), blobs(0, 120)))
+        assert bits(state) == bits(replayed(first(), blobs(0, 120)))
         assert await verify(store, "books") == []
 
     with_store(url, act)
@@ -275,8 +275,8 @@ def test_the_model_before_each_replacement_is_kept_as_a_version(url: str) -> Non
         assert await store.states.versions("books") == [0, 3, 6, 7, 10]
         for seq in (3, 6, 7, 10):
             stored = (await store.states.version("books", seq)).state
-            assert bits(stored) == bits(folded(first(), records[:seq]))
-        assert bits(state) == bits(folded(first(), records))
+            assert bits(stored) == bits(replayed(first(), records[:seq]))
+        assert bits(state) == bits(replayed(first(), records))
 
     with_store(url, act)
 
@@ -324,7 +324,9 @@ def test_a_graceful_stop_commits_and_releases_without_delay(url: str) -> None:
                 await eventually(has_blocked_reader(connection), bool)
             started = time.monotonic()
         assert time.monotonic() - started < 1.5
-        assert bits((await store.states.load("books")).state) == bits(folded(first(), blobs(0, 5)))
+        assert bits((await store.states.load("books")).state) == bits(
+            replayed(first(), blobs(0, 5))
+        )
         with client(url) as connection:
             assert connection.exists(Keys("books").lease) == 0
 
@@ -345,7 +347,7 @@ def test_a_learner_continues_from_the_last_commit_of_the_previous_one(url: str) 
             async with learning(store):
                 await append(store, blobs(begin, begin + 3))
                 state = await committed(store, begin + 3)
-        assert bits(state) == bits(folded(first(), blobs(0, 12)))
+        assert bits(state) == bits(replayed(first(), blobs(0, 12)))
         with client(url) as connection:
             assert int(connection.get(Keys("books").fence)) == 4
 
@@ -423,6 +425,6 @@ def test_a_gap_in_the_log_stops_learning_before_it(url: str) -> None:
         async with learning(store):
             await committed(store, 4)
         state = (await store.states.load("books")).state
-        assert bits(state) == bits(folded(first(), blobs(0, 4)))
+        assert bits(state) == bits(replayed(first(), blobs(0, 4)))
 
     with_store(url, act)

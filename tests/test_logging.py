@@ -16,7 +16,7 @@ from app.observability.logging import JsonFormatter
 from app.observability.tracing import read_traceparent, traceparent
 from tests.commands import logging_put_back
 
-SECRET = "correct-horse-battery-staple"  # noqa: S105  # of nobody
+SECRET = "correct-horse-battery-staple"  # noqa: S105  # not in use
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

@@ -136,9 +136,11 @@ def test_children_get_every_setting_unchanged(
     @given(st.fixed_dictionaries({name: values(name) for name in Settings.model_fields}))
     def check(given: dict[str, Any]) -> None:
         settings = Settings(**given)
-        told = child_environ(settings, "unix:///s", PROMETHEUS_MULTIPROC_DIR="/metrics")
-        assert config.read_settings(told) == settings.model_copy(update={"redis_url": "unix:///s"})
-        assert told["PROMETHEUS_MULTIPROC_DIR"] == "/metrics"
+        environ = child_environ(settings, "unix:///s", PROMETHEUS_MULTIPROC_DIR="/metrics")
+        assert config.read_settings(environ) == settings.model_copy(
+            update={"redis_url": "unix:///s"}
+        )
+        assert environ["PROMETHEUS_MULTIPROC_DIR"] == "/metrics"
 
     check()
 

@@ -140,7 +140,7 @@ def tls_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TlsServer]:
     folder = tmp_path_factory.mktemp("tls")
-    certificate, stranger = certified(folder, "ours"), certified(folder, "stranger")
+    certificate, stranger = certified(folder, "server"), certified(folder, "stranger")
     with request.param(certificate) as port:
         yield TlsServer(port, certificate, stranger)
 

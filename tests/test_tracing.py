@@ -26,7 +26,7 @@ from app.errors import SolarError
 from app.observability import otel, tracing
 from app.observability.tracing import current_traceparent, traceparent
 
-SECRET = "correct-horse-battery-staple"  # noqa: S105  # of nobody
+SECRET = "correct-horse-battery-staple"  # noqa: S105  # not in use
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADER = f"00-{TRACE}-{PARENT}-01"
 

@@ -117,7 +117,7 @@ def _sha1(content: bytes) -> bytes:
 def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     state, fence, log, snaps, snapshot, tail = keys[:6]
     sent = [text(one) for one in args]
-    epoch, ours, seq, chain, new_seq, new_chain = sent[:6]
+    epoch, own_fence, seq, chain, new_seq, new_chain = sent[:6]
     version, trim, again = sent[11:14]
     now = tuple(db.hmget(state, ["epoch", "seq", "chain"]))
     done = now == (epoch, new_seq, new_chain)
@@ -127,12 +127,12 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         return 2
     if int(new_seq) > int(db.get(tail) or -1):
         return 2
-    if db.get(fence) != ours:
+    if db.get(fence) != own_fence:
         return 3
     if not _has(db, log, sent[14:]):
         return 4
     names = ("epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta")
-    values = (epoch, ours, new_seq, new_chain, *sent[6:10])
+    values = (epoch, own_fence, new_seq, new_chain, *sent[6:10])
     fields = [part for pair in zip(names, values, strict=True) for part in pair]
     db.hset(state, *fields)
     if version == b"1":
@@ -158,16 +158,16 @@ def _has(db: Keyspace, log: str, learnt: Sequence[bytes]) -> bool:
 
 def lease(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     state, fence, held = keys
-    ours, ttl = text(args[0]), args[1]
+    own_fence, ttl = text(args[0]), args[1]
     if not db.exists(state):
         return -1
     holder = db.get(held)
-    if holder and holder != ours:
+    if holder and holder != own_fence:
         return 0
     if holder:
         db.pexpire(held, ttl)
         return int(holder)
-    if ours:
+    if own_fence:
         return 0
     new = db.incr(fence)
     db.keep(held, new, int(ttl) / 1000)
