@@ -1,4 +1,4 @@
-"""Where the store's contract is tested: on servers of each kind, and on the simulator's double."""
+"""Fixtures for the store's contract: servers of each kind, and the simulator's double."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,13 @@ from tests.simulation.server import Server
 T = TypeVar("T")
 DOUBLE = "double"
 _DOUBLES: dict[str, Server] = {}
-#: For a test that is about servers.
+#: Run a test on servers only.
 on_servers = pytest.mark.parametrize("anywhere", PLACES, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module", params=[*PLACES, DOUBLE])
 def anywhere(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A store of each kind, one after the other, and what stands for the address of a double."""
+    """Provide a URL for each kind of store, and a name for the double."""
     if request.param == DOUBLE:
         yield DOUBLE
         return
@@ -33,7 +33,7 @@ def anywhere(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(name="url")
 def anywhere_emptied(anywhere: str) -> Iterator[str]:
-    """A store of each kind, emptied for this test."""
+    """Empty the store for this test."""
     if anywhere == DOUBLE:
         _DOUBLES[anywhere] = Server(monotonic)
     else:
@@ -45,7 +45,7 @@ def anywhere_emptied(anywhere: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def client(url: str) -> Iterator[Any]:
-    """A plain client, to look behind the store's back."""
+    """Provide a plain client, to inspect keys directly."""
     if url in _DOUBLES:
         yield _DOUBLES[url].db
         return
@@ -54,12 +54,12 @@ def client(url: str) -> Iterator[Any]:
 
 
 def with_store(url: str, act: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine on a store; what hangs fails."""
+    """Run a coroutine on a store, with a timeout."""
     if url not in _DOUBLES:
         return servers.with_store(url, act)
 
     async def run() -> T:
-        face: Any = Client(_DOUBLES[url])
-        return await asyncio.wait_for(act(Store(face)), 3 * TIMEOUT)
+        client_double: Any = Client(_DOUBLES[url])
+        return await asyncio.wait_for(act(Store(client_double)), 3 * TIMEOUT)
 
     return asyncio.run(run())

@@ -1,7 +1,7 @@
-"""Fleets of real servers: a master and its replica under three Sentinels, and a Cluster.
+"""Fleets of real servers: a master and a replica under three Sentinels, and a Cluster.
 
-All run the bundled binary. A `Node` can be killed, paused and started again on its data; a fleet
-knows who leads, and waits on conditions, never for some time.
+All run the bundled binary. A `Node` can be killed, paused and restarted on its data. A fleet knows
+its master and waits on conditions, never for a fixed time.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ from tests.tcp_proxies import HOST, Wires
 from tests.waits import until
 
 SERVICE = "solar"
-DOWN_AFTER = 1000  # milliseconds until a Sentinel, or a Cluster, misses a node
+DOWN_AFTER = 1000  # milliseconds until a Sentinel or a Cluster reports a node as down
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
+    """Return free ports."""
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in opened:
@@ -37,7 +37,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Node:
-    """A server on a port of its own, with its data in a directory; others may see it by a wire."""
+    """A server on a free port with a data directory; peers may reach it through a wire."""
 
     def __init__(self, directory: Path, wires: Wires | None = None, **settings: str) -> None:
         directory.mkdir(parents=True)
@@ -72,21 +72,21 @@ class Node:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where others find it."""
+        """Return its address for peers."""
         return HOST, self.known
 
     @property
     def url(self) -> str:
-        """The URL of this one server."""
+        """Return the URL of this server."""
         return f"redis://{HOST}:{self.known}"
 
     def command(self) -> list[str]:
-        """What starts it."""
+        """Return the command line."""
         words = [word for name, value in self.settings.items() for word in (f"--{name}", value)]
         return [server_binary(), *words]
 
     def start(self, **settings: str) -> None:
-        """Start it (again), with some settings changed, and wait until it answers."""
+        """Start it with changed settings and wait until it answers."""
         self.settings.update(settings)
         self._process = subprocess.Popen(
             self.command(), start_new_session=True, stdout=subprocess.DEVNULL
@@ -94,13 +94,13 @@ class Node:
         until(self.answers)
 
     def answers(self) -> bool:
-        """Whether it has loaded its data."""
+        """Whether it answers a PING: its data are loaded."""
         with contextlib.suppress(redis.RedisError):
             return bool(self.client.ping())
         return False
 
     def kill(self) -> None:
-        """Kill -9, also a paused one."""
+        """Kill it with SIGKILL, also if it is paused."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -108,12 +108,12 @@ class Node:
             self.kills += 1
 
     def pause(self) -> None:
-        """It stands still, and nothing that was sent to it is lost."""
+        """Pause it with SIGSTOP; no data to it are lost."""
         self._signal(signal.SIGSTOP)
         self.paused = True
 
-    def go_on(self) -> None:
-        """It wakes."""
+    def resume(self) -> None:
+        """Resume it with SIGCONT."""
         self._signal(signal.SIGCONT)
         self.paused = False
 
@@ -123,28 +123,28 @@ class Node:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, and is not paused."""
+        """Whether it runs and is not paused."""
         return self._process is not None and not self.paused
 
     def is_master(self) -> bool:
-        """Whether it says so."""
+        """Whether its role is master."""
         with contextlib.suppress(redis.RedisError):
             return self.alive and self.client.role()[0] in (b"master", "master")
         return False
 
-    def has(self, key: str) -> Any:
-        """The value of a key as this node has it, also if it is a replica in a Cluster."""
+    def value_of(self, key: str) -> Any:
+        """Return the value of a key on this node, also on a replica of a Cluster."""
         with self.client.client() as one:
             if "cluster-enabled" in self.settings:
                 one.execute_command("READONLY")
             return one.get(key)
 
     def migrate(self, to: "Node", *keys: str) -> None:
-        """Move keys to another node; an error if it has one of them."""
+        """Move keys to another node; an error if that node has one of them."""
         self.client.execute_command("MIGRATE", HOST, to.port, "", 0, 5000, "KEYS", *keys)
 
     def replicas(self) -> int:
-        """How many replicas are up to date or nearly so."""
+        """Return the number of online replicas."""
         return sum(
             value["state"] == "online"
             for name, value in self.client.info("replication").items()
@@ -153,14 +153,14 @@ class Node:
 
 
 class Sentinel(Node):
-    """A Sentinel: the same binary, and a file that it writes itself."""
+    """A Sentinel: the same binary with a configuration file that it rewrites."""
 
     def __init__(self, directory: Path, master: Node, down_after: int) -> None:
         super().__init__(directory)
         self.myid, self._master, self._down_after = os.urandom(20).hex(), master, down_after
 
     def write(self, all_of_them: list["Sentinel"]) -> None:
-        """What it knows at first: the master, and its peers, so that nobody waits for a hello."""
+        """Write its configuration: the master and all peers, so that no discovery is needed."""
         lines = [
             f"port {self.port}",
             f"bind {HOST}",
@@ -182,13 +182,13 @@ class Sentinel(Node):
         return [server_binary(), str(self.directory / "sentinel.conf"), "--sentinel"]
 
     def master(self) -> tuple[str, int]:
-        """Where it says that the master is."""
+        """Return the master's address from this Sentinel."""
         _, port = self.client.sentinel_get_master_addr_by_name(SERVICE)
         return HOST, int(port)
 
 
 class SentinelFleet:
-    """A master, a replica, three Sentinels."""
+    """A master, a replica and three Sentinels."""
 
     def __init__(
         self,
@@ -207,21 +207,21 @@ class SentinelFleet:
 
     @property
     def url(self) -> str:
-        """The store's URL."""
+        """Return the store's URL."""
         hosts = ",".join(f"{HOST}:{one.port}" for one in self.sentinels)
         return f"redis+sentinel://{hosts}/{SERVICE}"
 
     def start(self) -> None:
-        """All of them, until the Sentinels know the replica."""
+        """Start all and wait until the Sentinels know the replica."""
         first, second = self.nodes
         first.start()
         second.start(replicaof=f"{HOST} {first.known}")
         for sentinel in self.sentinels:
             sentinel.start()
-        until(self.whole)
+        until(self.is_complete)
 
-    def whole(self) -> bool:
-        """Whether there is a master with a replica, and all Sentinels know both."""
+    def is_complete(self) -> bool:
+        """Whether there is a master with a replica and all Sentinels know both."""
         with contextlib.suppress(redis.RedisError, StopIteration):
             master = self.master()
             states = [one.client.sentinel_master(SERVICE) for one in self.sentinels]
@@ -242,7 +242,7 @@ class SentinelFleet:
         return False
 
     def master(self) -> Node:
-        """Who leads, by what the Sentinels say; StopIteration if they name nobody that does."""
+        """Return the master that most Sentinels name; StopIteration if there is none."""
         named = [one.master() for one in self.sentinels]
         return next(
             node
@@ -251,56 +251,56 @@ class SentinelFleet:
         )
 
     def replica(self) -> Node:
-        """The other one."""
+        """Return the node that is not the master."""
         return next(node for node in self.nodes if node is not self.master())
 
     def promoted(self, node: Node) -> bool:
-        """Whether a node leads by now, and the Sentinels say so."""
+        """Whether a node is the master and the Sentinels name it."""
         with contextlib.suppress(redis.RedisError, StopIteration):
             return self.master() is node
         return False
 
     def fail_over(self) -> tuple[Node, Node]:
-        """Kill the master and wait for the other one; the old and the new master."""
+        """Kill the master and wait for the failover; return the old and the new master."""
         old, new = self.master(), self.replica()
         old.kill()
         until(lambda: self.promoted(new))
         return old, new
 
     def switch(self) -> tuple[Node, Node]:
-        """Kill the master and tell a Sentinel at once; the old and the new master.
+        """Kill the master and order the failover; return the old and the new master.
 
-        The same failover, without the time until a master is missed and the Sentinels agree.
+        This skips the time until the Sentinels agree that the master is down.
         """
         old, new = self.master(), self.replica()
         old.kill()
-        until(self._told_to_fail_over)
+        until(self._start_failover)
         until(new.is_master)
         return old, new
 
-    def _told_to_fail_over(self) -> bool:
-        """Refused while no replica is known to be good."""
+    def _start_failover(self) -> bool:
+        """Order a failover; False while the Sentinel knows no good replica."""
         with contextlib.suppress(redis.ResponseError):
             return bool(self.sentinels[0].client.execute_command("SENTINEL FAILOVER", SERVICE))
         return False
 
     def rejoin(self, node: Node) -> None:
-        """Start a killed node as the replica of who leads now, and wait until it is one.
+        """Start a killed node as a replica of the master and wait for it.
 
-        A Sentinel would do that by itself, some ten seconds after the node came back as a master.
+        A Sentinel would do that about ten seconds after the node came back as a master.
         """
         node.start(replicaof=f"{HOST} {self.master().known}")
-        until(self.whole)
+        until(self.is_complete)
 
     def stop(self) -> None:
-        """All gone."""
+        """Kill all nodes."""
         for one in (*self.sentinels, *self.nodes):
             one.kill()
             one.client.close()
 
 
 class ClusterFleet:
-    """Three masters with a third of the slots each, and as many replicas as wanted for each."""
+    """Three masters with a third of the slots each, and replicas for each."""
 
     def __init__(
         self, directory: Path, replicas: int = 0, wires: Wires | None = None, **settings: str
@@ -317,11 +317,11 @@ class ClusterFleet:
 
     @property
     def url(self) -> str:
-        """The store's URL."""
+        """Return the store's URL."""
         return "redis+cluster://" + ",".join(f"{HOST}:{one.known}" for one in self.nodes[:3])
 
     def start(self) -> None:
-        """All of them, until the cluster is whole."""
+        """Start all and wait until the cluster is complete."""
         for node in self.nodes:
             node.start()
         first, masters = self.nodes[0], self.nodes[:3]
@@ -335,43 +335,43 @@ class ClusterFleet:
         until(lambda: all(self.knows(node) == len(self.nodes) for node in self.nodes))
         for at, node in enumerate(self.nodes[3:]):
             node.client.execute_command("CLUSTER REPLICATE", self.id_of(masters[at % 3]))
-        until(self.whole)
+        until(self.is_complete)
 
     def knows(self, node: Node) -> int:
-        """How many nodes a node knows, itself included."""
+        """Return the number of nodes that a node knows, itself included."""
         return int(self.info(node)["cluster_known_nodes"])
 
     def info(self, node: Node) -> dict[str, str]:
-        """How the cluster is, as one node sees it."""
+        """Return CLUSTER INFO of a node."""
         text = node.client.execute_command("CLUSTER INFO")
         if isinstance(text, dict):
             return {str(name): str(value) for name, value in text.items()}
         return dict(line.split(":") for line in text.decode().split("\r\n") if line)
 
     def id_of(self, node: Node) -> str:
-        """How the cluster calls a node."""
+        """Return the cluster id of a node."""
         found = node.client.execute_command("CLUSTER MYID")
         return found.decode() if isinstance(found, bytes) else str(found)
 
-    def whole(self) -> bool:
-        """Whether every living node finds all slots served, and each master has its replicas."""
+    def is_complete(self) -> bool:
+        """Whether every running node sees all slots served and each master has its replicas."""
         with contextlib.suppress(redis.RedisError):
-            living = [node for node in self.nodes if node.alive]
-            states = [self.info(node)["cluster_state"] for node in living]
-            masters = [node for node in living if node.is_master()]
+            running = [node for node in self.nodes if node.alive]
+            states = [self.info(node)["cluster_state"] for node in running]
+            masters = [node for node in running if node.is_master()]
             return set(states) == {"ok"} and all(
                 node.replicas() >= self._replicas for node in masters
             )
         return False
 
     def serves(self) -> bool:
-        """Whether every living node finds all slots served."""
+        """Whether every running node sees all slots served."""
         with contextlib.suppress(redis.RedisError):
             return {self.info(node)["cluster_state"] for node in self.nodes if node.alive} == {"ok"}
         return False
 
     def owner(self, model: str) -> Node:
-        """The master that has a model, by what the living nodes agree on."""
+        """Return the master of a model on which all running nodes agree."""
         slot = slot_of(model)
         found = {self._owner_port(node, slot) for node in self.nodes if node.alive}
         return next(node for node in self.nodes if {node.known} == found)
@@ -383,13 +383,13 @@ class ClusterFleet:
         raise StopIteration
 
     def _slots(self, node: Node) -> Any:
-        """As the server says it: redis-py would make a dict of it."""
+        """Return the raw answer: redis-py would make a dict of it."""
         with node.client.client() as one:
             one.response_callbacks.pop("CLUSTER SLOTS", None)
             return one.execute_command("CLUSTER SLOTS")
 
     def replica_of(self, master: Node) -> Node:
-        """One of its replicas."""
+        """Return one of its replicas."""
         return next(
             node
             for node in self.nodes
@@ -399,13 +399,13 @@ class ClusterFleet:
         )
 
     def moved(self, model: str, to: Node) -> bool:
-        """Whether all agree that a node has a model."""
+        """Whether all nodes agree that a node owns a model."""
         with contextlib.suppress(redis.RedisError, StopIteration, RuntimeError):
             return self.owner(model) is to
         return False
 
     def fail_over(self, model: str) -> tuple[Node, Node]:
-        """Kill the master that has a model; the old and the new one."""
+        """Kill the master of a model; return the old and the new master."""
         old = self.owner(model)
         new = self.replica_of(old)
         old.kill()
@@ -413,21 +413,21 @@ class ClusterFleet:
         return old, new
 
     def rejoin(self, node: Node) -> None:
-        """Start a killed node on its data; it finds that it is a replica now."""
+        """Start a killed node on its data; it becomes a replica."""
         node.start()
-        until(self.whole)
+        until(self.is_complete)
 
     def other_master(self, than: Node) -> Node:
-        """Another one that has slots."""
+        """Return another master."""
         return next(node for node in self.nodes if node.is_master() and node is not than)
 
     def begin_move(self, slot: int, source: Node, to: Node) -> None:
-        """From here on keys of a slot may be on either node."""
+        """Start to move a slot: its keys may be on either node."""
         to.client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", self.id_of(source))
         source.client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", self.id_of(to))
 
     def reshard(self, model: str, to: Node, keys_at_once: int = 20) -> Iterator[int]:
-        """Move a model's slot to another master, some keys at a time; yields how many before."""
+        """Move a model's slot to another master; yield the number of keys before each step."""
         source, slot = self.owner(model), slot_of(model)
         self.begin_move(slot, source, to)
         some = ("CLUSTER GETKEYSINSLOT", slot, keys_at_once)
@@ -439,7 +439,7 @@ class ClusterFleet:
         until(lambda: self.moved(model, to))
 
     def stop(self) -> None:
-        """All gone."""
+        """Kill all nodes."""
         for one in self.nodes:
             one.kill()
             one.client.close()
@@ -447,7 +447,7 @@ class ClusterFleet:
 
 @contextlib.contextmanager
 def server(**settings: str) -> Iterator[Node]:
-    """One server on a port, for a while."""
+    """Run one server on a port."""
     with tempfile.TemporaryDirectory(prefix="solar-test-") as directory:
         node = Node(Path(directory) / "node", None, **settings)
         try:
@@ -462,7 +462,7 @@ def server(**settings: str) -> Iterator[Node]:
 def sentinel_fleet(
     wired: bool = False, down_after: int = DOWN_AFTER, **settings: str
 ) -> Iterator[SentinelFleet]:
-    """A master, a replica and three Sentinels, for a while."""
+    """Run a master, a replica and three Sentinels."""
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-"))
         wires = stack.enter_context(Wires()) if wired else None
@@ -476,7 +476,7 @@ def sentinel_fleet(
 def cluster_fleet(
     replicas: int = 0, wired: bool = False, **settings: str
 ) -> Iterator[ClusterFleet]:
-    """A cluster of three masters, for a while."""
+    """Run a cluster of three masters."""
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-"))
         wires = stack.enter_context(Wires()) if wired else None

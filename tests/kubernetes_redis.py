@@ -1,4 +1,4 @@
-"""A Redis as `k8s/overlays/single` starts it, with its own script, settings and users."""
+"""A Redis started like in `k8s/overlays/single`, with its script, settings and users."""
 
 import contextlib
 import os
@@ -15,14 +15,14 @@ from app.storage.embedded.server import server_binary
 from tests.servers import until
 
 SINGLE = Path(__file__).parents[1] / "k8s" / "overlays" / "single"
-#: Redis knows it from 7.2 on, and an older one does not start with it: to be left out there.
+#: Redis before 7.2 does not start with it.
 NEWER = "+client|setinfo "
 PASSWORD, OPERATORS = "a1" * 32, "b2" * 32
 
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """Where it is: for the service, and for who looks after it."""
+    """The URLs for the service and for the operator, and the data directory."""
 
     url: str
     operator: str
@@ -31,7 +31,7 @@ class Single:
 
 @contextlib.contextmanager
 def single(data: Path | None = None) -> Iterator[Single]:
-    """The server, in folders of its own instead of the pod's, with `data` as its volume."""
+    """Run the server in temporary directories instead of the pod's, with `data` as its volume."""
     with tempfile.TemporaryDirectory(prefix="solar-test-") as directory:
         root = Path(directory)
         places = {"/etc/solar-redis": root / "etc", "/run/solar-redis": root / "run"}
@@ -41,8 +41,8 @@ def single(data: Path | None = None) -> Iterator[Single]:
         port = _free_port()
         for file in ("redis.conf", "solar.acl", "start.sh"):
             text = (SINGLE / file).read_text().replace("port 6379", f"port {port}")
-            for known, ours in places.items():
-                text = text.replace(known, str(ours))
+            for known, replaced in places.items():
+                text = text.replace(known, str(replaced))
             (root / "etc" / file).write_text(text if _is_new() else text.replace(NEWER, ""))
         (root / "bin" / "valkey-server").symlink_to(server_binary())
         passwords = {"SOLAR_PASSWORD": PASSWORD, "OPERATOR_PASSWORD": OPERATORS}

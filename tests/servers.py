@@ -15,7 +15,7 @@ import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
-from app.storage.connection import Place
+from app.storage.connection import MultiServerURL
 from app.storage.embedded.server import EmbeddedServer, server_binary
 from app.storage.store import Store
 from tests import fleets
@@ -79,7 +79,7 @@ def client(url: str) -> Iterator[Any]:
     """Open a Redis client that bypasses the store."""
     connection: Any
     if "+" in url.partition("://")[0]:
-        place = Place.of(url)
+        place = MultiServerURL.parse(url)
         if "+sentinel" in url:
             sentinels: Any = redis.Sentinel(place.servers)  # type: ignore[no-untyped-call]
             connection = sentinels.master_for(place.path[0])

@@ -1,9 +1,9 @@
-"""Wires between servers and those who talk to them: slow for replicas, cut for some, one way only.
+"""TCP proxies ("wires") in front of servers: slow for replicas, cut for some peers or directions.
 
-A wire is a TCP proxy that knows by what is said who is at its other end: a replica (it says
-PSYNC), a Sentinel (it names its connection so), or a client. What is cut is held, as by a network
-that sends again until it gets through: it arrives late, once the wire is whole, even if its sender
-has gone. What is on its way to a replica when its master is killed is lost with the master.
+A wire identifies its peer by the data: a replica sends PSYNC, a Sentinel names its connection, all
+others are clients. Data on a cut wire are held, like by a network that resends: they arrive late,
+once the wire is restored, even if the sender has ended. Data to a replica are lost when the master
+is killed.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ BOTH: tuple[Direction, ...] = ("requests", "answers")
 
 
 class Wires:
-    """All wires of a fleet, in a thread of their own: a busy test does not make them slow."""
+    """All wires of a fleet, in a separate thread, so that a busy test does not delay them."""
 
     def __enter__(self) -> Self:
         self._loop, self._wires = asyncio.new_event_loop(), list[Wire]()
@@ -34,7 +34,7 @@ class Wires:
         self._loop.close()
 
     def to(self, port: int) -> "Wire":
-        """A wire to the server on a port, whether it runs yet or not."""
+        """Open a wire to the server on a port; the server may start later."""
         wire = Wire(self._loop, port)
         asyncio.run_coroutine_threadsafe(wire.open(), self._loop).result(10)
         self._wires.append(wire)
@@ -43,12 +43,12 @@ class Wires:
     async def _close(self) -> None:
         for wire in self._wires:
             wire.close()
-        for _ in range(3):  # what was aborted ends
+        for _ in range(3):  # let aborted connections end
             await asyncio.sleep(0.01)
 
 
 class Wire:
-    """A way to one server; `lag` is by how many seconds its replicas are behind."""
+    """A proxy of one server; `lag` delays its replicas by seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, target: int) -> None:
         self.loop, self.target, self.lag = loop, target, 0.0
@@ -60,12 +60,12 @@ class Wire:
         self._server = await self.loop.create_server(lambda: _Client(_Link(self)), HOST, 0)
         self.port: int = self._server.sockets[0].getsockname()[1]
 
-    def cut(self, *whom: Who, ways: Iterable[Direction] = BOTH) -> None:
-        """From now on nothing gets through to or from these."""
-        self.cuts |= {(who, way) for who in whom for way in ways}
+    def cut(self, *peers: Who, ways: Iterable[Direction] = BOTH) -> None:
+        """Hold all data of these peers."""
+        self.cuts |= {(who, way) for who in peers for way in ways}
 
-    def mend(self) -> None:
-        """Whole again; what was held arrives now."""
+    def restore(self) -> None:
+        """Deliver held data and end the cut."""
         self.cuts = frozenset()
         self.loop.call_soon_threadsafe(self._pump)
 
@@ -75,30 +75,30 @@ class Wire:
             link.answers.pump()
 
     def close(self) -> None:
-        """No more connections, and those that are end."""
+        """Stop listening and close all connections."""
         self._server.close()
         for link in [*self.links]:
             link.abort()
 
 
 class _Link:
-    """One connection, and who made it."""
+    """One connection and its peer."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.who: Who = "client"
-        self.requests, self.answers = _Way(self, "requests"), _Way(self, "answers")
+        self.requests, self.answers = _Stream(self, "requests"), _Stream(self, "answers")
         wire.links.add(self)
 
     async def reach(self) -> None:
-        """Connect to the server; a client of one that is gone is let go."""
+        """Connect to the server; disconnect the client if that fails."""
         try:
             await self.wire.loop.create_connection(lambda: _Server(self), HOST, self.wire.target)
         except OSError:
             self.abort()
 
-    def heard(self, data: bytes) -> None:
-        """Something from the client: it may tell who that is."""
+    def received(self, data: bytes) -> None:
+        """Forward data of the client and identify the peer."""
         if b"PSYNC" in data[:4096]:
             self.who = "replica"
         elif b"sentinel-" in data[:4096]:
@@ -106,7 +106,7 @@ class _Link:
         self.requests.put(data)
 
     def abort(self) -> None:
-        """Both ends, at once."""
+        """Abort both connections."""
         self.wire.links.discard(self)
         for way in (self.requests, self.answers):
             way.queue.clear()
@@ -114,8 +114,8 @@ class _Link:
                 way.end.abort()
 
 
-class _Way:
-    """One direction of a link: what is on its way, each with the time when it is due."""
+class _Stream:
+    """One direction of a link: queued data with delivery times."""
 
     def __init__(self, link: _Link, name: Direction) -> None:
         self._link, self._name = link, name
@@ -124,14 +124,14 @@ class _Way:
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, data: bytes | None) -> None:
-        """Send something on; None is the end."""
+        """Queue data; None closes the connection."""
         wire = self._link.wire
         slow = self._link.who == "replica" and self._name == "answers"
         self.queue.append((wire.loop.time() + (wire.lag if slow else 0.0), data))
         self.pump()
 
     def pump(self) -> None:
-        """Deliver what is due, unless the wire is cut."""
+        """Deliver due data unless the wire is cut."""
         wire = self._link.wire
         while self.queue and self.end and (self._link.who, self._name) not in wire.cuts:
             if self.queue[0][0] > wire.loop.time():
@@ -153,7 +153,7 @@ class _Way:
 
 
 class _Client(asyncio.Protocol):
-    """The end that asks."""
+    """The connection of the client."""
 
     def __init__(self, link: _Link) -> None:
         self._link = link
@@ -164,14 +164,14 @@ class _Client(asyncio.Protocol):
         self._reaching = self._link.wire.loop.create_task(self._link.reach())
 
     def data_received(self, data: bytes) -> None:
-        self._link.heard(data)
+        self._link.received(data)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._link.requests.put(None)
 
 
 class _Server(asyncio.Protocol):
-    """The end that answers."""
+    """The connection to the server."""
 
     def __init__(self, link: _Link) -> None:
         self._link = link

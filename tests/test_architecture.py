@@ -1,4 +1,4 @@
-"""The import rules of `pyproject.toml` hold, and notice when they do not."""
+"""The import contracts of `pyproject.toml` hold, and planted violations are found."""
 
 import ast
 import os
@@ -38,7 +38,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_import_rule_is_kept(copy: Path) -> None:
+def test_every_import_contract_holds(copy: Path) -> None:
     ran = lint(copy)
     assert ran.returncode == 0, ran.stdout
     assert ", 0 broken." in ran.stdout
@@ -64,7 +64,7 @@ def test_every_import_rule_is_kept(copy: Path) -> None:
         ("training/process.py", "from app.storage.jobs import Job", "no store"),
     ],
 )
-def test_a_planted_breach_is_found(copy: Path, module: str, line: str, rule: str) -> None:
+def test_a_planted_violation_is_found(copy: Path, module: str, line: str, rule: str) -> None:
     path = copy / "app" / module
     before = path.read_text() if path.exists() else None
     path.write_text(f"{before or ''}\n{line}\n")
@@ -73,18 +73,17 @@ def test_a_planted_breach_is_found(copy: Path, module: str, line: str, rule: str
     finally:
         path.unlink() if before is None else path.write_text(before)
     assert ran.returncode == 1, ran.stdout
-    broken = [said for said in ran.stdout.splitlines() if " BROKEN" in said]
-    assert any(rule in said for said in broken), broken
+    broken = [found for found in ran.stdout.splitlines() if " BROKEN" in found]
+    assert any(rule in found for found in broken), broken
 
 
-#: Names that several modules define with one meaning: loggers, entry points, type variables, the
-#: routers of FastAPI, and the functions by which `debiased` and `fair`, and `bundle` and `newton`,
-#: stand for each other.
+#: Names that several modules define with the same meaning: loggers, entry points, type variables,
+#: FastAPI routers, and the shared interfaces of `debiased` and `fair`, and `bundle` and `newton`.
 SHARED = {"T", "log", "main", "minimise", "pairs", "plain_places", "router"}
 
 
 def public_names(path: Path) -> set[str]:
-    """What a module defines at its top level under a name without an underscore."""
+    """Return the top-level names of a module without a leading underscore."""
     found: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -110,7 +109,7 @@ def test_the_top_of_the_package_has_at_most_16_entries() -> None:
     assert len({path.name for path in (ROOT / "app").iterdir()} - besides) <= 16
 
 
-def test_the_mathematics_draws_no_global_randomness_and_opens_nothing() -> None:
+def test_the_ranking_package_uses_no_global_randomness_and_no_files() -> None:
     for path in RANKING.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):

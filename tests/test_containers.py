@@ -192,7 +192,7 @@ def test_kernels_in_a_read_only_cache_are_not_compiled_again(tmp_path: Path) -> 
     script = (
         "from app.runtime import precompile; import sys\n"
         "precompile.learner.warm_up()\n"
-        "loaded, compiled = precompile.counted()\n"
+        "loaded, compiled = precompile.count_kernels()\n"
         "print(loaded, len(compiled))\n"
     )
     environ = {**TARGET, "NUMBA_CACHE_DIR": str(cache)}

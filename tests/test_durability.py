@@ -1,4 +1,4 @@
-"""What each level of durability promises, and what is refused when a server cannot keep it."""
+"""Durability levels: guarantees, and refusal of servers that do not provide them."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 from app.config import Settings
 from app.errors import NotDurable, SolarError, Unavailable
-from app.runtime.wiring import StoreLocator, is_safe
+from app.runtime.wiring import StoreLocator, is_durable
 from app.storage import calls
 from app.storage.cluster import slot_of
 from app.storage.log import APPENDED, REPEATED, AppendResult
@@ -24,8 +24,8 @@ from tests.test_store import append, event, first
 EVERYSEC = ("--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction")
 
 
-def asked(url: str, level: str) -> list[str]:
-    """What a store of a level complains about."""
+def warnings_at(url: str, level: str) -> list[str]:
+    """Return the warnings of a store at a level."""
 
     async def act(store: Store) -> list[str]:
         return await store.servers.complaints()
@@ -33,49 +33,49 @@ def asked(url: str, level: str) -> list[str]:
     return with_store(url, act, durability=level)
 
 
-# ---- what is checked at start ----
+# ---- checks at start ----
 
 
 @pytest.mark.parametrize("level", ["fsync", "replicated"])
-def test_a_level_that_the_server_does_not_give_is_refused_with_what_is_missing(level: str) -> None:
+def test_a_level_that_the_server_does_not_provide_is_refused_with_the_reason(level: str) -> None:
     with bare_server(*EVERYSEC) as url, pytest.raises(NotDurable) as caught:
-        asked(url, level)
+        warnings_at(url, level)
     assert str(caught.value).startswith(
         f"SOLAR_DURABILITY is {level}, but appendfsync: expected always, got everysec"
     )
 
 
-def test_local_takes_what_is_on_disk_a_second_later_but_not_what_never_is() -> None:
+def test_local_accepts_everysec_but_not_a_server_without_aof() -> None:
     with bare_server(*EVERYSEC) as url:
-        assert asked(url, "local") == []
+        assert warnings_at(url, "local") == []
         with client(url) as connection:
             connection.config_set("appendfsync", "no")
         with pytest.raises(NotDurable, match="expected always or everysec, got no"):
-            asked(url, "local")
+            warnings_at(url, "local")
     with bare_server() as url, pytest.raises(NotDurable, match="appendonly: expected yes, got no"):
-        asked(url, "local")
+        warnings_at(url, "local")
 
 
-def test_without_a_level_a_weak_server_is_complained_about_and_used() -> None:
+def test_without_a_level_a_weak_server_is_used_with_warnings() -> None:
     with bare_server(*EVERYSEC) as url:
-        [complaint] = asked(url, "")
+        [complaint] = warnings_at(url, "")
     assert complaint.startswith("appendfsync: expected always, got everysec")
 
 
-def test_a_server_that_may_not_be_asked_is_used_at_any_level() -> None:
+def test_a_server_without_config_get_is_used_at_any_level() -> None:
     with bare_server("--rename-command", "CONFIG", "") as url:
-        [complaint] = asked(url, "fsync")
-    assert "go unchecked" in complaint
+        [complaint] = warnings_at(url, "fsync")
+    assert "are not checked" in complaint
 
 
-def test_a_cluster_is_refused_for_one_weak_master() -> None:
+def test_a_cluster_with_one_weak_master_is_refused() -> None:
     with fleets.cluster_fleet() as fleet:
         fleet.nodes[2].client.config_set("appendfsync", "everysec")
         with pytest.raises(NotDurable, match="got everysec"):
-            asked(fleet.url, "fsync")
+            warnings_at(fleet.url, "fsync")
 
 
-def test_the_service_does_not_start_on_a_store_that_is_less_safe_than_was_asked() -> None:
+def test_the_service_does_not_start_on_a_store_below_the_configured_level() -> None:
     with bare_server(*EVERYSEC) as url:
         for command in (["serve", "--port", "0", "--durability", "fsync"], ["learn"]):
             ran = subprocess.run(
@@ -87,13 +87,13 @@ def test_the_service_does_not_start_on_a_store_that_is_less_safe_than_was_asked(
             assert "solar: SOLAR_DURABILITY is fsync, but appendfsync" in ran.stderr
 
 
-def test_a_store_that_is_not_there_yet_is_asked_again_later(tmp_path: Path) -> None:
+def test_the_durability_of_an_unreachable_store_is_unknown(tmp_path: Path) -> None:
     nowhere = Settings(redis_url=f"unix://{tmp_path}/nothing", durability="fsync")
-    assert not is_safe(nowhere, nowhere.redis_url)
-    assert is_safe(Settings(redis_url=nowhere.redis_url), nowhere.redis_url)
+    assert not is_durable(nowhere, nowhere.redis_url)
+    assert is_durable(Settings(redis_url=nowhere.redis_url), nowhere.redis_url)
 
 
-def test_an_embedded_server_gives_local_and_fsync_and_refuses_replicated(tmp_path: Path) -> None:
+def test_the_embedded_server_provides_local_and_fsync_but_not_replicated(tmp_path: Path) -> None:
     levels: dict[Literal["local", "fsync", ""], str]
     levels = {"local": "everysec", "fsync": "always", "": "always"}
     for level, fsync in levels.items():
@@ -103,7 +103,7 @@ def test_an_embedded_server_gives_local_and_fsync_and_refuses_replicated(tmp_pat
                 assert connection.config_get("appendfsync")["appendfsync"] == fsync
         finally:
             locator.close()
-    with pytest.raises(SolarError, match="an embedded server has no replica"):
+    with pytest.raises(SolarError, match="the embedded server has no replica"):
         StoreLocator(Settings(data_dir=tmp_path, durability="replicated")).url()
 
 
@@ -111,9 +111,9 @@ def test_an_embedded_server_gives_local_and_fsync_and_refuses_replicated(tmp_pat
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node]]:
+def master_and_replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node]]:
     """A master and its replica."""
-    directory = tmp_path_factory.mktemp("pair")
+    directory = tmp_path_factory.mktemp("master_and_replica")
     nodes = master, replica = Node(directory / "master"), Node(directory / "replica")
     try:
         master.start()
@@ -126,14 +126,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node]
 
 
 @pytest.fixture
-def replicated(pair: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch) -> tuple[Node, Node]:
-    """The same, empty and up to date; nobody waits long for a replica that is gone."""
+def replicated(
+    master_and_replica: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Node, Node]:
+    """Empty both and shorten the wait for replicas."""
     monkeypatch.setattr(calls, "REPLICA_SECONDS", 0.3)
-    master, replica = pair
+    master, replica = master_and_replica
     if not replica.alive:
         replica.start()
     until(lambda: master.client.flushall() and master.client.wait(1, 1000) == 1)
-    return pair
+    return master_and_replica
 
 
 def test_an_event_is_acknowledged_once_a_replica_has_it(replicated: tuple[Node, Node]) -> None:
@@ -148,10 +150,10 @@ def test_an_event_is_acknowledged_once_a_replica_has_it(replicated: tuple[Node, 
     with_store(master.url, act, durability="replicated")
 
 
-def test_what_a_replica_does_not_have_is_not_acknowledged_by_answering_a_repeated_event(
+def test_a_repeated_event_is_not_acknowledged_before_a_replica_has_it(
     replicated: tuple[Node, Node],
 ) -> None:
-    """It writes nothing, and on a new connection WAIT alone would be content with that."""
+    """It writes nothing, so WAIT alone on a new connection would succeed."""
     master, replica = replicated
 
     async def create(store: Store) -> int:
@@ -164,16 +166,16 @@ def test_what_a_replica_does_not_have_is_not_acknowledged_by_answering_a_repeate
     replica.pause()
     try:
         for _ in range(3):
-            with pytest.raises(Unavailable, match="no replica has it yet"):
+            with pytest.raises(Unavailable, match="not yet on a replica"):
                 with_store(master.url, post, durability="replicated")
-        assert master.client.get("solar:{books}:seq") == b"1"  # written, and nobody was told so
+        assert master.client.get("solar:{books}:seq") == b"1"  # written, but not acknowledged
     finally:
-        replica.go_on()
+        replica.resume()
     until(lambda: master.client.set("x", 1) and master.client.wait(1, 1000) == 1)
     assert with_store(master.url, post, durability="replicated") == [(REPEATED, 1)]
 
 
-def test_without_a_replica_no_model_is_made_or_ended(replicated: tuple[Node, Node]) -> None:
+def test_without_a_replica_no_model_is_created_or_deleted(replicated: tuple[Node, Node]) -> None:
     master, replica = replicated
 
     async def act(store: Store) -> None:
@@ -188,8 +190,8 @@ def test_without_a_replica_no_model_is_made_or_ended(replicated: tuple[Node, Nod
     with_store(master.url, act, durability="replicated")
 
 
-def test_a_full_store_still_lets_a_model_go(replicated: tuple[Node, Node]) -> None:
-    """The mark that is written for WAIT needs no room either."""
+def test_a_model_can_be_deleted_from_a_full_store(replicated: tuple[Node, Node]) -> None:
+    """The mark for WAIT is written on a full server, too."""
     master, _ = replicated
 
     async def act(store: Store) -> None:
@@ -205,7 +207,7 @@ def test_a_full_store_still_lets_a_model_go(replicated: tuple[Node, Node]) -> No
     with_store(master.url, act, durability="replicated")
 
 
-def test_below_replicated_nobody_waits_for_a_replica(replicated: tuple[Node, Node]) -> None:
+def test_below_replicated_no_write_waits_for_a_replica(replicated: tuple[Node, Node]) -> None:
     master, replica = replicated
 
     async def act(store: Store) -> None:
@@ -216,20 +218,20 @@ def test_below_replicated_nobody_waits_for_a_replica(replicated: tuple[Node, Nod
     with_store(master.url, act, durability="fsync")
 
 
-def test_a_master_without_a_replica_is_complained_about(replicated: tuple[Node, Node]) -> None:
+def test_a_master_without_a_replica_causes_a_warning(replicated: tuple[Node, Node]) -> None:
     master, replica = replicated
-    assert asked(master.url, "replicated") == []
+    assert warnings_at(master.url, "replicated") == []
     replica.kill()
     until(lambda: master.replicas() == 0)
-    [complaint] = asked(master.url, "replicated")
-    assert "no replica now" in complaint
+    [complaint] = warnings_at(master.url, "replicated")
+    assert "a master has no replica: " in complaint
 
 
-def test_a_slot_moves_on_whatever_replicated_writes_come_in_between(
+def test_replicated_writes_do_not_stop_the_move_of_a_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A mark on both nodes would stop the move: the target has that key already."""
-    monkeypatch.setattr(calls, "MARKED", 60_000)
+    """A mark on both nodes would stop the move: the target already has that key."""
+    monkeypatch.setattr(calls, "MARK_MILLISECONDS", 60_000)
     monkeypatch.setattr(calls, "REPLICA_SECONDS", 0.01)
     with fleets.cluster_fleet() as fleet:
         source, slot = fleet.owner("books"), slot_of("books")

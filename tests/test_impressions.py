@@ -17,7 +17,7 @@ from app.domain.records import Feedback, ResetMeasures
 from app.domain.reducer import Reducer
 from app.errors import BadBlob, NoSuchModel
 from app.ingest.appender import PendingEvent, post
-from app.learning.replay import Without
+from app.learning.replay import SourceFilter
 from app.storage.log import APPENDED, FORGOTTEN, OTHER_BODY, REPEATED
 from app.storage.store import Store
 from tests import test_reducer
@@ -215,7 +215,7 @@ def test_a_replay_without_a_source_equals_a_log_without_it(
     posts: list[tuple[Post, str]],
 ) -> None:
     numbered = as_log(posts)
-    without = Without("bad")
+    without = SourceFilter("bad")
     kept = [blob for blob in map(without.keep, numbered) if blob is not None]
     never = as_log([(posted, source) for posted, source in posts if source == "good"])
     begin = start(2, gamma=10.0)
@@ -234,12 +234,12 @@ def test_a_request_id_reused_after_expiry_is_a_new_request() -> None:
         record, so_far = on_request(event, so_far)
         log_.append(codec.dump_record(record))
     again = codec.dump_record(on_request(good, NOTHING)[0])  # a new impression with the same id
-    without = Without("bad")
+    without = SourceFilter("bad")
     assert [without.keep(blob) for blob in [*log_, again]] == [log_[0], None, again]
 
 
 def test_other_records_are_unchanged_to_the_byte() -> None:
-    without = Without("bad")
+    without = SourceFilter("bad")
     for blob in (b"junk", codec.dump_record(ResetMeasures()), *as_log([(OWN, "good")])):
         assert without.keep(blob) == blob
     assert without.keep(as_log([(OWN, "bad")])[0]) is None

@@ -1,4 +1,4 @@
-"""Jobs in the store, on a real server: who may train, who has lost, what a repeated word does."""
+"""Training jobs in the store, on real servers: start, reports, leases, cancellation, resends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,90 +29,92 @@ def lease(job: str = JOB, seconds: float = LONG) -> Lease:
     return Lease("books", job, seconds)
 
 
-async def a_model(store: Store, n: int = 2) -> int:
+async def create_model(store: Store, n: int = 2) -> int:
     return await store.models.create(
         "books", initial_state(ModelConfig(tuple(f"f{k}" for k in range(n))))
     )
 
 
-async def shown(store: Store, job: str = JOB) -> Job:
+async def read_job(store: Store, job: str = JOB) -> Job:
     found = await store.jobs.look("books", job)
     assert found is not None
     return found
 
 
-async def run_out(store: Store) -> None:
-    """Wait until nobody trains."""
-    nobody: Callable[[], Awaitable[int]] = lambda: store._client.exists(KEYS.training)  # noqa: E731
-    await eventually(nobody, lambda found: found == 0)
+async def lease_expired(store: Store) -> None:
+    """Wait until the lease has expired."""
+    lease_exists: Callable[[], Awaitable[int]] = lambda: store._client.exists(KEYS.training)  # noqa: E731
+    await eventually(lease_exists, lambda found: found == 0)
 
 
-def kept(url: str) -> dict[bytes, Any]:
-    """All that the jobs have in the store."""
+def stored_jobs(url: str) -> dict[bytes, Any]:
+    """Return all keys of jobs with their values."""
     with client(url) as connection:
         jobs = {name: connection.hgetall(name) for name in keys_like(connection, "*:job:*")}
         return {**jobs, b"training": connection.get(KEYS.training)}
 
 
 def remaining(url: str, key: str) -> float:
-    """Seconds until a key goes."""
+    """Return the TTL of a key in seconds."""
     with client(url) as connection:
         found: int = connection.pttl(key)
         return found / 1000
 
 
-class Insistent(ScriptRunner):
-    """Sends every script twice, as a client does that lost its connection; keeps both answers."""
+class ResendingRunner(ScriptRunner):
+    """Sends every script twice, like a client after a lost connection; keeps both answers."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store._client)
         self.answers: list[tuple[int, int]] = []
 
     async def script(self, name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
-        first, second = [await super(Insistent, self).script(name, keys, values) for _ in "12"]
+        first, second = [
+            await super(ResendingRunner, self).script(name, keys, values) for _ in "12"
+        ]
         if name != "job_look":
             self.answers.append((int(first), int(second)))
         return second
 
 
-# ---- beginning ----
+# ---- start ----
 
 
-def test_a_job_begins_and_is_seen_as_it_was_begun(url: str) -> None:
+def test_a_started_job_is_running_and_has_its_options(url: str) -> None:
     async def act(store: Store) -> tuple[int, Job]:
-        epoch = await a_model(store)
+        epoch = await create_model(store)
         assert await store.jobs.begin(lease(), epoch, ABOUT)
-        return epoch, await shown(store)
+        return epoch, await read_job(store)
 
     epoch, found = with_store(url, act)
     assert found == Job(epoch, "running", ABOUT, {}, {}, "")
 
 
-def test_a_job_is_kept_for_a_week_and_its_lease_for_as_long_as_it_says(url: str) -> None:
+def test_a_job_is_kept_for_a_week_and_its_lease_for_its_ttl(url: str) -> None:
     async def act(store: Store) -> None:
-        assert await store.jobs.begin(lease(), await a_model(store), ABOUT)
+        assert await store.jobs.begin(lease(), await create_model(store), ABOUT)
 
     with_store(url, act)
     assert JOB_KEPT_SECONDS - 60 < remaining(url, KEYS.job(JOB)) <= JOB_KEPT_SECONDS
     assert LONG - 60 < remaining(url, KEYS.training) <= LONG
 
 
-def test_while_one_trains_no_other_begins_and_nothing_is_written_of_it(url: str) -> None:
+def test_a_second_job_of_a_model_is_refused_and_writes_nothing(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, held = await a_model(store), lease()
+        epoch, held = await create_model(store), lease()
         assert await store.jobs.begin(held, epoch, ABOUT)
-        before = kept(url)
+        before = stored_jobs(url)
         assert not await store.jobs.begin(lease(OTHER), epoch, ABOUT)
         assert not await store.jobs.begin(lease(JOB), epoch, {"training": {}})
-        assert kept(url) == before
+        assert stored_jobs(url) == before
         assert await store.jobs.look("books", OTHER) is None
 
     with_store(url, act)
 
 
-def test_two_models_are_trained_side_by_side(url: str) -> None:
+def test_two_models_are_trained_at_the_same_time(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch = await a_model(store)
+        epoch = await create_model(store)
         films = await store.models.create("films", initial_state(ModelConfig(("f",))))
         assert await store.jobs.begin(lease(), epoch, ABOUT)
         assert await store.jobs.begin(Lease("films", "films.x", LONG), films, ABOUT)
@@ -120,9 +122,9 @@ def test_two_models_are_trained_side_by_side(url: str) -> None:
     with_store(url, act)
 
 
-def test_of_many_who_begin_at_once_one_does(url: str) -> None:
+def test_one_of_many_concurrent_jobs_starts(url: str) -> None:
     async def act(store: Store) -> list[bool]:
-        epoch = await a_model(store)
+        epoch = await create_model(store)
         leases = [lease(f"books.{at}") for at in range(20)]
         begun = await asyncio.gather(*(store.jobs.begin(one, epoch, ABOUT) for one in leases))
         assert len(await store._client.keys(KEYS.job("*"))) == 1
@@ -132,35 +134,35 @@ def test_of_many_who_begin_at_once_one_does(url: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 1])
-def test_no_job_begins_for_another_life_of_the_model(url: str, wrong: int) -> None:
+def test_no_job_starts_for_another_epoch_of_the_model(url: str, wrong: int) -> None:
     async def act(store: Store) -> None:
-        epoch = await a_model(store)
+        epoch = await create_model(store)
         with pytest.raises(NoSuchModel):
             await store.jobs.begin(lease(), epoch + wrong, ABOUT)
 
     with_store(url, act)
-    assert kept(url) == {b"training": None}
+    assert stored_jobs(url) == {b"training": None}
 
 
-def test_no_job_begins_for_a_model_that_is_gone_or_never_was(url: str) -> None:
+def test_no_job_starts_for_a_deleted_or_unknown_model(url: str) -> None:
     async def act(store: Store) -> None:
         with pytest.raises(NoSuchModel):
             await store.jobs.begin(lease(), 1, ABOUT)
-        epoch = await a_model(store)
+        epoch = await create_model(store)
         await store.models.delete("books")
         with pytest.raises(NoSuchModel):
             await store.jobs.begin(lease(), epoch, ABOUT)
-        await a_model(store)
+        await create_model(store)
         with pytest.raises(NoSuchModel):
             await store.jobs.begin(lease(), epoch, ABOUT)
 
     with_store(url, act)
-    assert kept(url) == {b"training": None}
+    assert stored_jobs(url) == {b"training": None}
 
 
-def test_a_job_that_is_begun_again_has_nothing_of_its_first_try(url: str) -> None:
+def test_a_restarted_job_has_no_data_of_its_first_attempt(url: str) -> None:
     async def act(store: Store) -> Job:
-        epoch, first = await a_model(store), lease()
+        epoch, first = await create_model(store), lease()
         assert await store.jobs.begin(first, epoch, ABOUT)
         assert await store.jobs.report(first, progress={"iteration": 3}) == "kept"
         assert await store.jobs.cancel("books", JOB) == "cancelled"
@@ -168,23 +170,23 @@ def test_a_job_that_is_begun_again_has_nothing_of_its_first_try(url: str) -> Non
         again = lease()
         assert await store.jobs.begin(again, epoch, ABOUT)
         assert await store.jobs.report(again, progress={}) == "kept"
-        return await shown(store)
+        return await read_job(store)
 
     found = with_store(url, act)
     assert (found.state, found.progress, found.result, found.error) == ("running", {}, {}, "")
 
 
-# ---- reporting ----
+# ---- reports ----
 
 
-def test_a_report_is_seen_and_keeps_the_lease_and_the_job(url: str) -> None:
+def test_a_report_is_stored_and_renews_the_lease_and_the_job(url: str) -> None:
     async def act(store: Store) -> Job:
         held = lease()
-        assert await store.jobs.begin(held, await a_model(store), ABOUT)
+        assert await store.jobs.begin(held, await create_model(store), ABOUT)
         for key in (KEYS.training, KEYS.job(JOB)):
             await store._client.pexpire(key, 5000)
         assert await store.jobs.report(held, state="finishing", progress={"a": 1}) == "kept"
-        return await shown(store)
+        return await read_job(store)
 
     found = with_store(url, act)
     assert (found.state, found.progress, found.about) == ("finishing", {"a": 1}, ABOUT)
@@ -192,94 +194,94 @@ def test_a_report_is_seen_and_keeps_the_lease_and_the_job(url: str) -> None:
     assert remaining(url, KEYS.job(JOB)) > JOB_KEPT_SECONDS - 60
 
 
-def test_a_job_that_nobody_trains_any_more_looks_failed(url: str) -> None:
+def test_a_job_without_a_training_process_is_failed(url: str) -> None:
     async def act(store: Store) -> Job:
-        assert await store.jobs.begin(lease(seconds=SHORT), await a_model(store), ABOUT)
-        return await eventually(lambda: shown(store), lambda job: job.state == "failed")
+        assert await store.jobs.begin(lease(seconds=SHORT), await create_model(store), ABOUT)
+        return await eventually(lambda: read_job(store), lambda job: job.state == "failed")
 
     assert with_store(url, act).error == DIED
 
 
-def test_a_job_whose_model_another_trains_looks_failed(url: str) -> None:
+def test_a_job_whose_model_is_trained_by_another_is_failed(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch = await a_model(store)
+        epoch = await create_model(store)
         assert await store.jobs.begin(lease(seconds=SHORT), epoch, ABOUT)
-        await run_out(store)
+        await lease_expired(store)
         assert await store.jobs.begin(lease(OTHER), epoch, ABOUT)
-        assert (await shown(store)).state == "failed"
-        assert (await shown(store, OTHER)).state == "running"
+        assert (await read_job(store)).state == "failed"
+        assert (await read_job(store, OTHER)).state == "running"
 
     with_store(url, act)
 
 
-def test_a_lease_that_ran_out_is_taken_anew_if_nobody_else_trains(url: str) -> None:
+def test_a_report_renews_an_expired_lease_if_no_other_job_started(url: str) -> None:
     async def act(store: Store) -> Job:
-        held, epoch = lease(seconds=SHORT), await a_model(store)
+        held, epoch = lease(seconds=SHORT), await create_model(store)
         assert await store.jobs.begin(held, epoch, ABOUT)
-        await run_out(store)
+        await lease_expired(store)
         assert await store.jobs.report(replace(held, seconds=LONG), progress={"a": 1}) == "kept"
         assert not await store.jobs.begin(lease(OTHER), epoch, ABOUT)
-        return await shown(store)
+        return await read_job(store)
 
     found = with_store(url, act)
     assert (found.state, found.progress) == ("running", {"a": 1})
 
 
-def test_who_comes_back_while_another_trains_has_lost_and_writes_nothing(url: str) -> None:
+def test_a_report_during_another_job_is_refused_and_writes_nothing(url: str) -> None:
     async def act(store: Store) -> None:
-        held, epoch = lease(seconds=SHORT), await a_model(store)
+        held, epoch = lease(seconds=SHORT), await create_model(store)
         assert await store.jobs.begin(held, epoch, ABOUT)
-        await run_out(store)
+        await lease_expired(store)
         assert await store.jobs.begin(lease(OTHER), epoch, ABOUT)
-        before = kept(url)
+        before = stored_jobs(url)
         assert await store.jobs.report(held, progress={"a": 1}) == "lost"
         assert await store.jobs.report(held, ends=True, state="done") == "lost"
-        assert kept(url) == before
+        assert stored_jobs(url) == before
 
     with_store(url, act)
 
 
-def test_who_comes_back_after_another_has_trained_the_model_has_lost(url: str) -> None:
-    """What the other put in place is newer."""
+def test_a_report_after_another_job_of_the_model_is_refused(url: str) -> None:
+    """The result of the other job is newer."""
 
     async def act(store: Store) -> None:
-        held, epoch, other = lease(seconds=SHORT), await a_model(store), lease(OTHER)
+        held, epoch, other = lease(seconds=SHORT), await create_model(store), lease(OTHER)
         assert await store.jobs.begin(held, epoch, ABOUT)
-        await run_out(store)
+        await lease_expired(store)
         assert await store.jobs.begin(other, epoch, ABOUT)
         assert await store.jobs.report(other, ends=True, state="done") == "kept"
-        before = kept(url)
+        before = stored_jobs(url)
         assert await store.jobs.report(held, state="finishing") == "lost"
-        assert kept(url) == before
+        assert stored_jobs(url) == before
 
     with_store(url, act)
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_who_comes_back_to_a_job_that_was_begun_again_has_lost(url: str, ended: bool) -> None:
-    """Even if nobody trains any more: what the second one said stands."""
+def test_a_report_of_the_first_process_of_a_restarted_job_is_refused(url: str, ended: bool) -> None:
+    """Also after the end of the second process: its report is final."""
 
     async def act(store: Store) -> None:
-        held, epoch = lease(seconds=SHORT), await a_model(store)
+        held, epoch = lease(seconds=SHORT), await create_model(store)
         assert await store.jobs.begin(held, epoch, ABOUT)
-        await run_out(store)
+        await lease_expired(store)
         again = lease(seconds=LONG if ended else SHORT)
         assert await store.jobs.begin(again, epoch, ABOUT)
         if ended:
             assert await store.jobs.report(again, ends=True, state="done") == "kept"
-        await run_out(store)
-        before = kept(url)
+        await lease_expired(store)
+        before = stored_jobs(url)
         assert await store.jobs.report(held, state="finishing") == "lost"
         assert await store.jobs.report(held, ends=True, state="failed") == "lost"
-        assert kept(url) == before
+        assert stored_jobs(url) == before
 
     with_store(url, act)
 
 
-def test_a_job_that_was_forgotten_is_lost_and_does_not_come_back(url: str) -> None:
+def test_a_report_of_an_expired_job_is_refused_and_creates_nothing(url: str) -> None:
     async def act(store: Store) -> None:
         held = lease()
-        assert await store.jobs.begin(held, await a_model(store), ABOUT)
+        assert await store.jobs.begin(held, await create_model(store), ABOUT)
         await store._client.delete(KEYS.job(JOB))
         assert await store.jobs.report(held, progress={"a": 1}) == "lost"
         assert await store.jobs.report(held, ends=True, state="done") == "lost"
@@ -289,16 +291,16 @@ def test_a_job_that_was_forgotten_is_lost_and_does_not_come_back(url: str) -> No
 
 
 @pytest.mark.parametrize("state", ["done", "failed", "cancelled"])
-def test_a_job_that_ends_gives_its_lease_back_and_says_how_it_ended(url: str, state: str) -> None:
+def test_a_job_that_ends_releases_its_lease_and_stores_its_outcome(url: str, state: str) -> None:
     async def act(store: Store) -> Job:
-        held, epoch = lease(), await a_model(store)
+        held, epoch = lease(), await create_model(store)
         assert await store.jobs.begin(held, epoch, ABOUT)
         said = {"state": state, "result": {"seq": 7}, "error": "why"}
         assert await store.jobs.report(held, ends=True, **said) == "kept"
         assert await store.jobs.report(held, progress={"late": 1}) == "lost"
         assert await store.jobs.begin(lease(OTHER), epoch, ABOUT)
-        assert await store.jobs.report(held, ends=True, **said) == "kept"  # as it was then
-        return await shown(store)
+        assert await store.jobs.report(held, ends=True, **said) == "kept"  # resent
+        return await read_job(store)
 
     found = with_store(url, act)
     assert (found.state, found.result, found.error) == (state, {"seq": 7}, "why")
@@ -306,87 +308,87 @@ def test_a_job_that_ends_gives_its_lease_back_and_says_how_it_ended(url: str, st
     assert remaining(url, KEYS.job(JOB)) > JOB_KEPT_SECONDS - 60
 
 
-# ---- stopping ----
+# ---- cancellation ----
 
 
-def test_who_trains_a_job_that_is_cancelled_is_told_so_until_it_ends(url: str) -> None:
+def test_every_report_of_a_cancelled_job_answers_cancel_until_it_ends(url: str) -> None:
     async def act(store: Store) -> None:
         held = lease()
-        assert await store.jobs.begin(held, await a_model(store), ABOUT)
+        assert await store.jobs.begin(held, await create_model(store), ABOUT)
         assert await store.jobs.cancel("books", JOB) == "cancelled"
-        assert (await shown(store)).state == "running"
+        assert (await read_job(store)).state == "running"
         for _ in range(2):
             assert await store.jobs.report(held, state="finishing", progress={"a": 1}) == "cancel"
-        assert (await shown(store)).progress == {}
+        assert (await read_job(store)).progress == {}
         assert await store.jobs.report(held, ends=True, state="cancelled") == "kept"
-        assert (await shown(store)).state == "cancelled"
+        assert (await read_job(store)).state == "cancelled"
         assert await store.jobs.cancel("books", JOB) == "cancelled"
 
     with_store(url, act)
 
 
-def test_a_job_that_nobody_trains_is_cancelled_at_once_and_stays_so(url: str) -> None:
-    """Whoever trained it may only have been gone for a while."""
+def test_a_job_without_a_training_process_is_cancelled_at_once(url: str) -> None:
+    """Its training process may only have lost the connection."""
 
     async def act(store: Store) -> None:
         held = lease(seconds=SHORT)
-        assert await store.jobs.begin(held, await a_model(store), ABOUT)
-        await run_out(store)
+        assert await store.jobs.begin(held, await create_model(store), ABOUT)
+        await lease_expired(store)
         assert await store.jobs.cancel("books", JOB) == "cancelled"
-        assert (await shown(store)).state == "cancelled"
+        assert (await read_job(store)).state == "cancelled"
         assert await store.jobs.report(held, progress={"a": 1}) == "cancel"
         assert await store.jobs.report(held, state="finishing") == "cancel"
-        assert (await shown(store)).state == "cancelled"
+        assert (await read_job(store)).state == "cancelled"
 
     with_store(url, act)
 
 
-def test_a_job_that_was_to_stop_is_cancelled_when_whoever_trained_it_is_gone(url: str) -> None:
-    """To stop takes time, in which nobody keeps the lease; or the process dies over it."""
+def test_a_cancelled_job_is_cancelled_when_its_training_process_dies(url: str) -> None:
+    """Stopping takes time without lease renewals, and the process may die during it."""
 
     async def act(store: Store) -> None:
         held = lease()
-        assert await store.jobs.begin(held, await a_model(store), ABOUT)
+        assert await store.jobs.begin(held, await create_model(store), ABOUT)
         assert await store.jobs.cancel("books", JOB) == "cancelled"
         await store._client.pexpire(KEYS.training, 1)
-        await run_out(store)
-        found = await shown(store)
+        await lease_expired(store)
+        found = await read_job(store)
         assert (found.state, found.error) == ("cancelled", "")
         assert await store.jobs.report(held, ends=True, state="cancelled") == "kept"
-        assert (await shown(store)).state == "cancelled"
+        assert (await read_job(store)).state == "cancelled"
 
     with_store(url, act)
 
 
 @pytest.mark.parametrize("state", ["done", "failed", "finishing"])
-def test_a_job_that_has_ended_or_is_past_stopping_cannot_be_cancelled(url: str, state: str) -> None:
+def test_a_finishing_or_ended_job_cannot_be_cancelled(url: str, state: str) -> None:
     async def act(store: Store) -> None:
         held = lease()
-        assert await store.jobs.begin(held, await a_model(store), ABOUT)
+        assert await store.jobs.begin(held, await create_model(store), ABOUT)
         await store.jobs.report(held, ends=state != "finishing", state=state)
-        before = kept(url)
+        before = stored_jobs(url)
         assert await store.jobs.cancel("books", JOB) == "ended"
-        assert kept(url) == before
+        assert stored_jobs(url) == before
 
     with_store(url, act)
 
 
-def test_a_job_that_is_unknown_is_cancelled_by_nobody_and_made_by_nobody(url: str) -> None:
+def test_calls_for_an_unknown_job_create_nothing(url: str) -> None:
     async def act(store: Store) -> None:
-        await a_model(store)
+        await create_model(store)
         assert await store.jobs.cancel("books", JOB) == "unknown"
-        assert await store.jobs.cancel("nobody", JOB) == "unknown"
-        assert await store.jobs.look("nobody", JOB) is None
+        assert await store.jobs.cancel("unknown", JOB) == "unknown"
+        assert await store.jobs.look("unknown", JOB) is None
 
     with_store(url, act)
-    assert kept(url) == {b"training": None}
+    assert stored_jobs(url) == {b"training": None}
 
 
-def test_to_cancel_one_job_leaves_another_of_the_model_alone(url: str) -> None:
+def test_cancelling_one_job_does_not_affect_another_job_of_the_model(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, held = await a_model(store), lease(OTHER)
+        epoch, held = await create_model(store), lease(OTHER)
         assert await store.jobs.begin(lease(seconds=SHORT), epoch, ABOUT)
-        await run_out(store)
+        await lease_expired(store)
         assert await store.jobs.begin(held, epoch, ABOUT)
         assert await store.jobs.cancel("books", JOB) == "cancelled"
         assert await store.jobs.report(held, progress={}) == "kept"
@@ -394,13 +396,13 @@ def test_to_cancel_one_job_leaves_another_of_the_model_alone(url: str) -> None:
     with_store(url, act)
 
 
-# ---- sent twice ----
+# ---- resends ----
 
 
-def test_each_word_that_is_sent_twice_is_said_once(url: str) -> None:
+def test_each_resent_call_has_one_effect(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, held = await a_model(store), lease()
-        calls = Insistent(store)
+        epoch, held = await create_model(store), lease()
+        calls = ResendingRunner(store)
         jobs = Jobs(calls)
         assert await jobs.begin(held, epoch, ABOUT)
         assert await jobs.report(held, progress={"a": 1}) == "kept"
@@ -416,20 +418,20 @@ def test_each_word_that_is_sent_twice_is_said_once(url: str) -> None:
         assert await jobs.cancel("books", JOB) == "cancelled"
         assert [one for one in calls.answers if one[0] != one[1]] == []
         assert len(calls.answers) == 11
-        assert (await shown(store)).state == "cancelled"
+        assert (await read_job(store)).state == "cancelled"
 
     with_store(url, act)
 
 
-def test_an_end_that_is_sent_once_more_after_another_began_changes_nothing(url: str) -> None:
+def test_a_resent_end_after_the_start_of_another_job_changes_nothing(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, held = await a_model(store), lease()
+        epoch, held = await create_model(store), lease()
         assert await store.jobs.begin(held, epoch, ABOUT)
         assert await store.jobs.report(held, ends=True, state="failed") == "kept"
         assert await store.jobs.begin(lease(), epoch, ABOUT)
-        before = kept(url)
+        before = stored_jobs(url)
         assert await store.jobs.report(held, ends=True, state="failed") == "lost"
-        assert kept(url) == before
+        assert stored_jobs(url) == before
 
     with_store(url, act)
 
@@ -437,11 +439,11 @@ def test_an_end_that_is_sent_once_more_after_another_began_changes_nothing(url: 
 # ---- the store itself ----
 
 
-def test_a_job_has_one_slot_with_its_model() -> None:
+def test_a_job_is_in_the_slot_of_its_model() -> None:
     assert all("{books}" in key for key in (KEYS.training, KEYS.job(JOB), KEYS.state))
 
 
-def test_a_store_that_is_gone_is_an_error_of_ours() -> None:
+def test_an_unreachable_store_is_an_unavailable_error() -> None:
     async def act(store: Store) -> None:
         for ask in (
             store.jobs.look("books", JOB),

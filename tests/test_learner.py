@@ -1,7 +1,8 @@
-"""The learner on a real store: what is in the log gets learnt, once, whatever happens."""
+"""The learner on a real store: every record of the log is learnt once."""
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from app.learning.session import LearnerOptions, Tell, ignore_fact
 from app.storage.keys import Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store
+from tests import fleets
 from tests.servers import client, eventually, server, url, with_store
 from tests.test_codec import bits
 
@@ -60,18 +62,18 @@ async def append(store: Store, records: list[bytes], model: str = "books", time:
     await store.log.append(model, epoch, events, limit=10_000, time=time)
 
 
-def folded(state: ModelState, records: list[bytes]) -> ModelState:
-    fold = Reducer(state)
+def replayed(state: ModelState, records: list[bytes]) -> ModelState:
+    reducer = Reducer(state)
     for record in records:
-        fold.apply(record)
-    return fold.state()
+        reducer.apply(record)
+    return reducer.state()
 
 
 @contextlib.asynccontextmanager
 async def learning(
     store: Store, pace: LearnerOptions = QUICK, tell: Tell = ignore_fact
 ) -> AsyncIterator[None]:
-    """All models are learnt in here; then a graceful stop."""
+    """Run a learner for all models, then stop it gracefully."""
     stop = asyncio.Event()
     task = asyncio.create_task(learn_all(store, stop, pace, tell))
     try:
@@ -86,10 +88,10 @@ async def committed(store: Store, seq: int, model: str = "books") -> ModelState:
     return (await store.states.load(model)).state
 
 
-# ---- what is appended is learnt ----
+# ---- records ----
 
 
-def test_what_is_appended_is_learnt_in_order_to_the_bit(url: str) -> None:
+def test_appended_records_are_learnt_in_order_and_bit_for_bit(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         records = [*blobs(0, 30), b"junk", *blobs(30, 40), codec.dump_record(ResetMeasures())]
@@ -97,20 +99,20 @@ def test_what_is_appended_is_learnt_in_order_to_the_bit(url: str) -> None:
             for begin in range(0, len(records), 7):
                 await append(store, records[begin : begin + 7])
             state = await committed(store, len(records))
-        assert bits(state) == bits(folded(first(), records))
+        assert bits(state) == bits(replayed(first(), records))
         assert await verify(store, "books") == []
 
     with_store(url, act)
 
 
-def test_a_log_that_waited_is_learnt_in_batches(url: str) -> None:
+def test_a_backlog_is_learnt_in_batches(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         records = blobs(0, 100)
         await append(store, records)
         async with learning(store, replace(QUICK, batch=7)):
             state = await committed(store, 100)
-        assert bits(state) == bits(folded(first(), records))
+        assert bits(state) == bits(replayed(first(), records))
 
     with_store(url, act)
 
@@ -123,12 +125,12 @@ def test_many_models_are_learnt_in_one_process(url: str) -> None:
                 await append(store, blobs(at, at + 10), f"m{at}")
             states = [await committed(store, 10, f"m{at}") for at in range(12)]
         for at, state in enumerate(states):
-            assert bits(state) == bits(folded(first(bytes([at])), blobs(at, at + 10)))
+            assert bits(state) == bits(replayed(first(bytes([at])), blobs(at, at + 10)))
 
     with_store(url, act)
 
 
-def test_two_learners_at_once_learn_each_record_once(url: str) -> None:
+def test_two_concurrent_learners_learn_each_record_once(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         records = blobs(0, 60)
@@ -136,7 +138,7 @@ def test_two_learners_at_once_learn_each_record_once(url: str) -> None:
             for record in records:
                 await append(store, [record])
             state = await committed(store, 60)
-        assert bits(state) == bits(folded(first(), records))
+        assert bits(state) == bits(replayed(first(), records))
 
     with_store(url, act)
 
@@ -163,10 +165,10 @@ def test_no_record_stops_a_learner(url: str, poison: bytes) -> None:
     with_store(url, act)
 
 
-# ---- models come and go ----
+# ---- deleted and new models ----
 
 
-def test_a_deleted_model_s_learner_ends(url: str) -> None:
+def test_the_learner_of_a_deleted_model_ends(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await append(store, blobs(0, 3))
@@ -181,7 +183,7 @@ def test_a_deleted_model_s_learner_ends(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_model_created_again_is_learnt_from_its_own_log(url: str) -> None:
+def test_a_model_created_again_is_learnt_from_its_new_log(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         async with learning(store, replace(QUICK, lease=0.3)):
@@ -193,7 +195,7 @@ def test_a_model_created_again_is_learnt_from_its_own_log(url: str) -> None:
             state = await committed(store, 3)
             with pytest.raises(NoSuchModel):
                 await store.states.position("atlas")
-        assert bits(state) == bits(folded(first(b"again"), blobs(50, 53)))
+        assert bits(state) == bits(replayed(first(b"again"), blobs(50, 53)))
 
     with_store(url, act)
 
@@ -203,7 +205,7 @@ def test_a_model_created_again_is_learnt_from_its_own_log(url: str) -> None:
 VERSIONED = replace(QUICK, version=5, versions=3)
 
 
-def test_versions_are_kept_at_the_boundary_and_the_log_is_trimmed_behind_the_oldest(
+def test_versions_are_kept_at_their_interval_and_the_log_is_trimmed_to_the_oldest(
     url: str,
 ) -> None:
     async def act(store: Store) -> None:
@@ -216,9 +218,9 @@ def test_versions_are_kept_at_the_boundary_and_the_log_is_trimmed_behind_the_old
         assert await store.states.versions("books") == [30, 35, 40]
         for seq in (30, 35, 40):
             stored = (await store.states.version("books", seq)).state
-            assert bits(stored) == bits(folded(first(), records[:seq]))
+            assert bits(stored) == bits(replayed(first(), records[:seq]))
         assert [entry.seq for entry in await store.log.read("books", 0, 100)] == list(range(31, 44))
-        assert bits(state) == bits(folded(first(), records))
+        assert bits(state) == bits(replayed(first(), records))
         assert await verify(store, "books") == []
 
     with_store(url, act)
@@ -235,7 +237,7 @@ def test_ten_versions_are_kept(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_log_of_too_many_bytes_is_trimmed_earlier_and_stays_replayable(url: str) -> None:
+def test_a_log_above_its_size_limit_is_trimmed_earlier_and_stays_replayable(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         size = 20 * len(feedback(0))
@@ -247,13 +249,13 @@ def test_a_log_of_too_many_bytes_is_trimmed_earlier_and_stays_replayable(url: st
         oldest = (await store.states.versions("books"))[0]
         assert oldest > 0
         assert kept == list(range(oldest + 1, 121))
-        assert bits(state) == bits(folded(first(), blobs(0, 120)))
+        assert bits(state) == bits(replayed(first(), blobs(0, 120)))
         assert await verify(store, "books") == []
 
     with_store(url, act)
 
 
-def test_the_model_before_a_replace_is_kept_wherever_the_replace_stands(url: str) -> None:
+def test_the_model_before_each_replacement_is_kept_as_a_version(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         records = [
@@ -267,22 +269,22 @@ def test_the_model_before_a_replace_is_kept_wherever_the_replace_stands(url: str
         await append(store, records)
         async with learning(store):
             await committed(store, len(records))
-            await append(store, [replacement(4.0)])  # all before it is committed already
+            await append(store, [replacement(4.0)])  # after all others are committed
             state = await committed(store, len(records) + 1)
         records.append(replacement(4.0))
         assert await store.states.versions("books") == [0, 3, 6, 7, 10]
         for seq in (3, 6, 7, 10):
             stored = (await store.states.version("books", seq)).state
-            assert bits(stored) == bits(folded(first(), records[:seq]))
-        assert bits(state) == bits(folded(first(), records))
+            assert bits(stored) == bits(replayed(first(), records[:seq]))
+        assert bits(state) == bits(replayed(first(), records))
 
     with_store(url, act)
 
 
-# ---- pacing and stopping ----
+# ---- commits and graceful stop ----
 
 
-def test_a_replacement_is_told_once_with_its_reason(url: str) -> None:
+def test_a_replacement_is_reported_once_with_its_reason(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await append(store, [*blobs(0, 3), replacement(2.0), *blobs(3, 5)])
@@ -296,7 +298,7 @@ def test_a_replacement_is_told_once_with_its_reason(url: str) -> None:
     with_store(url, act)
 
 
-def test_the_first_batch_is_committed_at_once_then_at_so_many_records(url: str) -> None:
+def test_the_first_batch_is_committed_at_once_and_later_ones_at_the_batch_size(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         async with learning(store, replace(QUICK, commit=3.0, batch=4)):
@@ -319,42 +321,77 @@ def test_a_graceful_stop_commits_and_releases_without_delay(url: str) -> None:
             await committed(store, 1)
             await append(store, blobs(2, 5))
             with client(url) as connection:
-                await eventually(blocked_in_read(connection), bool)
+                await eventually(has_blocked_reader(connection), bool)
             started = time.monotonic()
         assert time.monotonic() - started < 1.5
-        assert bits((await store.states.load("books")).state) == bits(folded(first(), blobs(0, 5)))
+        assert bits((await store.states.load("books")).state) == bits(
+            replayed(first(), blobs(0, 5))
+        )
         with client(url) as connection:
             assert connection.exists(Keys("books").lease) == 0
 
     with_store(url, act)
 
 
-def blocked_in_read(connection: Any) -> Any:
+def has_blocked_reader(connection: Any) -> Any:
     async def ask() -> bool:
         return int(connection.info("clients")["blocked_clients"]) > 0
 
     return ask
 
 
-def test_a_learner_of_a_new_term_goes_on_where_the_last_one_stopped(url: str) -> None:
+def test_a_learner_continues_from_the_last_commit_of_the_previous_one(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         for begin in range(0, 12, 3):
             async with learning(store):
                 await append(store, blobs(begin, begin + 3))
                 state = await committed(store, begin + 3)
-        assert bits(state) == bits(folded(first(), blobs(0, 12)))
+        assert bits(state) == bits(replayed(first(), blobs(0, 12)))
         with client(url) as connection:
             assert int(connection.get(Keys("books").fence)) == 4
 
     with_store(url, act)
 
 
+# ---- an unreachable store ----
+
+
+def test_a_learner_logs_the_start_and_the_end_of_an_outage_with_the_address_of_the_store(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "solar")
+
+    def lines() -> list[str]:
+        return [one.getMessage() for one in caplog.records if "reachable" in one.getMessage()]
+
+    async def outage(store: Store, node: fleets.Node) -> None:
+        await store.models.create("books", first())
+        await append(store, blobs(0, 3))
+        async with learning(store):
+            await committed(store, 3)
+            node.kill()
+            await asyncio.sleep(1.5)
+            [unreachable] = lines()
+            node.start()
+            await append(store, blobs(3, 6))
+            await committed(store, 6)
+            await eventually(lambda: asyncio.sleep(0, len(lines())), lambda count: count == 2)
+        address = f"127.0.0.1:{node.known}"
+        assert unreachable.startswith(f"the store at {address} is unreachable: ")
+        assert lines()[1].startswith(f"the store at {address} is reachable again after ")
+        assert "hush" not in caplog.text
+
+    with fleets.server() as node:
+        url = f"redis://default:hush@127.0.0.1:{node.known}"
+        with_store(url, lambda store: outage(store, node))
+
+
 # ---- damage ----
 
 
 @pytest.mark.parametrize("field", ["w", "spread", "sums", "meta"])
-def test_a_damaged_state_is_rebuilt_and_mended_without_any_new_record(url: str, field: str) -> None:
+def test_a_damaged_state_is_rebuilt_and_repaired_without_a_new_record(url: str, field: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         async with learning(store, VERSIONED):
@@ -368,13 +405,13 @@ def test_a_damaged_state_is_rebuilt_and_mended_without_any_new_record(url: str, 
         with pytest.raises(BadBlob):
             await store.states.load("books")
 
-        async def mended() -> bool:
+        async def repaired() -> bool:
             with contextlib.suppress(BadBlob):
                 return bool(bits((await store.states.load("books")).state) == bits(whole))
             return False
 
         async with learning(store):
-            await eventually(mended, bool)
+            await eventually(repaired, bool)
 
     with_store(url, act)
 
@@ -388,6 +425,6 @@ def test_a_gap_in_the_log_stops_learning_before_it(url: str) -> None:
         async with learning(store):
             await committed(store, 4)
         state = (await store.states.load("books")).state
-        assert bits(state) == bits(folded(first(), blobs(0, 4)))
+        assert bits(state) == bits(replayed(first(), blobs(0, 4)))
 
     with_store(url, act)

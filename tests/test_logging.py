@@ -1,4 +1,4 @@
-"""A log's line is one JSON object: what happened, in which trace, where in the code, no values."""
+"""Log lines: one JSON object with message, trace and code location, without values."""
 
 import asyncio
 import json
@@ -16,12 +16,12 @@ from app.observability.logging import JsonFormatter
 from app.observability.tracing import read_traceparent, traceparent
 from tests.commands import logging_put_back
 
-SECRET = "correct-horse-battery-staple"  # noqa: S105  # of nobody
+SECRET = "correct-horse-battery-staple"  # noqa: S105  # not in use
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def line_of(error: BaseException | None = None, message: str = "x", **extra: Any) -> Any:
-    """The line of a record, read again: one, and short enough for a container runtime."""
+    """Return the parsed line of a record; check that it is one short line."""
     about = (type(error), error, error.__traceback__) if error else None
     record = logging.LogRecord("solar", logging.ERROR, "f.py", 1, message, (), about)
     vars(record).update(extra)
@@ -108,7 +108,7 @@ def deep_group() -> None:
     raise error
 
 
-def test_a_bug_is_logged_with_its_type_its_place_and_its_statement() -> None:
+def test_a_bug_is_logged_with_its_type_location_and_statement() -> None:
     line = line_of(raised(wrapped), message="a training failed")
     assert (line["message"], line["error"]) == ("a training failed", "BadData")
     of_cause, of_error = line["traceback"].split(tracebacks._CAUSE)
@@ -123,7 +123,7 @@ ValueError
     assert 'raise BadData(f"upload:2: {error}") from error\napp.errors.BadData' in of_error
 
 
-def test_files_are_named_from_their_package_not_from_the_machines_root() -> None:
+def test_file_names_are_relative_to_their_package() -> None:
     found = line_of(raised(lambda: asyncio.run(failing())))["traceback"]
     assert 'File "asyncio/runners.py"' in found
     found = line_of(raised(lambda: pytest.fail("x")))["traceback"]
@@ -133,7 +133,7 @@ def test_files_are_named_from_their_package_not_from_the_machines_root() -> None
     assert 'File "script.py", line 1, in <module>\nZeroDivisionError' in found
 
 
-def test_what_was_handled_when_an_error_came_is_told_unless_it_was_left_out() -> None:
+def test_the_context_of_an_error_is_shown_unless_it_is_suppressed() -> None:
     found = line_of(raised(failed_again))["traceback"]
     assert found.split(tracebacks._CONTEXT)[0].endswith("\nValueError\n")
     assert found.endswith("\nKeyError")
@@ -142,7 +142,7 @@ def test_what_was_handled_when_an_error_came_is_told_unless_it_was_left_out() ->
     assert "ValueError" not in line_of(error)["traceback"]
 
 
-def test_the_members_of_a_group_are_told() -> None:
+def test_the_members_of_a_group_are_shown() -> None:
     line = line_of(raised(group_failed))
     assert line["error"] == "ExceptionGroup"
     assert "\nExceptionGroup\n  | Traceback (most recent call last):\n" in line["traceback"]
@@ -165,21 +165,21 @@ def test_no_line_repeats_a_value_or_grows_without_bound(work: Callable[[], objec
     assert 'File "tests/test_logging.py", line ' in line["traceback"]
 
 
-def test_of_a_deep_recursion_the_first_and_the_last_frames_are_told() -> None:
+def test_a_deep_recursion_shows_its_first_and_last_frames() -> None:
     found = line_of(raised(lambda: recurse(900)))["traceback"]
     assert found.count(", in recurse\n") == tracebacks.LAST_FRAMES - 1 + 3
     assert "\n  [879 frames]\n" in found
     assert found.endswith("\nValueError")
 
 
-def test_a_long_traceback_keeps_its_two_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_traceback_keeps_its_start_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = line_of(raised(wrapped))["traceback"]
-    monkeypatch.setattr(tracebacks, "CHARACTERS", 100)
+    monkeypatch.setattr(tracebacks, "MAX_CHARACTERS", 100)
     cut = line_of(raised(wrapped))["traceback"]
     assert cut == f"{whole[:50]}\n[{len(whole) - 100} characters]\n{whole[-50:]}"
 
 
-def test_what_a_record_comes_with_is_in_its_line_but_uvicorns_colours() -> None:
+def test_extra_fields_are_in_the_line_except_uvicorns_colours() -> None:
     line = line_of(route="/rank", color_message="red")
     assert line["route"] == "/rank"
     assert {"traceback", "error", "color_message", "traceparent"}.isdisjoint(line)
@@ -203,7 +203,7 @@ def test_the_traceparent_of_a_caller_is_in_every_line_of_its_request() -> None:
     [
         (PARENT, True),
         (PARENT[:-2] + "00", True),
-        ("cc" + PARENT[2:], True),  # a version to come, of the same shape
+        ("cc" + PARENT[2:], True),  # a future version of the same format
         ("", False),
         ("ff" + PARENT[2:], False),
         (PARENT.upper(), False),
@@ -218,7 +218,7 @@ def test_the_traceparent_of_a_caller_is_in_every_line_of_its_request() -> None:
         (1000 * PARENT, False),
     ],
 )
-def test_a_traceparent_is_read_strictly(header: str, good: bool) -> None:
+def test_a_malformed_traceparent_is_ignored(header: str, good: bool) -> None:
     assert read_traceparent(header.encode()) == (header if good else "")
 
 
@@ -252,7 +252,7 @@ asyncio.run(main())
 """
 
 
-def test_what_uvicorn_and_asyncio_log_of_a_crash_has_a_traceback_and_no_values() -> None:
+def test_crash_logs_of_uvicorn_and_asyncio_have_a_traceback_and_no_values() -> None:
     ran = subprocess.run([sys.executable, "-c", CRASHING], capture_output=True, check=True)
     lines = [json.loads(line) for line in ran.stderr.splitlines()]
     found = {line["message"]: line for line in lines}
@@ -262,7 +262,7 @@ def test_what_uvicorn_and_asyncio_log_of_a_crash_has_a_traceback_and_no_values()
     assert SECRET.encode() not in ran.stderr
 
 
-def test_a_logger_writes_these_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_logger_writes_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with logging_put_back():
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(JsonFormatter())

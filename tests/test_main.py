@@ -133,7 +133,7 @@ def test_without_a_store_url_an_embedded_store_is_started_for_a_test_client(tmp_
 def test_a_failed_start_ends_its_companions(tmp_path: Path) -> None:
     (tmp_path / "valkey.lock").mkdir()  # makes the lock fail
     with (
-        pytest.raises(SolarError, match="cannot keep data there"),
+        pytest.raises(SolarError, match="cannot store data there"),
         TestClient(create_app(Settings(data_dir=tmp_path))),
     ):
         pass

@@ -1,4 +1,4 @@
-"""Workers of one service add up their metrics; what dead services left behind is removed."""
+"""Metrics of several processes: sums, process names, and removal of leftover directories."""
 
 import contextlib
 import json
@@ -81,7 +81,7 @@ class Workers:
         return found[0] if found else ""
 
     def ask(self, path: str) -> bytes:
-        """The answer of whichever worker takes the connection."""
+        """Return the answer of one of the workers."""
         return httpx.get(self.url + path, trust_env=False, timeout=TIMEOUT).content
 
     def metrics(self) -> Series:
@@ -91,11 +91,11 @@ class Workers:
         return sorted(str(one) for one in self.temporary.iterdir())
 
     def pids(self) -> dict[str, int]:
-        """The workers that live, by name."""
+        """Return the pids of running workers by name."""
         return multiprocess.named_processes(self.directories()[0]) if self.directories() else {}
 
     def kill(self) -> None:
-        """kill -9, of all."""
+        """Kill all processes with SIGKILL."""
         workers = self.pids().values()
         self.process.kill()
         self.process.wait()
@@ -115,36 +115,36 @@ def workers(folder: Path, *flags: str) -> Iterator[Workers]:
             found.process.wait(TIMEOUT)
 
 
-def counted(found: Series) -> float:
+def request_count(found: Series) -> float:
     return found.get(series("solar_request_seconds_count", route="/rank", status="200"), 0.0)
 
 
-def named(found: Series, metric: str = "process_open_fds") -> set[str]:
+def process_names(found: Series, metric: str = "process_open_fds") -> set[str]:
     return {dict(labels)["process"] for name, labels in found if name == metric}
 
 
 @LINUX
-def test_each_page_adds_up_all_workers_of_uvicorn_also_after_one_was_killed(
+def test_every_metrics_page_sums_all_uvicorn_workers_also_after_a_kill(
     tmp_path: Path,
 ) -> None:
     with workers(tmp_path, "--workers", "2") as service:
-        until(lambda: named(service.metrics()) == {"worker 0", "worker 1"})
+        until(lambda: process_names(service.metrics()) == {"worker 0", "worker 1"})
         for _ in range(20):
             service.ask("/")
-        answers = [service.metrics() for _ in range(10)]  # of both, most likely
-        assert {counted(one) for one in answers} == {20}
+        answers = [service.metrics() for _ in range(10)]  # most likely from both workers
+        assert {request_count(one) for one in answers} == {20}
         before = service.pids()
         os.kill(before["worker 0"], signal.SIGKILL)
         until(lambda: service.pids().get("worker 0", before["worker 0"]) != before["worker 0"])
         after = service.metrics()
-        assert named(after) == {"worker 0", "worker 1"}
+        assert process_names(after) == {"worker 0", "worker 1"}
         assert service.pids()["worker 1"] == before["worker 1"]
-        assert counted(after) == 20
+        assert request_count(after) == 20
         assert len(service.directories()) == 1
 
 
 @LINUX
-def test_what_a_killed_service_left_is_removed_at_the_next_start_and_not_counted(
+def test_the_directory_of_a_killed_service_is_removed_and_not_counted_at_the_next_start(
     tmp_path: Path,
 ) -> None:
     with workers(tmp_path, "--workers", "2") as service:
@@ -153,25 +153,25 @@ def test_what_a_killed_service_left_is_removed_at_the_next_start_and_not_counted
         [left] = service.directories()
         assert Path(left).stat().st_mode & 0o777 == 0o700
         service.kill()
-    (tmp_path / "tmp" / "solar-metrics-abcd1234").mkdir()  # of a release that holds no lock
+    (tmp_path / "tmp" / "solar-metrics-abcd1234").mkdir()  # of a release without locks
     with workers(tmp_path, "--workers", "2") as service:
         until(lambda: left not in service.directories())
-        assert counted(service.metrics()) == 0
+        assert request_count(service.metrics()) == 0
         assert len(service.directories()) == 2
 
 
-def test_one_process_alone_needs_no_directory(tmp_path: Path) -> None:
+def test_a_single_process_needs_no_directory(tmp_path: Path) -> None:
     with workers(tmp_path) as service:
         service.ask("/")
         found = service.metrics()
-        assert counted(found) == 1
+        assert request_count(found) == 1
         assert service.directories() == []
         if sys.platform == "linux":
-            assert named(found) == {"worker"}
+            assert process_names(found) == {"worker"}
 
 
-def held_by_another(folder: Path) -> "subprocess.Popen[bytes]":
-    """A process that has made a directory for its children in a folder."""
+def process_with_directory(folder: Path) -> "subprocess.Popen[bytes]":
+    """Start a process that creates a directory for its children."""
     code = (
         "import signal; from app.observability import multiprocess\n"
         "with multiprocess.new_directory() as made: print(made, flush=True); signal.pause()"
@@ -183,8 +183,8 @@ def held_by_another(folder: Path) -> "subprocess.Popen[bytes]":
     )
 
 
-def test_a_directory_is_removed_once_whoever_made_it_was_killed(tmp_path: Path) -> None:
-    with held_by_another(tmp_path) as other:
+def test_a_directory_is_removed_after_its_process_was_killed(tmp_path: Path) -> None:
+    with process_with_directory(tmp_path) as other:
         assert other.stdout is not None
         made = Path(other.stdout.readline().decode().strip())
         (made / "counter_1.db").touch()
@@ -197,7 +197,7 @@ def test_a_directory_is_removed_once_whoever_made_it_was_killed(tmp_path: Path) 
         assert not made.exists()
 
 
-def test_a_directory_of_ones_own_goes_in_the_end(
+def test_a_new_directory_is_removed_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -206,7 +206,7 @@ def test_a_directory_of_ones_own_goes_in_the_end(
     assert not Path(made).exists()
 
 
-def test_nothing_is_removed_but_directories_of_ours(tmp_path: Path) -> None:
+def test_only_directories_of_the_service_are_removed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "solar-metrics-1-link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "solar-metrics-1-file").touch()
@@ -219,7 +219,7 @@ def test_nothing_is_removed_but_directories_of_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["open to others", "a link", "a file"])
-def test_a_directory_that_somebody_else_prepared_is_refused(
+def test_a_directory_that_others_can_open_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     chosen = tmp_path / "solar-metrics-1-abc"
@@ -235,7 +235,7 @@ def test_a_directory_that_somebody_else_prepared_is_refused(
         multiprocess.prepare_directory()
 
 
-def test_a_directory_that_an_operator_chose_is_left_alone(
+def test_a_directory_chosen_by_an_operator_is_not_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(multiprocess.DIRECTORY, str(tmp_path / "theirs"))
@@ -259,7 +259,7 @@ if __name__ == "__main__":
 """
 
 
-def test_siblings_choose_the_same_directory_make_none_and_do_not_choose_too_late(
+def test_sibling_workers_choose_the_same_directory_before_the_import_of_prometheus_client(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "tmp").mkdir()
@@ -278,14 +278,14 @@ def test_siblings_choose_the_same_directory_make_none_and_do_not_choose_too_late
     assert not any((tmp_path / "tmp").iterdir())
 
 
-def test_a_process_without_a_parent_chooses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_a_parent_chooses_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(multiprocess.DIRECTORY, raising=False)
     multiprocess.choose_directory()
     assert multiprocess.DIRECTORY not in os.environ
 
 
 @LINUX
-def test_this_process_is_measured_under_its_role(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_process_is_measured_under_its_role(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(multiprocess.DIRECTORY, raising=False)
     found = paged(Metrics("learner"))
     values = {
@@ -297,6 +297,6 @@ def test_this_process_is_measured_under_its_role(monkeypatch: pytest.MonkeyPatch
     assert values["process_start_time_seconds"] > 1.7e9
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_a_metric() -> None:
     [labels] = [dict(labels) for name, labels in paged(Metrics()) if name == "solar_build_info"]
     assert labels == {"version": __version__, "python": sys.version.split()[0]}

@@ -1,9 +1,9 @@
-"""A data directory of an earlier version opens: its models are the same bits, and learn on.
+"""A data directory of an earlier version opens: its models have the same bits and keep learning.
 
-The golden file holds one as commit 8009a6c left it after a clean stop, and what `GET /models/…` of
-that service said last. Keys that expire are gone by now: impressions, answers to events, jobs.
-Another version's is written by `python -m tests.test_old_data_directory CHECKOUT FILE`, where
-CHECKOUT is a `git worktree` of its commit.
+The golden file holds the data directory of commit 8009a6c after a clean stop, and the last answers
+of `GET /models/…`. Keys with a TTL have expired: impressions, dedupe keys, jobs. To write the file
+of another version, run `python -m tests.test_old_data_directory CHECKOUT FILE`; CHECKOUT is a `git
+worktree` of its commit.
 """
 
 import io
@@ -25,7 +25,7 @@ from tests.api.services import Running, serving
 from tests.servers import TIMEOUT, until, with_store
 
 GOLDEN = Path(__file__).parent / "golden" / "data-directory-0.1.tar.xz"
-SAID = "said.json"  # beside the data: what the service said of each model
+EXPECTED = "said.json"  # beside the data: the service's answers for each model
 FILES = (LOCK, LOG, "appendonlydir")
 BASE, MANIFEST = "appendonlydir/appendonly.aof.1.base.rdb", "appendonlydir/appendonly.aof.manifest"
 
@@ -39,8 +39,8 @@ MODELS: dict[str, dict[str, Any]] = {
 LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 
 
-class Life:
-    """All that can happen to a model, over HTTP."""
+class ModelHistory:
+    """Every kind of change to a model, over HTTP."""
 
     def __init__(self, http: httpx.Client, model: str, name: str, seed: int = 7) -> None:
         self._http, self._model, self._name = http, model, name
@@ -51,7 +51,7 @@ class Life:
         return [{"id": f"d{at}", "features": row} for at, row in enumerate(rows)]
 
     def rank(self) -> tuple[str, list[str]]:
-        """The request, and the documents as shown."""
+        """Return the request id and the documents as ranked."""
         body = {"model": self._model, "documents": self.documents()}
         answer = self._http.post("/rank", json=body).raise_for_status().json()
         assert answer["logged"]
@@ -65,7 +65,7 @@ class Life:
         assert answer["version"] == answer["seq"]
 
     def feedback(self) -> None:
-        """An event of every kind: two on one list that was shown, and on documents sent along."""
+        """Post every kind of event: two on one ranking, others with documents sent along."""
         for _ in range(4):
             request, shown = self.rank()
             self.post(type="clicks", request_id=request, clicked=[shown[3]])
@@ -76,7 +76,7 @@ class Life:
         self.post(type="triplets", documents=self.documents(), triplets=triplets)
 
     def until_learnt(self, answer: dict[str, Any]) -> None:
-        """Wait for a record that is no event."""
+        """Wait until a record that is no event is learnt."""
         until(lambda: self.read()["version"] == answer["seq"])
 
     def retune(self) -> None:
@@ -101,63 +101,63 @@ class Life:
         self.until_learnt(self._http.get(f"/jobs/{job}").json()["result"])
 
     def read(self) -> dict[str, Any]:
-        """What the service says of it, and of its versions."""
+        """Return the service's answers for the model and its versions."""
         path = f"/models/{self._model}"
         said: dict[str, Any] = self._http.get(path).raise_for_status().json()
         said |= self._http.get(f"{path}/versions").raise_for_status().json()
         return said
 
 
-def live(http: httpx.Client) -> dict[str, Any]:
-    """Models that have seen everything; what is said of them in the end."""
+def build_models(http: httpx.Client) -> dict[str, Any]:
+    """Create models with every kind of change; return the final answers for them."""
     said = {}
     for model, settings in MODELS.items():
-        for _ in range(2):  # so that the one that stays has the name for the second time
+        for _ in range(2):  # the second model of this name stays
             http.delete(f"/models/{model}")
             http.put(f"/models/{model}", json=settings).raise_for_status()
-        life = Life(http, model, "old")
-        life.feedback()
-        life.retune()
-        life.feedback()
-        life.roll_back()
-        life.feedback()
-        life.warm_start()
-        life.feedback()
-        life.rank()  # nobody clicks
-        said[model] = life.read()
+        history = ModelHistory(http, model, "old")
+        history.feedback()
+        history.retune()
+        history.feedback()
+        history.roll_back()
+        history.feedback()
+        history.warm_start()
+        history.feedback()
+        history.rank()  # an impression without clicks
+        said[model] = history.read()
     return said
 
 
 def write(checkout: Path, golden: Path) -> None:
-    """A data directory of the code in `checkout`."""
+    """Write a data directory with the code in `checkout`."""
     with tempfile.TemporaryDirectory(prefix="solar-test-") as folder:
         data = Path(folder)
         with serving(data=data, folder=checkout) as running:
             with running.client() as http:
-                said = json.dumps(live(http)).encode()
+                said = json.dumps(build_models(http)).encode()
             assert running.stop() == 0
         with tarfile.open(golden, "w:xz") as packed:
             for name in FILES:
                 packed.add(data / name, name)
-            entry = tarfile.TarInfo(SAID)
+            entry = tarfile.TarInfo(EXPECTED)
             entry.size = len(said)
             packed.addfile(entry, io.BytesIO(said))
 
 
 def unpack(folder: Path) -> dict[str, dict[str, Any]]:
-    """The old data directory; what was said of its models."""
+    """Unpack the old data directory; return the expected answers for its models."""
     with tarfile.open(GOLDEN) as packed:
         packed.extractall(folder, filter="data")
-    if "SOLAR_DEV_TEST_SERVER" in os.environ:  # no other server reads Valkey 9's empty RDB
+    if "SOLAR_DEV_TEST_SERVER" in os.environ:  # other servers cannot read Valkey 9's empty RDB
         (folder / BASE).unlink()
         lines = (folder / MANIFEST).read_text().splitlines(keepends=True)
         (folder / MANIFEST).write_text("".join(one for one in lines if " type b" not in one))
-    said: dict[str, dict[str, Any]] = json.loads((folder / SAID).read_text())
+    said: dict[str, dict[str, Any]] = json.loads((folder / EXPECTED).read_text())
     return said
 
 
 def complaints(running: Running, model: str) -> list[str]:
-    """What `solar verify` says of a model."""
+    """Return the output of `solar verify` for a model."""
     url = find(running.data)
     assert url is not None
 
@@ -167,7 +167,7 @@ def complaints(running: Running, model: str) -> list[str]:
     return with_store(url, check)
 
 
-def test_an_old_data_directory_opens_with_the_same_bits_and_its_models_learn_on(
+def test_an_old_data_directory_opens_with_the_same_bits_and_its_models_keep_learning(
     tmp_path: Path,
 ) -> None:
     said = unpack(tmp_path)
@@ -175,11 +175,11 @@ def test_an_old_data_directory_opens_with_the_same_bits_and_its_models_learn_on(
     with serving(data=tmp_path) as running, running.client() as http:
         for model, then in said.items():
             assert complaints(running, model) == []
-            life = Life(http, model, "new")
-            now = life.read()
+            history = ModelHistory(http, model, "new")
+            now = history.read()
             assert {name: now[name] for name in then} == then  # floats in JSON lose no bit
-            life.feedback()
-            after = life.read()
+            history.feedback()
+            after = history.read()
             assert after["seq"] > now["seq"]
             assert after["weights"] != now["weights"]
             assert complaints(running, model) == []

@@ -1,7 +1,6 @@
-"""The store: what it keeps, what it refuses, what it says when it cannot.
+"""The contract of the store: its data, its refusals and its errors.
 
-What asks for `url` is its contract: it holds on servers of each kind and, unless it is about
-servers, on the simulator's double.
+Tests with the fixture `url` run on every kind of server and on the simulator's double.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ from app.storage.keys import MODELS, Keys
 from app.storage.log import (
     APPENDED,
     FORGOTTEN,
-    LEAST_DEDUPE,
+    MIN_DEDUPE_SECONDS,
     OTHER_BODY,
     REPEATED,
     AppendResult,
@@ -67,7 +66,7 @@ def first(n: int = 3, **settings: Any) -> ModelState:
 
 
 def later(state: ModelState, seq: int) -> ModelState:
-    """Some state after record `seq`."""
+    """Return a state after record `seq`."""
     model = replace(state.model, weights=np.full(state.model.config.n, float(seq)))
     return ModelState(seq, bytes([seq % 256]) * 32, model, state.sums + seq)
 
@@ -83,10 +82,10 @@ async def append(
     return await store.log.append("books", epoch, events, **{"limit": LIMIT, "time": 5, **options})
 
 
-async def written(store: Store, count: int = 20) -> None:
-    """So many records, for a learner to get to."""
+async def append_records(store: Store, count: int = 20) -> None:
+    """Append `count` records."""
     epoch, *_ = await store.states.position("books")
-    await append(store, epoch, *(event(f"written {at}") for at in range(count)))
+    await append(store, epoch, *(event(f"event {at}") for at in range(count)))
 
 
 def keys_of(url: str) -> set[bytes]:
@@ -122,7 +121,7 @@ def test_a_model_is_created_listed_loaded_and_deleted(url: str) -> None:
     assert not any(key.startswith(b"solar:{books}:s") for key in keys_of(url))
 
 
-def test_a_name_created_again_has_another_epoch_and_old_keys_do_not_answer(url: str) -> None:
+def test_a_model_created_again_has_a_new_epoch_and_does_not_see_old_keys(url: str) -> None:
     async def act(store: Store) -> None:
         old = await store.models.create("books", first())
         await store.log.remember("books", old, {"r": b"shown"}, 60.0)
@@ -141,7 +140,7 @@ def test_a_name_created_again_has_another_epoch_and_old_keys_do_not_answer(url: 
     with_store(url, act)
 
 
-def test_what_is_unknown_is_no_such_model_and_makes_no_key(url: str) -> None:
+def test_an_unknown_model_is_an_error_and_creates_no_key(url: str) -> None:
     async def act(store: Store) -> None:
         for asked in (
             store.states.load("books"),
@@ -164,14 +163,14 @@ def test_what_is_unknown_is_no_such_model_and_makes_no_key(url: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a{b}", "a b", "ä", "x" * 65, "a\n", "a:b"])
-def test_a_name_that_cannot_be_is_refused(url: str, name: str) -> None:
+def test_an_invalid_name_is_refused(url: str, name: str) -> None:
     with pytest.raises(ValueError, match="model: expected"):
         with_store(url, lambda store: store.models.create(name, first()))
     assert keys_of(url) == set()
 
 
-def test_a_model_whose_creation_was_cut_short_is_listed_when_it_is_created_again(url: str) -> None:
-    """As after a dropped connection: the script ran, redis-py sends it again, it says "exists"."""
+def test_a_model_whose_creation_was_interrupted_is_listed_after_a_second_creation(url: str) -> None:
+    """As after a lost connection: the script ran, redis-py resends it, and it answers "exists"."""
 
     async def act(store: Store) -> list[str]:
         await store.models.create("books", first())
@@ -187,7 +186,7 @@ def test_a_model_whose_creation_was_cut_short_is_listed_when_it_is_created_again
 # ---- append ----
 
 
-def test_seqs_are_dense_over_posts_and_posters(url: str) -> None:
+def test_seqs_are_dense_across_posts_and_clients(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
         posts = [
@@ -204,7 +203,7 @@ def test_seqs_are_dense_over_posts_and_posters(url: str) -> None:
     with_store(url, act)
 
 
-def test_an_event_is_entered_once_and_always_answered_alike(url: str) -> None:
+def test_a_repeated_event_is_appended_once_and_gets_the_same_answer(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
         assert await append(store, epoch, event("e")) == [AppendResult(APPENDED, 1)]
@@ -247,13 +246,13 @@ def test_a_digest_may_be_any_bytes(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_full_backlog_refuses_the_whole_post_and_stores_nothing(url: str) -> None:
+def test_at_the_backlog_limit_the_whole_post_is_refused_and_nothing_is_stored(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
         await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
         await append(store, epoch, event("a"), event("b"), limit=3)
         before = keys_of(url)
-        with pytest.raises(Backlog, match="more than 3 records"):
+        with pytest.raises(Backlog, match="backlog limit of 3 records is reached"):
             await append(store, epoch, event("c"), event("d", request="r", new=b"1"), limit=3)
         assert keys_of(url) == before
         assert await store.log.tail("books") == 2
@@ -268,7 +267,7 @@ def test_a_full_backlog_refuses_the_whole_post_and_stores_nothing(url: str) -> N
     with_store(url, act)
 
 
-def test_an_event_on_a_request_builds_on_what_came_before_or_is_told(url: str) -> None:
+def test_an_event_on_a_request_builds_on_the_latest_feedback_or_is_refused(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
         await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
@@ -295,7 +294,7 @@ def test_an_event_on_a_request_builds_on_what_came_before_or_is_told(url: str) -
             (APPENDED, 4),
             (REPEATED, 2),
         ]
-        assert await store.log.recall("books", epoch, ["r", "gone"]) == [(b"shown", b"3"), None]
+        assert await store.log.recall("books", epoch, ["r", "unknown"]) == [(b"shown", b"3"), None]
         assert [entry.seq for entry in await store.log.read("books", 0, 10)] == [1, 2, 3, 4]
 
     with_store(url, act)
@@ -304,7 +303,9 @@ def test_an_event_on_a_request_builds_on_what_came_before_or_is_told(url: str) -
     assert kept.isdisjoint(name.encode() for name in refused)
 
 
-def test_dedupe_keys_live_twice_the_impression_but_an_hour_at_least(url: str) -> None:
+def test_the_ttl_of_dedupe_keys_is_twice_that_of_the_impression_and_at_least_an_hour(
+    url: str,
+) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
         await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
@@ -314,7 +315,7 @@ def test_dedupe_keys_live_twice_the_impression_but_an_hour_at_least(url: str) ->
     with_store(url, act)
     with client(url) as connection:
         short, long = (connection.pttl(KEYS.event(1, name)) for name in ("short", "long"))
-        assert LEAST_DEDUPE * 1000 - 30_000 < short <= LEAST_DEDUPE * 1000
+        assert MIN_DEDUPE_SECONDS * 1000 - 30_000 < short <= MIN_DEDUPE_SECONDS * 1000
         assert 10_000_000 - 30_000 < long <= 10_000_000
         assert 30_000 < connection.pttl(KEYS.impression(1, "r")) <= 60_000  # a click keeps its TTL
 
@@ -322,7 +323,7 @@ def test_dedupe_keys_live_twice_the_impression_but_an_hour_at_least(url: str) ->
 # ---- read ----
 
 
-def test_records_are_read_in_order_from_anywhere(url: str) -> None:
+def test_records_are_read_in_order_from_any_seq(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
         await append(store, epoch, *(event(f"e{at}") for at in range(1, 8)), time=1234)
@@ -334,7 +335,7 @@ def test_records_are_read_in_order_from_anywhere(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_reader_that_waits_gets_a_record_as_soon_as_there_is_one(url: str) -> None:
+def test_a_blocked_reader_gets_a_new_record_at_once(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
         started = time.monotonic()
@@ -342,14 +343,14 @@ def test_a_reader_that_waits_gets_a_record_as_soon_as_there_is_one(url: str) -> 
         assert 0.04 < time.monotonic() - started < 2.0
         waiting = asyncio.create_task(store.log.read("books", 0, 10, wait=4.0))
         with client(url) as connection:
-            await eventually(blocked(connection), bool)
+            await eventually(blocked_clients(connection), bool)
         await append(store, epoch, event("e"))
         assert [entry.seq for entry in await waiting] == [1]
 
     with_store(url, act)
 
 
-def blocked(connection: Any) -> Any:
+def blocked_clients(connection: Any) -> Any:
     async def ask() -> int:
         return total(connection, "clients", "blocked_clients")
 
@@ -371,16 +372,16 @@ def test_a_replica_gets_weights_without_the_covariance(url: str) -> None:
         assert (weights.epoch, weights.seq, weights.chain) == (1, 0, state.chain)
         assert weights.config == state.model.config
         assert bits(weights.weights) == bits(state.model.weights)
-        assert sent < state.model.spread.nbytes / 4  # INFO itself is in there too
+        assert sent < state.model.spread.nbytes / 4  # includes the bytes of INFO
 
     with_store(url, act)
 
 
-def test_a_commit_moves_the_state_from_what_it_started_from(url: str) -> None:
+def test_a_commit_replaces_only_its_base_state(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         epoch = await store.models.create("books", state)
-        await written(store)
+        await append_records(store)
         fence = await store.leases.take("books", 0, 5.0)
         await store.states.commit("books", (epoch, 0, state.chain), fence, later(state, 3))
         assert bits((await store.states.load("books")).state) == bits(later(state, 3))
@@ -392,22 +393,22 @@ def test_a_commit_moves_the_state_from_what_it_started_from(url: str) -> None:
             (epoch, 2, later(state, 3).chain),
             (epoch + 1, 3, later(state, 3).chain),
         ):
-            with pytest.raises(Fenced, match="the state is another"):
+            with pytest.raises(Fenced, match="the committed state has changed"):
                 await store.states.commit("books", base, fence, later(state, 5))
         assert bits((await store.states.load("books")).state) == bits(later(state, 3))
 
     with_store(url, act)
 
 
-def test_no_commit_goes_beyond_the_end_of_the_log(url: str) -> None:
-    """As one would that is sent again to a server which has lost the last records meanwhile."""
+def test_a_commit_beyond_the_end_of_the_log_is_refused(url: str) -> None:
+    """Such a commit is resent to a server that has lost the last records in a failover."""
 
     async def act(store: Store) -> None:
         state = first()
         base = (await store.models.create("books", state), 0, state.chain)
         fence = await store.leases.take("books", 0, 5.0)
-        await written(store, 2)
-        with pytest.raises(Fenced, match="the state is another"):
+        await append_records(store, 2)
+        with pytest.raises(Fenced, match="the committed state has changed"):
             await store.states.commit("books", base, fence, later(state, 3))
         assert await store.states.position("books") == base
         await store.states.commit("books", base, fence, later(state, 2))
@@ -415,8 +416,8 @@ def test_no_commit_goes_beyond_the_end_of_the_log(url: str) -> None:
     with_store(url, act)
 
 
-def test_no_commit_is_made_of_records_in_whose_place_others_came(url: str) -> None:
-    """A failover loses what a learner has folded but not committed, and posters fill the log up."""
+def test_a_commit_of_records_that_the_log_has_lost_is_refused(url: str) -> None:
+    """A failover loses records that were applied but not committed, and clients append others."""
 
     async def act(store: Store) -> None:
         state = first()
@@ -430,22 +431,20 @@ def test_no_commit_is_made_of_records_in_whose_place_others_came(url: str) -> No
             two._replace(seq=4),
         ):  # fmt: skip
             for learnt in ([other], [one, other], [other, three]):
-                with pytest.raises(RolledBack, match="not in the log any more"):
+                with pytest.raises(RolledBack, match="the log lost records up to"):
                     await store.states.commit("books", base, fence, later(state, 2), learnt=learnt)
         assert await store.states.position("books") == base
         await store.states.commit("books", base, fence, later(state, 2), learnt=[one, two])
-        await store.states.commit(
-            "books", base, fence, later(state, 2), learnt=[other]
-        )  # sent twice
+        await store.states.commit("books", base, fence, later(state, 2), learnt=[other])  # resent
 
     with_store(url, act)
 
 
-def test_a_commit_sent_twice_is_made_once(url: str) -> None:
+def test_a_resent_commit_is_made_once(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.models.create("books", state), 0, state.chain)
-        await written(store)
+        await append_records(store)
         fence = await store.leases.take("books", 0, 5.0)
         for _ in range(2):
             await store.states.commit("books", base, fence, later(state, 3), version=True)
@@ -455,11 +454,11 @@ def test_a_commit_sent_twice_is_made_once(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_commit_that_writes_again_may_be_sent_twice(url: str) -> None:
+def test_a_commit_that_rewrites_the_state_may_be_resent(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.models.create("books", state), 0, state.chain)
-        await written(store)
+        await append_records(store)
         fence = await store.leases.take("books", 0, 5.0)
         for _ in range(2):
             await store.states.commit(
@@ -470,7 +469,7 @@ def test_a_commit_that_writes_again_may_be_sent_twice(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_damaged_state_is_written_again(url: str) -> None:
+def test_a_damaged_state_can_be_rewritten(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.models.create("books", state), 0, state.chain)
@@ -488,11 +487,11 @@ def test_a_damaged_state_is_written_again(url: str) -> None:
     with_store(url, act)
 
 
-def test_of_many_commits_on_one_base_one_is_made(url: str) -> None:
+def test_one_of_many_commits_on_the_same_base_succeeds(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.models.create("books", state), 0, state.chain)
-        await written(store)
+        await append_records(store)
         fence = await store.leases.take("books", 0, 5.0)
         tried = await asyncio.gather(
             *(store.states.commit("books", base, fence, later(state, seq)) for seq in range(1, 20)),
@@ -504,16 +503,16 @@ def test_of_many_commits_on_one_base_one_is_made(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_learner_that_was_overtaken_cannot_commit(url: str) -> None:
+def test_a_learner_cannot_commit_after_a_lease_takeover(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.models.create("books", state), 0, state.chain)
-        await written(store)
+        await append_records(store)
         old = await store.leases.take("books", 0, 5.0)
         await store.leases.release("books", old)
         new = await store.leases.take("books", 0, 5.0)
         assert new > old
-        with pytest.raises(Fenced, match="another learner has taken over"):
+        with pytest.raises(Fenced, match="another learner has the lease"):
             await store.states.commit("books", base, old, later(state, 1))
         assert await store.states.position("books") == base
         await store.states.commit("books", base, new, later(state, 1))
@@ -521,7 +520,7 @@ def test_a_learner_that_was_overtaken_cannot_commit(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_commit_to_a_deleted_model_is_refused_and_makes_no_key(url: str) -> None:
+def test_a_commit_to_a_deleted_model_is_refused_and_creates_no_key(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.models.create("books", state), 0, state.chain)
@@ -576,7 +575,7 @@ def test_a_damaged_state_is_refused(url: str, field: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["w", "spread", "sums", "meta", "seq", "chain"])
-def test_a_state_that_lacks_a_part_is_refused(url: str, field: str) -> None:
+def test_an_incomplete_state_is_refused(url: str, field: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         with client(url) as connection:
@@ -587,13 +586,13 @@ def test_a_state_that_lacks_a_part_is_refused(url: str, field: str) -> None:
     with_store(url, act)
 
 
-def test_a_deleted_model_leaves_no_version_that_a_commit_made_meanwhile(url: str) -> None:
-    """A learner may keep a version between the moment a delete looks and the moment it acts."""
+def test_a_deletion_also_removes_a_version_that_is_committed_at_the_same_time(url: str) -> None:
+    """A learner may store a version between the read and the write of a deletion."""
 
     async def act(store: Store) -> None:
         state = first()
         epoch = await store.models.create("books", state)
-        await written(store)
+        await append_records(store)
         fence = await store.leases.take("books", 0, 5.0)
         looked = store.states.versions
 
@@ -617,7 +616,7 @@ def test_a_deleted_model_leaves_no_version_that_a_commit_made_meanwhile(url: str
 # ---- lease ----
 
 
-def test_one_learner_holds_the_lease_and_keeps_it(url: str) -> None:
+def test_one_learner_holds_the_lease_and_renews_it(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         fence = await store.leases.take("books", 0, 60.0)
@@ -633,7 +632,7 @@ def test_one_learner_holds_the_lease_and_keeps_it(url: str) -> None:
 
 
 @on_servers
-def test_how_models_stand_is_told_in_one_look(url: str) -> None:
+def test_the_status_of_many_models_takes_one_round_trip(url: str) -> None:
     async def act(store: Store) -> None:
         for name in ("books", "films"):
             await store.models.create(name, first())
@@ -641,7 +640,7 @@ def test_how_models_stand_is_told_in_one_look(url: str) -> None:
         assert await store.leases.take("films", 0, 60.0) == 2
         await append(store, 1, event("a"), event("b"))
         await store.jobs.begin(Lease("books", "books.job", 60.0), 1, {})
-        assert await store.models.statuses(["books", "films", "nobody"]) == {
+        assert await store.models.statuses(["books", "films", "unknown"]) == {
             "books": ModelStatus(2, leader=0, terms=0, trains=True),
             "films": ModelStatus(0, leader=2, terms=2, trains=False),
         }
@@ -650,7 +649,7 @@ def test_how_models_stand_is_told_in_one_look(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_lease_ends_by_itself(url: str) -> None:
+def test_a_lease_expires(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         fence = await store.leases.take("books", 0, 0.05)
@@ -663,7 +662,7 @@ def test_a_lease_ends_by_itself(url: str) -> None:
     with_store(url, act)
 
 
-def test_keeping_a_lease_prolongs_it(url: str) -> None:
+def test_renewing_a_lease_extends_it(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         fence = await store.leases.take("books", 0, 1.0)
@@ -674,7 +673,7 @@ def test_keeping_a_lease_prolongs_it(url: str) -> None:
         assert connection.pttl(KEYS.lease) > 30_000
 
 
-def test_who_learns_is_counted_until_it_leaves_or_is_silent(url: str) -> None:
+def test_a_learner_is_counted_until_it_leaves_or_expires(url: str) -> None:
     async def act(store: Store) -> None:
         assert await store.leases.present("one", 60.0) == 1
         assert await store.leases.present("two", 60.0) == 2
@@ -686,7 +685,7 @@ def test_who_learns_is_counted_until_it_leaves_or_is_silent(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_name_that_was_lost_alone_is_put_back_if_there_is_a_model(url: str) -> None:
+def test_the_lost_name_of_an_existing_model_is_restored(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         with client(url) as connection:
@@ -698,8 +697,8 @@ def test_a_name_that_was_lost_alone_is_put_back_if_there_is_a_model(url: str) ->
     with_store(url, act)
 
 
-def test_who_lost_the_lease_does_not_take_a_new_one_by_keeping_the_old(url: str) -> None:
-    """Else nobody knows the new fence, and nobody learns until it has expired."""
+def test_renewing_an_expired_lease_does_not_take_a_new_one(url: str) -> None:
+    """Else no learner knows the new fencing token, and the model waits until it expires."""
 
     async def act(store: Store) -> None:
         await store.models.create("books", first())
@@ -718,7 +717,7 @@ def test_a_watcher_wakes_on_a_commit(url: str) -> None:
     async def act(store: Store) -> None:
         state = first()
         base = (await store.models.create("books", state), 0, state.chain)
-        await written(store)
+        await append_records(store)
         fence = await store.leases.take("books", 0, 60.0)
         watching = store.states.watch("books", poll=TIMEOUT)
         await anext(watching)  # subscribed
@@ -745,7 +744,7 @@ def test_a_watcher_wakes_without_any_commit(url: str) -> None:
 # ---- impressions ----
 
 
-def test_impressions_are_remembered_and_forgotten(url: str) -> None:
+def test_impressions_are_stored_and_expire(url: str) -> None:
     async def act(store: Store) -> None:
         await store.log.remember("books", 1, {"r": b"one", "s": b"two"}, 60.0)
         await store.log.remember("books", 1, {"short": b"three"}, 0.02)
@@ -762,7 +761,7 @@ def test_impressions_are_remembered_and_forgotten(url: str) -> None:
         assert 30_000 < connection.pttl(KEYS.impression(1, "r")) <= 60_000
 
 
-# ---- a server that cannot ----
+# ---- full and unreachable servers ----
 
 
 @pytest.fixture
@@ -772,13 +771,13 @@ def small(tmp_path: Path) -> Any:
 
 
 def fill(url: str) -> None:
-    """More data than the server may have."""
+    """Write more data than the memory limit."""
     with client(url) as connection:
         connection.set("other", b"x" * (2 << 20))
         connection.config_set("maxmemory", 1 << 20)
 
 
-def test_a_full_store_says_so_and_writes_nothing(small: EmbeddedServer) -> None:
+def test_a_full_store_is_an_error_and_writes_nothing(small: EmbeddedServer) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
         await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
@@ -799,13 +798,13 @@ def test_a_full_store_says_so_and_writes_nothing(small: EmbeddedServer) -> None:
     with_store(small.url, act)
 
 
-def test_a_full_store_still_lets_learners_learn_and_models_go(small: EmbeddedServer) -> None:
-    """What waits in the log is learnt, which trims it, and a deletion is what makes room."""
+def test_on_a_full_store_learners_commit_and_models_can_be_deleted(small: EmbeddedServer) -> None:
+    """A commit trims the log, and a deletion frees memory."""
 
     async def act(store: Store) -> None:
         state = first()
         base = (await store.models.create("books", state), 0, state.chain)
-        await written(store)
+        await append_records(store)
         fill(small.url)
         fence = await store.leases.take("books", 0, 5.0)
         assert await store.leases.take("books", fence, 5.0) == fence
@@ -816,7 +815,7 @@ def test_a_full_store_still_lets_learners_learn_and_models_go(small: EmbeddedSer
     with_store(small.url, act)
 
 
-def test_a_server_that_is_gone_is_unavailable_at_once(tmp_path: Path) -> None:
+def test_calls_to_a_stopped_server_fail_at_once_as_unavailable(tmp_path: Path) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
         lost.stop()
@@ -831,7 +830,7 @@ def test_a_server_that_is_gone_is_unavailable_at_once(tmp_path: Path) -> None:
             store.leases.take("books", 0, 1.0),
             store.servers.complaints(),
         ):
-            with pytest.raises(Unavailable, match="cannot be reached"):
+            with pytest.raises(Unavailable, match="is unreachable"):
                 await asked
         assert time.monotonic() - started < 10.0
         watching = store.states.watch("books", poll=0.01)
@@ -842,7 +841,7 @@ def test_a_server_that_is_gone_is_unavailable_at_once(tmp_path: Path) -> None:
         with_store(lost.url, act)
 
 
-def test_a_store_goes_on_when_its_server_comes_back(tmp_path: Path) -> None:
+def test_a_store_works_again_after_a_restart_of_its_server(tmp_path: Path) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
         assert await append(store, epoch, event("e")) == [(APPENDED, 1)]
@@ -859,7 +858,7 @@ def test_a_store_goes_on_when_its_server_comes_back(tmp_path: Path) -> None:
             one.stop()
 
 
-def test_a_store_behind_nothing_is_unavailable(tmp_path: Path) -> None:
+def test_a_missing_socket_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         with_store(f"unix://{tmp_path}/nothing.sock", lambda store: store.models.names())
 
@@ -872,14 +871,14 @@ def test_a_url_of_another_scheme_is_refused(bad: str) -> None:
         Store.open(bad)
 
 
-# ---- what the server should be ----
+# ---- version and settings of the server ----
 
 
-def test_a_server_of_ours_gives_no_reason_to_complain(url: str) -> None:
+def test_the_embedded_server_causes_no_warnings(url: str) -> None:
     assert with_store(url, lambda store: store.servers.complaints()) == []
 
 
-def test_a_badly_set_server_is_told_what_is_wrong() -> None:
+def test_weak_settings_of_a_server_are_reported() -> None:
     with bare_server("--appendonly", "no", "--maxmemory-policy", "allkeys-lru") as url:
         complaints = with_store(url, lambda store: store.servers.complaints())
         with client(url) as connection:
@@ -896,9 +895,9 @@ def test_a_badly_set_server_is_told_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "named"), [("6.2.14", "6.2.14"), ("5.0.6", "5 or older (it knows no HELLO)")]
+    ("version", "named"), [("6.2.14", "6.2.14"), ("5.0.6", "5 or older (HELLO is unknown to it)")]
 )
-def test_an_old_server_is_refused_with_what_it_is_and_what_is_needed(
+def test_an_old_server_is_refused_with_its_version_and_the_required_one(
     version: str, named: str
 ) -> None:
     with old_server(version) as url:
@@ -909,17 +908,17 @@ def test_an_old_server_is_refused_with_what_it_is_and_what_is_needed(
             assert str(caught.value) == f"{expected} {named}"
 
 
-def test_a_server_that_is_new_enough_is_not_refused(url: str) -> None:
+def test_a_new_server_is_accepted(url: str) -> None:
     with_store(url, lambda store: store.servers.refuse_old())
 
 
-def test_a_server_that_knows_no_hello_does_not_make_us_show_the_password() -> None:
+def test_the_error_of_a_server_without_hello_does_not_show_the_password() -> None:
     with old_server("5.0.6") as url, pytest.raises(StoreError) as caught:
         with_store(url.replace("//", "//:hush@"), lambda store: store.models.names())
     assert str(caught.value) == "the store refused a command: unknown command `HELLO`"
 
 
-def test_a_server_that_will_not_say_is_named_for_each_question_and_used(
+def test_a_server_that_denies_info_and_config_is_used_with_warnings(
     server: EmbeddedServer,
 ) -> None:
     url = server.url
@@ -940,10 +939,10 @@ def test_a_server_that_will_not_say_is_named_for_each_question_and_used(
     assert epoch == 1
 
 
-def test_a_server_that_knows_no_config_is_not_quoted_with_what_it_was_asked() -> None:
+def test_the_warning_about_a_renamed_config_does_not_repeat_its_arguments() -> None:
     with bare_server("--rename-command", "CONFIG", "") as url:
         [complaint] = with_store(url, lambda store: store.servers.complaints())
-    assert complaint.startswith("CONFIG GET was refused (unknown command 'CONFIG'): expected")
+    assert complaint.startswith("CONFIG GET was refused (unknown command 'CONFIG'): appendonly")
 
 
 def test_a_denied_command_is_a_store_error(server: EmbeddedServer) -> None:
@@ -955,9 +954,9 @@ def test_a_denied_command_is_a_store_error(server: EmbeddedServer) -> None:
         with_store(reader, lambda store: store.models.create("books", first()))
 
 
-def test_a_wrong_password_is_not_shown(server: EmbeddedServer) -> None:
+def test_an_error_does_not_show_a_wrong_password(server: EmbeddedServer) -> None:
     url = server.url
-    wrong = url.replace("unix://", "unix://nobody:hush@", 1)
+    wrong = url.replace("unix://", "unix://stranger:hush@", 1)
     with pytest.raises(StoreError) as caught:
         with_store(wrong, lambda store: store.models.names())
     assert "hush" not in str(caught.value)

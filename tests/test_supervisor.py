@@ -1,4 +1,4 @@
-"""Children that are started again, a store that is found or started, and what both are told."""
+"""Child processes, their environment, the embedded store and the listening socket."""
 
 import contextlib
 import signal
@@ -29,8 +29,8 @@ def python(code: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def kept(child: Child, environ: dict[str, str] | None = None) -> Iterator[Child]:
-    """A child that is ended in any case."""
+def running_child(child: Child, environ: dict[str, str] | None = None) -> Iterator[Child]:
+    """Start a child and stop it after the test."""
     try:
         child.keep(environ or {})
         yield child
@@ -52,17 +52,17 @@ def ended(child: Child) -> bool:
 SLEEP = "import signal; signal.pause()"
 
 
-def test_a_child_that_runs_is_left_alone() -> None:
-    with kept(Child("worker", python(SLEEP))) as child:
+def test_a_running_child_is_not_restarted() -> None:
+    with running_child(Child("worker", python(SLEEP))) as child:
         before = pid(child)
         child.keep({})
         assert pid(child) == before
 
 
-def test_a_child_that_ended_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "QUICK", 0.0)  # as if it had lived long
-    with kept(Child("worker", python(SLEEP))) as child:
-        for _ in range(children.MOST_QUICK_ENDS + 2):
+def test_a_child_that_ended_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "MIN_LIFETIME", 0.0)  # every start counts as a success
+    with running_child(Child("worker", python(SLEEP))) as child:
+        for _ in range(children.MAX_FAILED_STARTS + 2):
             before = pid(child)
             assert child._process is not None
             child._process.kill()
@@ -71,23 +71,23 @@ def test_a_child_that_ended_is_started_again(monkeypatch: pytest.MonkeyPatch) ->
             assert pid(child) != before
 
 
-def test_a_child_that_cannot_start_is_given_up_after_some_attempts() -> None:
-    with kept(Child("worker 3", python("raise SystemExit(7)"))) as child:
-        for _ in range(children.MOST_QUICK_ENDS - 1):
+def test_repeated_failed_starts_of_a_child_are_an_error() -> None:
+    with running_child(Child("worker 3", python("raise SystemExit(7)"))) as child:
+        for _ in range(children.MAX_FAILED_STARTS - 1):
             until(lambda: ended(child))
             child.keep({})
         until(lambda: ended(child))
-        with pytest.raises(SolarError, match="worker 3: it ended 5 times right after its start"):
+        with pytest.raises(SolarError, match="worker 3: ended 5 times within 2 s of its start"):
             child.keep({})
 
 
-def test_a_child_that_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
+def test_a_child_that_does_not_end_by_the_deadline_is_killed(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     stubborn = (
         "import pathlib, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         f"pathlib.Path({str(ready)!r}).touch(); {SLEEP}; {SLEEP}"
     )
-    with kept(Child("worker", python(stubborn))) as child:
+    with running_child(Child("worker", python(stubborn))) as child:
         until(ready.exists)
         child.stop()
         child.wait(monotonic() + 0.1)
@@ -95,7 +95,7 @@ def test_a_child_that_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
         assert child._process.returncode == -signal.SIGKILL
 
 
-def test_a_child_gets_what_it_is_told_and_the_socket(tmp_path: Path) -> None:
+def test_a_child_gets_its_environment_and_the_socket(tmp_path: Path) -> None:
     said = tmp_path / "said"
     code = (
         "import os, pathlib, socket, sys; s = socket.socket(fileno=int(sys.argv[1])); "
@@ -104,13 +104,13 @@ def test_a_child_gets_what_it_is_told_and_the_socket(tmp_path: Path) -> None:
     with listening("127.0.0.1", 0) as socket_:
         number = socket_.fileno()
         child = Child("worker", [*python(code), str(number)], (number,))
-        with kept(child, {"A": "b"}):
+        with running_child(child, {"A": "b"}):
             until(lambda: said.exists() and said.read_text())
             assert said.read_text() == f"b{socket_.getsockname()[1]}"
 
 
 def values(name: str) -> st.SearchStrategy[Any]:
-    """Whatever a setting can be: its bounds are those of its field."""
+    """Return a strategy of valid values of a setting."""
     field = Settings.model_fields[name]
     bounds = {side: getattr(one, side) for one in field.metadata for side in ("ge", "le")
               if hasattr(one, side)}  # fmt: skip
@@ -122,12 +122,12 @@ def values(name: str) -> st.SearchStrategy[Any]:
         return st.floats(bounds["ge"], bounds.get("le"), allow_infinity=False)
     if field.annotation is Path:
         return st.sampled_from([Path("data"), Path("/a b/c"), Path("ä=#$")])
-    if field.annotation is str:  # what an environment can carry
+    if field.annotation is str:  # characters that an environment can hold
         return st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
     return st.sampled_from(get_args(field.annotation))
 
 
-def test_children_are_told_every_setting_as_it_is(
+def test_children_get_every_setting_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "env").write_text("".join(f"{name}=wrong\n" for name in config.VARIABLES))
@@ -136,14 +136,16 @@ def test_children_are_told_every_setting_as_it_is(
     @given(st.fixed_dictionaries({name: values(name) for name in Settings.model_fields}))
     def check(given: dict[str, Any]) -> None:
         settings = Settings(**given)
-        told = child_environ(settings, "unix:///s", PROMETHEUS_MULTIPROC_DIR="/metrics")
-        assert config.read_settings(told) == settings.model_copy(update={"redis_url": "unix:///s"})
-        assert told["PROMETHEUS_MULTIPROC_DIR"] == "/metrics"
+        environ = child_environ(settings, "unix:///s", PROMETHEUS_MULTIPROC_DIR="/metrics")
+        assert config.read_settings(environ) == settings.model_copy(
+            update={"redis_url": "unix:///s"}
+        )
+        assert environ["PROMETHEUS_MULTIPROC_DIR"] == "/metrics"
 
     check()
 
 
-def test_a_store_that_is_named_is_not_started(tmp_path: Path) -> None:
+def test_a_configured_store_is_not_started(tmp_path: Path) -> None:
     settings = Settings(redis_url="redis://elsewhere", data_dir=tmp_path / "data")
     locator = StoreLocator(settings)
     assert locator.url() == "redis://elsewhere"
@@ -151,7 +153,7 @@ def test_a_store_that_is_named_is_not_started(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_store_of_our_own_is_started_once_again_if_it_ends_and_ended_with_us(
+def test_an_embedded_store_is_started_once_restarted_when_it_ends_and_stopped_on_close(
     tmp_path: Path,
 ) -> None:
     locator = StoreLocator(Settings(data_dir=tmp_path))
@@ -173,7 +175,7 @@ def test_a_store_of_our_own_is_started_once_again_if_it_ends_and_ended_with_us(
     assert not again.alive()
 
 
-def test_a_server_that_runs_there_already_is_used_and_not_ended(tmp_path: Path) -> None:
+def test_a_server_that_already_runs_is_used_and_not_stopped(tmp_path: Path) -> None:
     with EmbeddedServer.start(tmp_path) as server:
         locator = StoreLocator(Settings(data_dir=tmp_path))
         assert locator.url() == server.url
@@ -182,20 +184,22 @@ def test_a_server_that_runs_there_already_is_used_and_not_ended(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_port_in_use_is_said_in_one_line(host: str) -> None:
+def test_a_port_in_use_is_an_error_with_a_remedy(host: str) -> None:
     with listening(host, 0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SolarError, match=f"{host}:{port}: .*in use; choose another by --port"):
+        with pytest.raises(
+            SolarError, match=f"{host}:{port}: .*in use; choose another with --port"
+        ):
             listening(host, port)
 
 
-def test_an_address_that_is_not_ours_is_said_in_one_line() -> None:
+def test_an_address_of_another_host_is_an_error() -> None:
     for host in ("192.0.2.1", "no such host"):
         with pytest.raises(SolarError, match=f"cannot serve on {host}:0: "):
             listening(host, 0)
 
 
-def test_the_socket_takes_connections_before_anybody_accepts_them() -> None:
+def test_the_socket_takes_connections_before_a_worker_accepts_them() -> None:
     with listening("127.0.0.1", 0) as socket_:
         address = socket_.getsockname()
         for _ in range(10):

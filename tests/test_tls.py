@@ -1,4 +1,4 @@
-"""`rediss://` on a real server: behind a TLS end of ours, and, where a server has TLS, on its own.
+"""`rediss://` on a real server: behind a TLS proxy, and with a server that has TLS if there is one.
 
 The wheel's server is built without TLS (seen: "Failed finding TLS support").
 """
@@ -25,31 +25,31 @@ from tests.test_cli import one_line, solar
 from tests.test_store import first
 
 GUEST = ("--user", "guest", "on", ">hush", "~*", "&*", "+@all")
-FAMILY = socket.AF_INET  # localhost may be two addresses, each with another free port
+FAMILY = socket.AF_INET  # localhost may have an IPv6 address, too
 
 
 class Certificate(NamedTuple):
-    """One that is signed by itself, and its key."""
+    """A self-signed certificate and its key."""
 
     file: Path
     key: Path
 
 
-class Secured(NamedTuple):
-    """Where a server with TLS is, and what its clients may trust."""
+class TlsServer(NamedTuple):
+    """A server with TLS and the certificates for its clients."""
 
     port: int
     certificate: Certificate
     stranger: Certificate
 
     def url(self, host: str = "localhost", trusting: Path | None = None) -> str:
-        """Its URL; without `trusting`, only the CAs of this machine are known."""
+        """Return its URL; without `trusting`, only the CAs of the system apply."""
         options = f"?ssl_ca_certs={trusting}" if trusting else ""
         return f"rediss://guest:hush@{host}:{self.port}{options}"
 
 
 def certified(folder: Path, name: str) -> Certificate:
-    """A new certificate for localhost, which is its own CA."""
+    """Create a self-signed certificate for localhost."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("there is no openssl to make a certificate with")
@@ -64,12 +64,12 @@ def certified(folder: Path, name: str) -> Certificate:
 
 
 @contextlib.contextmanager
-def tls_end(path: str, certificate: Certificate) -> Iterator[int]:
-    """A TLS end in front of a server on a unix socket, in a thread of its own; its port."""
+def tls_proxy(path: str, certificate: Certificate) -> Iterator[int]:
+    """Run a TLS proxy for a server on a unix socket in a thread; yield its port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.file, certificate.key)
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # a client that hangs up is what we test
+    loop.set_exception_handler(lambda *_: None)  # the tests cause disconnects
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
@@ -104,16 +104,16 @@ def tls_end(path: str, certificate: Certificate) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def behind_our_end(certificate: Certificate) -> Iterator[int]:
+def behind_tls_proxy(certificate: Certificate) -> Iterator[int]:
     with (
         bare_server(*GUEST) as url,
-        tls_end(url.removeprefix("unix://"), certificate) as port,
+        tls_proxy(url.removeprefix("unix://"), certificate) as port,
     ):
         yield port
 
 
 @contextlib.contextmanager
-def on_its_own(certificate: Certificate) -> Iterator[int]:
+def with_server_tls(certificate: Certificate) -> Iterator[int]:
     binary = binary_with_tls()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -125,7 +125,7 @@ def on_its_own(certificate: Certificate) -> Iterator[int]:
 
 
 def binary_with_tls() -> str:
-    """The first server that misses a certificate when it should speak TLS, not the ability."""
+    """Return a server with TLS support: it complains about a missing certificate."""
     places = [server_binary(), shutil.which("valkey-server"), shutil.which("redis-server")]
     for binary in filter(None, places):
         asked = [binary, "--port", "0", "--tls-port", "1", "--save", ""]
@@ -135,17 +135,17 @@ def binary_with_tls() -> str:
     pytest.skip("no server here was built with TLS: `apt-get install redis-server`")
 
 
-@pytest.fixture(scope="module", params=[behind_our_end, on_its_own])
-def secured(
+@pytest.fixture(scope="module", params=[behind_tls_proxy, with_server_tls])
+def tls_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Secured]:
+) -> Iterator[TlsServer]:
     folder = tmp_path_factory.mktemp("tls")
-    certificate, stranger = certified(folder, "ours"), certified(folder, "stranger")
+    certificate, stranger = certified(folder, "server"), certified(folder, "stranger")
     with request.param(certificate) as port:
-        yield Secured(port, certificate, stranger)
+        yield TlsServer(port, certificate, stranger)
 
 
-def test_a_store_works_with_the_ca_that_its_url_names(secured: Secured) -> None:
+def test_a_store_works_with_the_ca_of_its_url(tls_server: TlsServer) -> None:
     async def act(store: Store) -> None:
         await store.servers.refuse_old()
         await store.models.create("books", first())
@@ -153,14 +153,15 @@ def test_a_store_works_with_the_ca_that_its_url_names(secured: Secured) -> None:
         assert await store.models.names() == ["books"]
         await store.models.delete("books")
 
-    with_store(secured.url(trusting=secured.certificate.file), act)
+    with_store(tls_server.url(trusting=tls_server.certificate.file), act)
 
 
-NOT_TRUSTED = "the store cannot be reached: its certificate is not trusted: "
+UNREACHABLE = r"the store at [a-z0-9.]+:\d+ is unreachable: "
+NOT_TRUSTED = f"{UNREACHABLE}its certificate is not trusted: "
 
 
-def refusal(url: str) -> str:
-    """What every question is answered with."""
+def error_message(url: str) -> str:
+    """Return the error of every call; all are the same."""
     said = set()
     questions: tuple[Callable[[Store], Coroutine[Any, Any, Any]], ...] = (
         lambda store: store.models.names(),
@@ -175,24 +176,28 @@ def refusal(url: str) -> str:
     return one
 
 
-def test_a_certificate_of_an_unknown_ca_is_refused_and_said_to_be_that(secured: Secured) -> None:
-    for url in (secured.url(), secured.url(trusting=secured.stranger.file)):
-        assert re.fullmatch(f"{NOT_TRUSTED}self.signed certificate", refusal(url))
+def test_a_certificate_of_an_unknown_ca_is_refused_with_the_reason(tls_server: TlsServer) -> None:
+    for url in (tls_server.url(), tls_server.url(trusting=tls_server.stranger.file)):
+        assert re.fullmatch(f"{NOT_TRUSTED}self.signed certificate", error_message(url))
 
 
-def test_a_certificate_of_another_host_is_refused_and_said_to_be_that(secured: Secured) -> None:
-    said = refusal(secured.url("127.0.0.1", secured.certificate.file))
-    assert said.startswith(f"{NOT_TRUSTED}IP address mismatch")
+def test_a_certificate_of_another_host_is_refused_with_the_reason(tls_server: TlsServer) -> None:
+    said = error_message(tls_server.url("127.0.0.1", tls_server.certificate.file))
+    assert re.match(f"{NOT_TRUSTED}IP address mismatch", said)
 
 
-def test_a_ca_file_that_is_none_is_said_to_be_that(secured: Secured) -> None:
-    missing = refusal(secured.url(trusting=secured.certificate.file.with_name("missing")))
-    assert missing == "the store cannot be reached: No such file or directory"
-    key = refusal(secured.url(trusting=secured.certificate.key))
-    assert key.startswith("the store cannot be reached: TLS failed: NO_CERT")
+def test_an_invalid_ca_file_is_refused_with_the_reason(tls_server: TlsServer) -> None:
+    missing = error_message(
+        tls_server.url(trusting=tls_server.certificate.file.with_name("missing"))
+    )
+    assert re.fullmatch(f"{UNREACHABLE}No such file or directory", missing)
+    key = error_message(tls_server.url(trusting=tls_server.certificate.key))
+    assert re.match(f"{UNREACHABLE}TLS failed: NO_CERT", key)
 
 
-def test_a_command_says_so_in_one_line_without_the_password(secured: Secured) -> None:
-    said = one_line(solar(secured.url(), "verify"))
+def test_a_command_prints_the_reason_in_one_line_without_the_password(
+    tls_server: TlsServer,
+) -> None:
+    said = one_line(solar(tls_server.url(), "verify"))
     assert "its certificate is not trusted" in said
     assert "hush" not in said

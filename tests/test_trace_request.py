@@ -1,4 +1,4 @@
-"""A request crosses few files: whoever follows it must not read half of the package."""
+"""A request visits few files, so a reader can follow it."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,7 @@ from tools import trace_request
 from tools.trace_request import CLICK, COMMIT, RANK, files_of, profiling
 
 APP = Path(trace_request.APP)
-MOST = {RANK: 14, CLICK: 12, COMMIT: 15}
+MAX_FILES = {RANK: 14, CLICK: 12, COMMIT: 15}
 
 
 @pytest.fixture(scope="module")
@@ -18,13 +18,13 @@ def found() -> dict[str, list[str]]:
     return trace_request.trace()
 
 
-@pytest.mark.parametrize("walk", MOST, ids=["rank", "click", "commit"])
-def test_a_walk_crosses_no_more_files_than_it_may(found: dict[str, list[str]], walk: str) -> None:
+@pytest.mark.parametrize("walk", MAX_FILES, ids=["rank", "click", "commit"])
+def test_a_walk_visits_at_most_its_limit_of_files(found: dict[str, list[str]], walk: str) -> None:
     files = found[walk]
-    assert len(files) <= MOST[walk], "\n".join(files)
+    assert len(files) <= MAX_FILES[walk], "\n".join(files)
 
 
-def test_the_files_of_a_walk_are_real_and_reach_from_its_start_to_the_store(
+def test_the_files_of_a_walk_exist_and_lead_from_its_start_to_the_store(
     found: dict[str, list[str]],
 ) -> None:
     for walk, package in ((RANK, "api"), (CLICK, "api"), (COMMIT, "learning")):
@@ -33,10 +33,10 @@ def test_the_files_of_a_walk_are_real_and_reach_from_its_start_to_the_store(
         assert len(files) == len(set(files))
         assert files[0].split("/")[0] == package
         assert any(file.startswith("storage/") for file in files)
-    assert "ranking/solar.py" in found[COMMIT]  # it learns in a thread
+    assert "ranking/solar.py" in found[COMMIT]  # records are applied in a thread
 
 
-def test_the_table_names_every_walk_and_every_file() -> None:
+def test_the_table_lists_every_walk_and_every_file() -> None:
     text = trace_request.table({RANK: ["api/one.py", "two.py"], COMMIT: ["two.py"]})
     assert [line.split() for line in text.splitlines()] == [
         ["POST", "/rank", "2", "files"],
@@ -47,8 +47,8 @@ def test_the_table_names_every_walk_and_every_file() -> None:
     ]
 
 
-def crossed(*, background: bool) -> list[str]:
-    """The files of a walk that does nothing, or starts tasks, beside one that calls our code."""
+def visited(*, background: bool) -> list[str]:
+    """Return the files of an idle walk, or of one that starts tasks, beside another walk."""
 
     async def call() -> None:
         await asyncio.sleep(0.01)
@@ -70,6 +70,6 @@ def crossed(*, background: bool) -> list[str]:
         return asyncio.run(run())
 
 
-def test_what_a_walk_starts_counts_and_what_runs_beside_it_does_not() -> None:
-    assert crossed(background=True) == []
-    assert crossed(background=False) == ["storage/keys.py"]
+def test_tasks_started_by_a_walk_count_and_concurrent_tasks_do_not() -> None:
+    assert visited(background=True) == []
+    assert visited(background=False) == ["storage/keys.py"]

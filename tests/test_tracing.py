@@ -1,4 +1,4 @@
-"""With SOLAR_OTEL every request is one span with its route's template; without it nothing is."""
+"""Tracing: with SOLAR_OTEL every request is one span with its route's template."""
 
 import asyncio
 import subprocess
@@ -26,13 +26,13 @@ from app.errors import SolarError
 from app.observability import otel, tracing
 from app.observability.tracing import current_traceparent, traceparent
 
-SECRET = "correct-horse-battery-staple"  # noqa: S105  # of nobody
+SECRET = "correct-horse-battery-staple"  # noqa: S105  # not in use
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADER = f"00-{TRACE}-{PARENT}-01"
 
 
-class Hot(APIRoute):
-    """A route that answers by itself, as those of the rankings do."""
+class SelfAnsweringRoute(APIRoute):
+    """A route with a raw ASGI answer, like `/rank`."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         body = current_traceparent().encode()
@@ -53,10 +53,10 @@ async def broken() -> None:
 
 
 def application(settings: Settings) -> tuple[FastAPI, Any]:
-    """A small application with the options of the service's."""
+    """Return a small application with the service's options."""
     options = tracing.telemetry_options(settings)
     app = FastAPI(telemetry=options)
-    hot = APIRouter(route_class=Hot)
+    hot = APIRouter(route_class=SelfAnsweringRoute)
     hot.add_api_route("/rank", rank, methods=["POST"])
     hot.add_api_route("/models/{name}/rollback", rank, methods=["POST"])
     app.include_router(hot)
@@ -106,7 +106,7 @@ def test_every_request_is_one_span_with_its_routes_template(traced: Traced) -> N
     assert (hot["http.route"], hot["http.response.status_code"]) == ("/rank", 200)
 
 
-def test_a_span_goes_on_with_the_callers_trace_and_log_lines_are_in_it(traced: Traced) -> None:
+def test_a_span_continues_the_callers_trace_and_log_lines_name_the_span(traced: Traced) -> None:
     app, exporter = traced
     [answer] = asyncio.run(ask(app, ("POST", "/rank"), traceparent=HEADER))
     [span] = exporter.get_finished_spans()
@@ -115,7 +115,7 @@ def test_a_span_goes_on_with_the_callers_trace_and_log_lines_are_in_it(traced: T
     assert answer.text == f"00-{TRACE}-{span.context.span_id:016x}-01"
 
 
-def test_without_a_caller_in_a_trace_a_span_begins_one(traced: Traced) -> None:
+def test_without_a_callers_trace_a_span_starts_a_new_one(traced: Traced) -> None:
     app, exporter = traced
     [answer] = asyncio.run(ask(app, ("POST", "/rank"), traceparent="malformed"))
     [span] = exporter.get_finished_spans()
@@ -134,14 +134,14 @@ def test_a_bug_is_a_failed_span_without_values(traced: Traced) -> None:
     assert SECRET not in span.to_json()
 
 
-def test_a_long_path_makes_no_long_attribute(traced: Traced) -> None:
+def test_the_attribute_of_a_long_path_is_truncated(traced: Traced) -> None:
     app, exporter = traced
     asyncio.run(ask(app, ("GET", "/" + 5000 * "x")))
     [span] = exporter.get_finished_spans()
     assert len(attributes(span)["url.path"]) == otel.ATTRIBUTE_CHARACTERS
 
 
-def test_off_nothing_is_traced_whatever_the_environment_says(
+def test_off_means_no_spans_whatever_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
@@ -149,7 +149,7 @@ def test_off_nothing_is_traced_whatever_the_environment_says(
     app, options = application(Settings())
 
     async def request() -> str:
-        traceparent.set(HEADER)  # as the service does
+        traceparent.set(HEADER)  # like the service
         async with tracing.exporting_spans(options):
             [answer] = await ask(app, ("POST", "/rank"))
         return answer.text
@@ -159,7 +159,7 @@ def test_off_nothing_is_traced_whatever_the_environment_says(
     assert not app._telemetry["auto_configure"]
 
 
-def test_off_no_sdk_is_loaded() -> None:
+def test_off_means_no_sdk_is_imported() -> None:
     code = (
         "import sys; from app.config import Settings; from app.observability import tracing; "
         "from fastapi import FastAPI; FastAPI(telemetry=tracing.telemetry_options(Settings())); "
@@ -168,7 +168,7 @@ def test_off_no_sdk_is_loaded() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_without_the_extra_the_service_says_what_to_install(
+def test_without_the_extra_the_error_tells_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(sys.modules, "app.observability.otel")
@@ -182,7 +182,7 @@ def test_without_the_extra_the_service_says_what_to_install(
 
 
 class Collector(ThreadingHTTPServer):
-    """What an OpenTelemetry collector is to us: it takes posts."""
+    """A stand-in for an OpenTelemetry collector: it accepts posts."""
 
     daemon_threads = True
 
@@ -195,7 +195,7 @@ class Collector(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Collector
 
-    def do_POST(self) -> None:  # its name for it
+    def do_POST(self) -> None:  # name set by the base class
         body = self.rfile.read(int(self.headers["content-length"]))
         self.server.got.append((self.path, self.headers["authorization"], body))
         if self.server.silent:
@@ -204,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -214,7 +214,7 @@ def collecting(monkeypatch: pytest.MonkeyPatch, silent: bool = False) -> Iterato
             "OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}"
         )
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x")
-        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")  # nothing but the end flushes
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")  # only the shutdown flushes
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         thread = threading.Thread(target=collector.serve_forever)
         thread.start()
@@ -226,21 +226,23 @@ def collecting(monkeypatch: pytest.MonkeyPatch, silent: bool = False) -> Iterato
             thread.join()
 
 
-async def lived(app: FastAPI, options: Any, *requests: tuple[str, str]) -> float:
-    """Serve requests and end; how long the end took, in seconds."""
+async def served_seconds(app: FastAPI, options: Any, *requests: tuple[str, str]) -> float:
+    """Serve requests and shut down; return the seconds of the shutdown."""
     async with tracing.exporting_spans(options):
         await ask(app, *requests)
         ending = monotonic()
     return monotonic() - ending
 
 
-def test_spans_are_exported_by_the_standard_variables_at_the_latest_at_the_end(
+def test_spans_are_exported_by_standard_variables_and_flushed_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     with collecting(monkeypatch) as collector:
         app, options = application(Settings(otel=True))
-        asyncio.run(lived(app, options, ("POST", "/rank"), ("GET", f"/models/a?key={SECRET}")))
+        asyncio.run(
+            served_seconds(app, options, ("POST", "/rank"), ("GET", f"/models/a?key={SECRET}"))
+        )
     [(path, authorization, body)] = collector.got
     assert (path, authorization) == ("/v1/traces", "Bearer x")
     assert SECRET.encode() not in body
@@ -252,21 +254,21 @@ def test_spans_are_exported_by_the_standard_variables_at_the_latest_at_the_end(
     assert spans == ["POST /rank", "GET /models/{name}"]
 
 
-def test_a_service_may_have_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_name_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
     assert otel.make_provider().resource.attributes["service.name"] == "shop"
 
 
-def test_a_collector_that_does_not_answer_holds_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_collector_does_not_delay_the_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otel, "FLUSH_SECONDS", 0.2)
     with collecting(monkeypatch, silent=True) as collector:
         app, options = application(Settings(otel=True))
-        took = asyncio.run(lived(app, options, ("POST", "/rank")))
+        took = asyncio.run(served_seconds(app, options, ("POST", "/rank")))
         assert len(collector.got) == 1
     assert 0.2 <= took < 5.0
 
 
-def test_solar_serve_refuses_before_it_starts_anything(
+def test_solar_serve_fails_before_it_starts_a_process(
     tmp_path: Path,
 ) -> None:
     code = (

@@ -133,7 +133,7 @@ async def learner_session(store: Store) -> LeaderSession:
 async def commit(session: LeaderSession) -> None:
     """Run one round of a learner: it reads a record, applies it, and commits."""
     await session.round()
-    await session.arrived()
+    await session.commit_done()
 
 
 async def trace_all(url: str) -> dict[str, list[str]]:
@@ -151,8 +151,8 @@ async def trace_all(url: str) -> dict[str, list[str]]:
             CLICK: await files_of(click(application, "second")),
             COMMIT: await files_of(commit(session)),
         }
-        if session.place[1] != 2:
-            raise RuntimeError(f"expected 2 committed records, got {session.place[1]}")
+        if session.position[1] != 2:
+            raise RuntimeError(f"expected 2 committed records, got {session.position[1]}")
         return found
 
 

@@ -94,11 +94,14 @@ async def _server_problems(store: Store, stop: asyncio.Event) -> list[str]:
     """Wait for the server; list the problems of its settings."""
     while not stop.is_set():
         try:
-            return await store.servers.complaints()
+            found = await store.servers.complaints()
         except Unavailable as error:
-            log.warning("%s", error)
+            store.outages.failed("settings check", error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), CHECK_SECONDS)
+        else:
+            store.outages.succeeded("settings check")
+            return found
     return []
 
 

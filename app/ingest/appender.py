@@ -16,7 +16,7 @@ from app.storage.batching import MicroBatcher
 from app.storage.log import APPENDED, AppendResult, NewRecord, StoredImpression
 from app.storage.store import Store
 
-log = logging.getLogger("solar.posting")
+log = logging.getLogger("solar.ingest")
 
 #: A value that no stored feedback has: an event that builds on it is never appended.
 IMPOSSIBLE = b"never"

@@ -1,1 +1,1 @@
-"""From a model's log to its committed state, and back: learners, replays."""
+"""Learners and replays: from a model's log to its committed state."""

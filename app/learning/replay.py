@@ -1,4 +1,4 @@
-"""Apply the log again, and compare bit for bit with what was committed."""
+"""Replay: apply the log again and compare the result bit for bit with the committed state."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -12,13 +12,13 @@ from app.errors import BadBlob, NoSuchModel, StoreError, Unavailable
 from app.storage.log import LogEntry
 from app.storage.store import Store
 
-#: A live log may be trimmed so often while it is read.
+#: Attempts to read a log that a learner trims at the same time.
 REPLAY_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What applying the log from version `start` gave, next to what is committed."""
+    """The result of a replay from version `start`, and the committed state."""
 
     start: int
     end: int
@@ -28,15 +28,15 @@ class Replay:
     running: "LogReplay"
 
     def differences(self) -> list[str]:
-        """Where the two are not the same bits; empty if they are."""
-        ours, theirs = self.replayed, self.committed
+        """Return the parts whose bits differ."""
+        new, old = self.replayed, self.committed
         pairs = {
-            "seq": (ours.seq, theirs.seq),
-            "chain": (ours.chain, theirs.chain),
-            "settings": (ours.model.config, theirs.model.config),
-            "weights": (ours.model.weights.tobytes(), theirs.model.weights.tobytes()),
-            "covariance": (ours.model.spread.tobytes(), theirs.model.spread.tobytes()),
-            "measures": (ours.sums.tobytes(), theirs.sums.tobytes()),
+            "seq": (new.seq, old.seq),
+            "chain": (new.chain, old.chain),
+            "settings": (new.model.config, old.model.config),
+            "weights": (new.model.weights.tobytes(), old.model.weights.tobytes()),
+            "covariance": (new.model.spread.tobytes(), old.model.spread.tobytes()),
+            "measures": (new.sums.tobytes(), old.sums.tobytes()),
         }
         return [name for name, (one, other) in pairs.items() if one != other]
 
@@ -44,18 +44,18 @@ class Replay:
 async def replay(store: Store, model: str, without: str | None = None) -> Replay:
     """Apply the log from the oldest kept version up to the committed state.
 
-    With `without`, up to the end of the log, as if that source had never posted: its records are
-    left out, and what others did on the same requests is built anew.
+    With `without`, apply the log up to its end as if that source had never posted: skip its records
+    and rebuild the records of others on the same requests.
     """
     for _ in range(REPLAY_ATTEMPTS):
         committed = (await store.states.load(model)).state
         start = min(await store.states.versions(model), default=0)
         try:
             return await _replay(store, model, start, committed, without)
-        except (NoSuchModel, StoreError):  # trimmed away meanwhile?
+        except (NoSuchModel, StoreError):  # trimmed in between?
             if start in await store.states.versions(model):
                 raise
-    raise StoreError(f"model {model}: its log is trimmed faster than it can be read")
+    raise StoreError(f"model {model}: the learner trims the log faster than it is read; try again")
 
 
 async def _replay(
@@ -68,16 +68,16 @@ async def _replay(
 
 
 class LogReplay:
-    """A replay under way: it can go on when more records have come."""
+    """A replay that can continue when more records arrive."""
 
     def __init__(self, state: ModelState, without: str | None) -> None:
         self.reducer, self.at, self.skipped = Reducer(state), state.seq, 0
-        self._without = None if without is None else Without(without)
+        self._filter = None if without is None else SourceFilter(without)
 
     async def go_on(self, store: Store, model: str, until: int) -> None:
-        """Apply the records up to and with `until`, less those that are left out."""
+        """Apply the records up to and including `until`, except those that are skipped."""
         async for entry in entries(store, model, self.at, until):
-            record = entry.record if self._without is None else self._without.keep(entry.record)
+            record = entry.record if self._filter is None else self._filter.keep(entry.record)
             if record is None:
                 self.skipped += 1
             else:
@@ -88,7 +88,7 @@ class LogReplay:
 async def batches(
     store: Store, model: str, after: int, until: int
 ) -> AsyncIterator[list[LogEntry]]:
-    """The records after one seq up to another; StoreError if one is missing (I2)."""
+    """Yield the records after seq `after` up to `until`; StoreError if one is missing (I2)."""
     while after < until:
         batch = await store.log.read(model, after, min(256, until - after))
         dense = [entry for at, entry in enumerate(batch, start=after + 1) if entry.seq == at]
@@ -99,22 +99,22 @@ async def batches(
 
 
 async def entries(store: Store, model: str, after: int, until: int) -> AsyncIterator[LogEntry]:
-    """The same, one by one."""
+    """Yield the same records one by one."""
     async for batch in batches(store, model, after, until):
         for entry in batch:
             yield entry
 
 
-class Without:
-    """Leaves a source out of a log; what others did on requests that it touched is built anew."""
+class SourceFilter:
+    """Drops the records of a source and rebuilds those of others on the same requests."""
 
     def __init__(self, source: str) -> None:
         self._source = source
-        #: What has come of each request, and whether the source touched it.
+        #: The feedback of each request, and whether the source was part of it.
         self._requests: dict[str, tuple[PriorFeedback, bool]] = {}
 
     def keep(self, blob: bytes) -> bytes | None:
-        """The record as it would have been, None if it would not."""
+        """Return the record as it would be without the source; None to drop it."""
         try:
             record = codec.load_record(blob)
         except BadBlob:
@@ -133,13 +133,13 @@ class Without:
         try:
             bare = replace(record, clicked_before=None, rounds=None, counted=None)
             rebuilt, after = on_request(bare, so_far)
-        except ValueError:  # it was rejected then, and would be now
+        except ValueError:  # rejected, with and without the source
             return blob
         self._requests[record.query] = (after, touched)
         return codec.dump_record(rebuilt) if touched else blob
 
     def _before(self, record: Feedback) -> tuple[PriorFeedback, bool]:
-        """What had come of a request before this record; its first one starts anew."""
+        """Return the feedback of a request before this record; a first record has none."""
         nothing = PriorFeedback.load(b"")
         if record.counted is None:
             return nothing, False
@@ -150,7 +150,7 @@ class Without:
 
 
 async def verify(store: Store, model: str) -> list[str]:
-    """What is wrong with a model on a live store: I2, I3, I4, I5, I16; empty if nothing is."""
+    """Check a model on a live store (I2, I3, I4, I5, I16); return what is wrong."""
     try:
         found = await replay(store, model)
         tail = await store.log.tail(model)
@@ -160,7 +160,9 @@ async def verify(store: Store, model: str) -> list[str]:
         if isinstance(error, Unavailable):
             raise
         return [str(error)]
-    complaints = [f"{name}: the replay gives other bits" for name in found.differences()]
+    complaints = [
+        f"{name}: the replay differs from the committed state" for name in found.differences()
+    ]
     if found.committed.seq > tail:
-        complaints.append(f"seq: the state is at {found.committed.seq}, the log ends at {tail}")
+        complaints.append(f"seq: the state is at {found.committed.seq}, but the log ends at {tail}")
     return complaints + sound(found.committed)

@@ -1,6 +1,6 @@
-"""A learner's time as the leader of a model: read, apply, commit, until the lease is given up.
+"""The session of a learner as the leader of a model: read, apply, commit, until the lease ends.
 
-It starts from the committed state; a damaged one is rebuilt from a version and the log.
+A session starts from the committed state. It rebuilds a damaged state from a version and the log.
 """
 
 import asyncio
@@ -24,27 +24,27 @@ from app.storage.store import Store
 
 log = logging.getLogger("solar.learner")
 
-#: Decoding some records, then learning them, keeps the code of each in the CPU's caches: with one
-#: by one in turns a record of SOLAR-I takes a fifth more.
-DECODED_TOGETHER = 16
-#: Records are read about so many bytes at a time; 3 MB took half as long again for each record.
+#: Records decoded before they are applied: alternating decode and apply for each record takes a
+#: fifth longer for SOLAR-I, because the code of both does not fit the CPU caches.
+DECODE_BATCH = 16
+#: Approximate bytes of one read; with 3 MB each record took 1.5 times as long.
 READ_BYTES = 700_000
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerOptions:
-    """How often a learner does what; seconds and records."""
+    """Intervals and limits of a learner, in seconds and records."""
 
     lease: float = 5.0
     batch: int = 256
     commit: float = 0.030
-    commit_share: float = 3.0  # at least so many times the last commit's duration between two
+    commit_share: float = 3.0  # minimum interval, in durations of the last commit
     idle: float = 0.5
-    version: int = 10_000  # records between two versions,
-    versions: int = 10  # of which so many are kept,
-    log_bytes: int = 1 << 30  # unless the log is larger than this
+    version: int = 10_000  # records between two versions
+    versions: int = 10  # versions to keep, fewer if the log exceeds `log_bytes`
+    log_bytes: int = 1 << 30
     discover: float = 0.25
-    ask: float = 0.4  # at least so often for a lease that another holds
+    ask: float = 0.4  # maximum interval of attempts to take a lease that another learner holds
     clock: Callable[[], float] = monotonic
 
 
@@ -53,11 +53,11 @@ Tell: TypeAlias = Callable[[Fact], None]
 
 
 def ignore_fact(_: Fact) -> None:
-    """For a learner whose facts are not counted."""
+    """Ignore a fact: the default."""
 
 
 class LeaderSession:
-    """What a learner knows between taking the lease and losing it."""
+    """The state of a learner between taking and losing the lease."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class LeaderSession:
         self._tell = tell
         self._store, self._model, self._fence, self._options = store, model, fence, options
         self._base, self._reducer = base, Reducer(state)
-        self.place = base  # of what is known to be committed
+        self.position = base  # of the last acknowledged commit
         self._name = os.urandom(8).hex()
-        self._learnt: list[LogEntry] = []  # the last record of each reading, since the last commit
+        self._learnt: list[LogEntry] = []  # the last record of each read since the last commit
         self._queue: list[LogEntry] = []
         self._bytes = 0  # read since the last version
-        self._record_bytes = READ_BYTES  # of late, on average; the first reading is a small one
-        self._time = 0  # when the last record was appended
-        self._commit: asyncio.Task[None] | None = None  # on its way
+        self._record_bytes = READ_BYTES  # recent average; makes the first read a small one
+        self._time = 0  # append time of the last record
+        self._commit: asyncio.Task[None] | None = None  # under way
         self._took = 0.0
         self._committed = float("-inf")  # the first batch is committed at once
 
@@ -87,7 +87,7 @@ class LeaderSession:
     async def begin(
         cls, store: Store, model: str, fence: int, options: LearnerOptions, tell: Tell = ignore_fact
     ) -> "LeaderSession":
-        """Take the committed state; one that is damaged is rebuilt, and mended in the store."""
+        """Load the committed state; rebuild a damaged one and repair it in the store."""
         room = min(options.log_bytes, await store.servers.room_for_a_log())
         options = replace(options, log_bytes=room)
         base = await store.states.position(model)
@@ -95,70 +95,71 @@ class LeaderSession:
             state = (await store.states.load(model)).state
             return cls(store, model, fence, options, base, state, tell)
         except BadBlob as error:
-            log.warning("model %s: the committed state is damaged: %s", model, error)
+            log.warning("model %s: rebuilding the damaged committed state: %s", model, error)
         term = cls(store, model, fence, options, base, await rebuilt(store, model), tell)
         await term.commit(again=True)
         return term
 
     async def round(self) -> None:
-        """Read what has come, fold some of it, commit when it is time."""
+        """Read new records, apply some of them, commit when a commit is due."""
         if self._commit is not None and self._commit.done():
-            await self.arrived()
+            await self.commit_done()
         if not self._queue:
             self._queue = await self._store.log.read(
-                self._model, self._reducer.seq, self._read_count(), self._patience()
+                self._model, self._reducer.seq, self._read_count(), self._read_timeout()
             )
         if not self._queue:
-            await self.arrived()
-            await self._check_place()
+            await self.commit_done()
+            await self._check_position()
         waited_for = await self._apply_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
             await self.commit(version=self._version_due())
 
-    async def _check_place(self) -> None:
-        """Nothing to read: is the store still where we left it (I12)? A failover may go back."""
-        place = await self._store.states.position(self._model)
-        if place != self._base:
-            raise Fenced(f"model {self._model}: the committed state is not ours any more")
+    async def _check_position(self) -> None:
+        """Check that the store still has the last commit (I12): a failover may lose it."""
+        if await self._store.states.position(self._model) != self._base:
+            raise Fenced(f"model {self._model}: the committed state has changed")
 
     def _read_count(self) -> int:
-        return max(DECODED_TOGETHER, min(self._options.batch, READ_BYTES // self._record_bytes))
+        return max(DECODE_BATCH, min(self._options.batch, READ_BYTES // self._record_bytes))
 
     async def _apply_some(self) -> bool:
-        """Fold records until one that must wait, or until it is time to commit."""
+        """Apply records until a commit is due; return whether a client waits for one of them."""
         if self._queue[0].replaces:
             await self._keep_version()
         chunk = self._chunk()
         left = max(0.0, self._committed + self._interval() - self._options.clock())
-        folded = await asyncio.to_thread(apply_for, self._reducer, chunk, left, self._options.clock)
-        done, self._queue = self._queue[:folded], self._queue[folded:]
+        applied = await asyncio.to_thread(
+            apply_for, self._reducer, chunk, left, self._options.clock
+        )
+        done, self._queue = self._queue[:applied], self._queue[applied:]
         self._time = done[-1].time
         self._learnt.append(done[-1])
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
             self._tell(Replaced(self._model, record.reason))
         size = sum(len(entry.record) for entry in done)
-        self._bytes, self._record_bytes = self._bytes + size, max(1, size // folded)
+        self._bytes, self._record_bytes = self._bytes + size, max(1, size // applied)
         return any(entry.waited_for for entry in done)
 
     async def _keep_version(self) -> None:
-        """What is about to be replaced can be had again."""
+        """Keep the model as a version before a record replaces it."""
         if self._reducer.seq not in await self._store.states.versions(self._model):
             await self.commit(version=True, again=True)
 
     def _chunk(self) -> list[LogEntry]:
-        """The next records, as far as one commit may reach."""
+        """Return the next records that one commit may cover."""
         until_version = self._options.version - self._reducer.seq % self._options.version
         chunk = self._queue[: max(1, min(until_version, self._options.batch - self._pending()))]
         ends = [at for at, entry in enumerate(chunk) if at and entry.replaces]
         return chunk[: ends[0]] if ends else chunk
 
     async def commit(self, *, version: bool = False, again: bool = False) -> None:
-        """Commit what was folded (with `again` even if that is nothing new), maybe as a version.
+        """Commit the applied records; `version` keeps a version, `again` rewrites the state.
 
-        A plain commit is on its way when this returns, and folding goes on meanwhile; the next one
-        waits for it, as each builds on the one before.
+        A plain commit is under way when this returns, and the learner continues. The next commit
+        waits for it, because each builds on the previous one.
         """
-        await self.arrived()
+        await self.commit_done()
         if not self._pending() and not again:
             return
         state = self._reducer.state()
@@ -177,30 +178,30 @@ class LeaderSession:
         self._committed = self._options.clock()
         if version or again:
             self._bytes = 0 if version else self._bytes
-            await self.arrived()
+            await self.commit_done()
 
     async def _send(
-        self, sending: Callable[[], Awaitable[None]], records: int, place: LogPosition
+        self, sending: Callable[[], Awaitable[None]], records: int, position: LogPosition
     ) -> None:
         started = self._options.clock()
         await sending()
-        self.place = place
+        self.position = position
         self._committed = self._options.clock()
         self._took = self._committed - started
         self._tell(Committed(self._model, records, self._took))
 
-    async def arrived(self) -> None:
-        """Wait for the commit that is on its way; raises what became of it."""
+    async def commit_done(self) -> None:
+        """Wait for the commit that is under way; raise its error."""
         if self._commit is not None:
             sent, self._commit = self._commit, None
             await sent
 
-    def on_its_way(self) -> list[asyncio.Task[None]]:
-        """The commit that nobody will wait for any more."""
+    def commits_under_way(self) -> list[asyncio.Task[None]]:
+        """Return the task of the commit that is under way, if any."""
         return [] if self._commit is None else [self._commit]
 
     async def _retention(self) -> tuple[list[int], int]:
-        """Which versions go when one more is kept, and how far the log may be trimmed."""
+        """Return the versions to drop when one more is kept, and the seq to trim the log to."""
         room = min(self._options.log_bytes, await self._store.servers.room_for_a_log())
         self._options = replace(self._options, log_bytes=room)
         versions = await self._store.states.versions(self._model)
@@ -220,8 +221,8 @@ class LeaderSession:
     def _interval(self) -> float:
         return max(self._options.commit, self._options.commit_share * self._took)
 
-    def _patience(self) -> float:
-        """How long to wait for records: until the commit that is due."""
+    def _read_timeout(self) -> float:
+        """Return the seconds to wait for records: until the next commit is due."""
         if self._pending():
             due = self._committed + self._interval() - self._options.clock()
             return min(self._options.idle, max(0.001, due))
@@ -245,13 +246,15 @@ def apply_for(
     seconds: float,
     clock: Callable[[], float] = monotonic,
 ) -> int:
-    """Apply records (at least one) for about so long; how many. The log must be dense (I2)."""
+    """Apply records (at least one) for `seconds`; return how many. The log is dense (I2)."""
     ends, first = clock() + seconds, reducer.seq
-    for at in range(0, len(entries), DECODED_TOGETHER):
-        some = entries[at : at + DECODED_TOGETHER]
+    for at in range(0, len(entries), DECODE_BATCH):
+        some = entries[at : at + DECODE_BATCH]
         for entry, record in zip(some, [decoded(entry.record) for entry in some], strict=True):
             if entry.seq != reducer.seq + 1:
-                raise StoreError(f"the log has a gap: expected {reducer.seq + 1}, got {entry.seq}")
+                raise StoreError(
+                    f"the log has a gap: expected record {reducer.seq + 1}, got {entry.seq}"
+                )
             reducer.apply_decoded(entry.record, record)
             if clock() >= ends:
                 return reducer.seq - first
@@ -259,7 +262,7 @@ def apply_for(
 
 
 async def rebuilt(store: Store, model: str) -> ModelState:
-    """The committed state, from the newest good version and the log."""
+    """Rebuild the committed state from the newest undamaged version and the log."""
     seq, chain = await store.states.claimed(model)
     for version in reversed(await store.states.versions(model)):
         try:
@@ -272,5 +275,5 @@ async def rebuilt(store: Store, model: str) -> ModelState:
             await asyncio.to_thread(apply_for, reducer, batch, float("inf"))
         if reducer.chain == chain:
             return reducer.state()
-        log.warning("model %s: version %d and the log lead elsewhere", model, version)
-    raise StoreError("the state is damaged, and no version leads to it")
+        log.warning("model %s: version %d and the log give another state", model, version)
+    raise StoreError("the committed state is damaged, and no kept version rebuilds it")

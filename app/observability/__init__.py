@@ -2,4 +2,4 @@
 
 from app.observability.multiprocess import choose_directory
 
-choose_directory()  # before a module here imports prometheus_client, which looks for it once
+choose_directory()  # before the first import of prometheus_client, which reads the variable

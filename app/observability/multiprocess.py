@@ -1,8 +1,8 @@
-"""Where the processes of a service add up their metrics, and what each of them is called.
+"""The shared metrics directory of a service's processes, and the names of the processes.
 
-prometheus-client reads `PROMETHEUS_MULTIPROC_DIR` once, when it is imported. So this module does
-not import it, and `choose_directory` is called before anybody does. Who uses a directory holds a
-lock on it: one that nobody holds was left behind (kill -9), and the next start removes it.
+prometheus-client reads `PROMETHEUS_MULTIPROC_DIR` once, at import. So this module does not import
+it, and `choose_directory` runs before the first import. Each process holds a shared lock on its
+directory. A directory without a lock is a leftover (of kill -9), and the next start removes it.
 """
 
 import fcntl
@@ -21,91 +21,91 @@ from pathlib import Path
 from app.errors import SolarError
 
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-#: What a process is called, set by whoever starts it.
+#: The name of a process, set by its parent.
 PROCESS = "SOLAR_DEV_PROCESS"
 _PREFIX = "solar-metrics-"
-_OURS = re.compile(rf"{_PREFIX}\d+-\w+")
+_NAME = re.compile(rf"{_PREFIX}\d+-\w+")
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
-#: Directory → the descriptor that holds it, for as long as this process lives.
-_held: dict[str, int] = {}
+#: Locked directory → its file descriptor, open until the process ends.
+_locked: dict[str, int] = {}
 
 
 def choose_directory() -> None:
-    """Let the workers of `uvicorn --workers` share a directory; touches no file.
+    """Choose one directory for all workers of `uvicorn --workers`; touch no file.
 
-    Their parent gave each of them the same random key, so its hash names one start of one service,
-    and nobody else can guess it.
+    The parent process gives all workers the same random key. Its hash names one start of one
+    service and cannot be guessed.
     """
     parent = multiprocessing.parent_process()
     if parent is None or DIRECTORY in os.environ or "prometheus_client" in sys.modules:
         return
     start = sha256(multiprocessing.current_process().authkey).hexdigest()[:16]
-    folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  # gettempdir() writes a file to try
+    folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  # gettempdir() writes a test file
     os.environ[DIRECTORY] = str(Path(folder) / f"{_PREFIX}{parent.pid}-{start}")
 
 
 def prepare_directory() -> None:
-    """Make the directory that was chosen, hold it, and remove those that nobody holds."""
+    """Create and lock the chosen directory, and remove leftover directories."""
     chosen = os.environ.get(DIRECTORY, "")
-    if not _OURS.fullmatch(Path(chosen).name) or chosen in _held:
+    if not _NAME.fullmatch(Path(chosen).name) or chosen in _locked:
         return
-    _held[chosen] = _hold(chosen)
+    _locked[chosen] = _lock(chosen)
     remove_abandoned(Path(chosen).parent)
 
 
 @contextmanager
 def new_directory() -> Iterator[str]:
-    """A directory for the processes that this one starts, removed in the end."""
+    """Provide a directory for the children of this process, and remove it at the end."""
     prefix = f"{_PREFIX}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as made:
-        holding = _hold(made)
+        descriptor = _lock(made)
         try:
             remove_abandoned(Path(made).parent)
             yield made
         finally:
-            os.close(holding)
+            os.close(descriptor)
 
 
-def _hold(directory: str) -> int:
-    """A descriptor with a lock that others can share; SolarError if the directory is not ours."""
+def _lock(directory: str) -> int:
+    """Create a directory and take a shared lock; SolarError unless only this user can open it."""
     while True:
         try:
             Path(directory).mkdir(mode=0o700, exist_ok=True)
-            holding = os.open(directory, _FLAGS)
+            descriptor = os.open(directory, _FLAGS)
         except OSError as error:
-            raise SolarError(f"{directory}: cannot keep metrics there: {error.strerror}") from None
-        found = os.fstat(holding)
+            raise SolarError(f"{directory}: cannot store metrics there: {error.strerror}") from None
+        found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            os.close(holding)
-            raise SolarError(f"{directory}: expected a folder that only this user can open")
-        fcntl.flock(holding, fcntl.LOCK_SH)
+            os.close(descriptor)
+            raise SolarError(f"{directory}: expected a directory that only this user can open")
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
         with suppress(OSError):
             if os.path.samestat(found, os.stat(directory)):  # noqa: PTH116  # as fstat
-                return holding
-        os.close(holding)  # somebody removed it before we held it
+                return descriptor
+        os.close(descriptor)  # removed by another process before the lock
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the directories of services that have ended without doing so."""
+    """Remove the leftover directories of services that were killed."""
     for path in folder.glob(f"{_PREFIX}*"):
-        if _OURS.fullmatch(path.name):
-            with suppress(OSError):  # held, or gone meanwhile
-                _remove_unless_held(path)
+        if _NAME.fullmatch(path.name):
+            with suppress(OSError):  # locked, or already removed
+                _remove_unless_locked(path)
 
 
-def _remove_unless_held(path: Path) -> None:
-    trying = os.open(path, _FLAGS)
+def _remove_unless_locked(path: Path) -> None:
+    descriptor = os.open(path, _FLAGS)
     try:
-        if os.fstat(trying).st_uid == os.geteuid():
-            fcntl.flock(trying, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path)
     finally:
-        os.close(trying)
+        os.close(descriptor)
 
 
 def name_process(directory: str, role: str) -> None:
-    """Note what this process is called: as it was told, or its role and the next free number."""
+    """Write the name of this process: as set by its parent, or its role and the next number."""
     with (Path(directory) / "names.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         taken = named_processes(directory)
@@ -117,7 +117,7 @@ def name_process(directory: str, role: str) -> None:
 
 
 def named_processes(directory: str) -> dict[str, int]:
-    """The processes that live, by name."""
+    """Return the pids of running processes by name."""
     found = {}
     for note in sorted(Path(directory).glob("*.process")):
         pid, _, started = note.read_text().partition(" ")
@@ -127,7 +127,7 @@ def named_processes(directory: str) -> dict[str, int]:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since boot: with its pid its identity; Linux only."""
+    """Return the start time in ticks since boot; with the pid it identifies a process (Linux)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

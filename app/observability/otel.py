@@ -1,4 +1,4 @@
-"""OpenTelemetry's SDK (extra `otel`): where spans go, as the variables `OTEL_…` say."""
+"""Span export with the OpenTelemetry SDK (extra `otel`), configured by `OTEL_…` variables."""
 
 import asyncio
 import threading
@@ -15,12 +15,12 @@ from opentelemetry.trace import TracerProvider as AnyTracerProvider
 
 from app import __version__
 
-ATTRIBUTE_CHARACTERS = 200  # of one attribute: a path may be as long as its sender likes
-FLUSH_SECONDS = 3.0  # for the last spans at the end; a collector may be gone
+ATTRIBUTE_CHARACTERS = 200  # of one attribute; a path may be long
+FLUSH_SECONDS = 3.0  # for the last spans at the end; the collector may be unreachable
 
 
 class _HideQuery(SpanProcessor):
-    """The query string stays out of spans, as its values stay out of logs."""
+    """Hides the query string in spans: its values must not leave the service."""
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:  # noqa: ARG002
         if span.attributes and "url.query" in span.attributes:
@@ -28,7 +28,7 @@ class _HideQuery(SpanProcessor):
 
 
 def make_provider() -> TracerProvider:
-    """A provider of tracers whose spans go nowhere yet; it starts no thread."""
+    """Return a tracer provider without an exporter; it starts no thread."""
     resource = Resource.create({SERVICE_VERSION: __version__})
     if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: "solar"}))
@@ -40,12 +40,12 @@ def make_provider() -> TracerProvider:
 
 @asynccontextmanager
 async def exporting(provider: AnyTracerProvider) -> AsyncIterator[None]:
-    """Export spans by OTLP over HTTP, from a thread; at the end the last ones, if that is quick."""
+    """Export spans by OTLP over HTTP from a thread; wait FLUSH_SECONDS for the last spans."""
     made = cast("TracerProvider", provider)
     made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     try:
         yield
     finally:
-        last = threading.Thread(target=made.shutdown, daemon=True)  # it may take half a minute
+        last = threading.Thread(target=made.shutdown, daemon=True)  # may take 30 s
         last.start()
         await asyncio.to_thread(last.join, FLUSH_SECONDS)

@@ -1,7 +1,7 @@
-"""What runs: the version, and the CPU, memory and descriptors of each process (Linux only).
+"""Process metrics: the version, and CPU, memory and descriptors of each process (Linux only).
 
-prometheus-client has process metrics too, but none in its multiprocess mode, where any worker
-answers for all: so each process here has a name, the label `process`.
+prometheus-client has no process metrics in multiprocess mode, where any worker answers for all. So
+each process has a name here, the label `process`.
 """
 
 import os
@@ -17,9 +17,9 @@ from app.observability.metric_help import HELP, PROCESS_LABEL
 
 
 class Processes:
-    """All processes that write to the multiprocess directory; without one, this process.
+    """A collector for all processes of the multiprocess directory; without one, this process.
 
-    Also the learner that writes to a directory of its own, if there is one.
+    It includes a learner with a separate directory.
     """
 
     def __init__(self, role: str, learner_metrics: str = "") -> None:
@@ -31,7 +31,7 @@ class Processes:
             multiprocess.name_process(self._directory, role)
 
     def collect(self) -> Iterator[Metric]:
-        """The version, and each metric with its value for every process."""
+        """Yield the version and each metric with a sample for every process."""
         build = GaugeMetricFamily(
             "solar_build_info", HELP["solar_build_info"], labels=["version", "python"]
         )
@@ -39,7 +39,7 @@ class Processes:
         yield build
         families: dict[str, Metric] = {}
         for name, pid in self._processes().items():
-            self._pid = pid  # of which the reader reads
+            self._pid = pid  # the reader reads this process
             for found in self._reader.collect():
                 about = Metric(found.name, f"{found.documentation} {PROCESS_LABEL}", found.type)
                 family = families.setdefault(found.name, about)

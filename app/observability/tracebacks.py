@@ -1,8 +1,8 @@
 """Tracebacks for the log: types and code lines, never values.
 
-An exception's message, its notes and the locals of its frames may repeat what a caller sent, or a
-secret. None is written, not even of our own errors: `BadData` repeats what came, and others repeat
-messages of libraries. The words of a message are in the statement that raises it, which is shown.
+The message, notes and frame locals of an exception may hold input or a secret. So none is written,
+not even of this package's errors: `BadData` repeats its input, and others repeat messages of
+libraries. The statement that raises an error shows the words of its message.
 """
 
 import linecache
@@ -12,14 +12,14 @@ from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
-ERRORS = 10  # of one traceback: causes and members of groups
-FIRST_FRAMES, LAST_FRAMES = 5, 20  # of one error
+MAX_ERRORS = 10  # causes and group members in one traceback
+FIRST_FRAMES, LAST_FRAMES = 5, 20  # shown for one error
 STATEMENT_LINES, STATEMENT_CHARACTERS = 4, 200
-CHARACTERS = 8_000  # of one traceback: container runtimes cut a log's line at 16 kB
+MAX_CHARACTERS = 8_000  # of one traceback; container runtimes split log lines at 16 kB
 
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
-#: Where packages are; the first that fits is left out of a file's name.
+#: Package directories; the first match is removed from a file name.
 _FOLDERS = (
     *(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib")),
     f"{Path(__file__).parents[2]}/",
@@ -28,18 +28,18 @@ _FOLDERS = (
 
 
 def format_traceback(error: BaseException) -> str:
-    """The traceback of an error, of its causes, and of the members of a group."""
+    """Return the traceback of an error, its causes, and the members of a group."""
     text = "\n".join(_lines(error, set()))
-    if len(text) <= CHARACTERS:
+    if len(text) <= MAX_CHARACTERS:
         return text
-    half = CHARACTERS // 2
+    half = MAX_CHARACTERS // 2
     return f"{text[:half]}\n[{len(text) - 2 * half} characters]\n{text[-half:]}"
 
 
 def _lines(error: BaseException, seen: set[int]) -> Iterator[str]:
     seen.add(id(error))
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if before is not None and id(before) not in seen and len(seen) < ERRORS:
+    if before is not None and id(before) not in seen and len(seen) < MAX_ERRORS:
         yield from _lines(before, seen)
         yield _CAUSE if error.__cause__ else _CONTEXT
     yield "Traceback (most recent call last):"
@@ -47,7 +47,7 @@ def _lines(error: BaseException, seen: set[int]) -> Iterator[str]:
     yield _name(type(error))
     members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     for at, member in enumerate(members):
-        if len(seen) >= ERRORS:
+        if len(seen) >= MAX_ERRORS:
             yield f"  | [{len(members) - at} more]"
             return
         yield from (f"  | {line}" for line in _lines(member, seen))
@@ -77,7 +77,7 @@ def _frame(trace: TracebackType) -> Iterator[str]:
 
 
 def _file(path: str) -> str:
-    """A file's name below the folder of its package; elsewhere its last part alone."""
+    """Return a file name relative to its package directory, else its last part."""
     found = (path.removeprefix(folder) for folder in _FOLDERS if path.startswith(folder))
     return next(found, path.rpartition("/")[2])
 

@@ -1,1 +1,1 @@
-"""Processes: supervisor, worker, what they are made of, and compiled kernels."""
+"""Processes of the service (supervisor, worker), their wiring, and compiled kernels."""

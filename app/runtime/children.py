@@ -1,4 +1,4 @@
-"""Processes that a process of ours starts, keeps alive and ends."""
+"""Child processes: start, restart and stop."""
 
 import logging
 import os
@@ -17,61 +17,63 @@ log = logging.getLogger("solar")
 
 PYTHON = (sys.executable, "-P", "-m")  # -P: import no `app` from the working directory
 LEARNER = (*PYTHON, "app", "learn")
-WATCH = 0.1  # seconds between two looks at the children
-CHILD_DRAIN_SECONDS = 15.0  # seconds that a child gets to end
-QUICK = 2.0  # a child that ends sooner did not really start,
-MOST_QUICK_ENDS = 5  # and after so many such starts in a row we give up
+CHILD_CHECK_SECONDS = 0.1  # seconds between two checks of the children
+CHILD_DRAIN_SECONDS = 15.0  # seconds from SIGTERM to SIGKILL
+MIN_LIFETIME = 2.0  # seconds; a child that ends sooner has failed to start
+MAX_FAILED_STARTS = 5  # in a row, then the service stops
 
 
 class Child:
-    """A process of ours that is started again if it ends."""
+    """A child process that is restarted when it ends."""
 
     def __init__(self, name: str, command: list[str], inherited: tuple[int, ...] = ()) -> None:
         self.name, self._command, self._inherited = name, command, inherited
         self._process: subprocess.Popen[bytes] | None = None
-        self._started, self._quick = 0.0, 0
+        self._started, self._failed_starts = 0.0, 0
 
     def keep(self, environ: Mapping[str, str]) -> None:
-        """Start it if it does not run; SolarError if that is in vain."""
+        """Start it if it does not run; SolarError after MAX_FAILED_STARTS failed starts."""
         if self._process is not None and self._process.poll() is None:
             return
         if self._process is not None:
-            self._quick = self._quick + 1 if monotonic() - self._started < QUICK else 0
-            log.warning("%s ended with %s", self.name, self._process.returncode)
-            self._let_go()
-            if self._quick >= MOST_QUICK_ENDS:
+            early = monotonic() - self._started < MIN_LIFETIME
+            self._failed_starts = self._failed_starts + 1 if early else 0
+            log.warning("%s ended with exit code %s", self.name, self._process.returncode)
+            self._close_pipe()
+            if self._failed_starts >= MAX_FAILED_STARTS:
                 raise SolarError(
-                    f"{self.name}: it ended {MOST_QUICK_ENDS} times right after its start"
+                    f"{self.name}: ended {MAX_FAILED_STARTS} times within {MIN_LIFETIME:g} s of "
+                    "its start; see its log lines above"
                 )
         self._started = monotonic()
         named = {**environ, multiprocess.PROCESS: self.name}
         self._process = server.tied(self._command, environ=named, inherited=self._inherited)
 
     def stop(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
     def wait(self, deadline: float) -> None:
-        """Wait until it has ended; kill it if that takes too long."""
+        """Wait until it has ended; kill it at the deadline."""
         if self._process is None:
             return
         try:
             self._process.wait(max(0.0, deadline - monotonic()))
         except subprocess.TimeoutExpired:
-            log.warning("%s did not end in time", self.name)
+            log.warning("%s did not end within %g s; killing it", self.name, CHILD_DRAIN_SECONDS)
             self._process.kill()
             self._process.wait()
-        self._let_go()
+        self._close_pipe()
 
-    def _let_go(self) -> None:
-        """Close the pipe of a process that has ended."""
+    def _close_pipe(self) -> None:
+        """Close the stdin pipe of a process that has ended."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
 
 def end_all(children: list[Child]) -> None:
-    """End children: all are asked first, so that they end at the same time."""
+    """Stop children in parallel: signal all, then wait."""
     for child in children:
         child.stop()
     deadline = monotonic() + CHILD_DRAIN_SECONDS
@@ -80,7 +82,7 @@ def end_all(children: list[Child]) -> None:
 
 
 def child_environ(settings: Settings, url: str, **more: str) -> dict[str, str]:
-    """What a child is told: all our settings, so it needs no env file, the store, and more."""
-    told = {variable: str(getattr(settings, name)) for variable, name in VARIABLES.items()}
+    """Return the environment of a child: all settings, the store's URL, and `more`; no env file."""
+    values = {variable: str(getattr(settings, name)) for variable, name in VARIABLES.items()}
     inherited = {name: value for name, value in os.environ.items() if name != ENV_FILE}
-    return {**inherited, **told, "SOLAR_REDIS_URL": url, **more}
+    return {**inherited, **values, "SOLAR_REDIS_URL": url, **more}

@@ -1,8 +1,7 @@
-"""The store and the learner of an application that plain uvicorn runs: `uvicorn app.main:app`.
+"""The store and the learner of an application under plain uvicorn: `uvicorn app.main:app`.
 
-`solar serve` has a supervisor for them. Here a thread of the application starts them, keeps them
-alive and ends them, so that requests never wait for that. The kernel ends both when this thread
-ends, however that happens.
+`solar serve` has a supervisor for them. Here a thread of the application starts, restarts and stops
+them, so requests never wait for that. The kernel ends both when this thread ends.
 """
 
 import asyncio
@@ -21,20 +20,20 @@ from typing import NamedTuple
 from app.config import Settings
 from app.errors import SolarError
 from app.observability import multiprocess
-from app.runtime.children import LEARNER, WATCH, Child, child_environ, end_all
-from app.runtime.wiring import StoreLocator, is_safe
+from app.runtime.children import CHILD_CHECK_SECONDS, LEARNER, Child, child_environ, end_all
+from app.runtime.wiring import StoreLocator, is_durable
 
 log = logging.getLogger("solar")
 
-RETRY = 1.0  # seconds until a process that could not be started is tried again
-SEVERAL = (
-    "--workers and --reload need SOLAR_REDIS_URL; without a store of your own use "
+RETRY_SECONDS = 1.0  # after a failed start of a process
+WORKERS_WITHOUT_STORE = (
+    "--workers and --reload need SOLAR_REDIS_URL; to use the embedded store run "
     "`solar serve --workers N`"
 )
 
 
 class Started(NamedTuple):
-    """The URL of the store, and the directory of the learner's metrics ("": in the common one)."""
+    """The store's URL and the directory of the learner's metrics (empty: the shared one)."""
 
     url: str
     learner_metrics: str
@@ -42,9 +41,9 @@ class Started(NamedTuple):
 
 @asynccontextmanager
 async def store_and_learner(settings: Settings) -> AsyncIterator[Started]:
-    """A store and a learner for as long as the application runs."""
+    """Run a store and a learner while the application runs."""
     if not settings.redis_url and multiprocessing.parent_process() is not None:
-        raise SolarError(SEVERAL)
+        raise SolarError(WORKERS_WITHOUT_STORE)
     multiprocess.prepare_directory()
     keeper = Keeper(settings)
     keeper.start()
@@ -56,7 +55,7 @@ async def store_and_learner(settings: Settings) -> AsyncIterator[Started]:
 
 
 class Keeper(threading.Thread):
-    """Keeps store and learner alive until told to stop; ends this process if that is in vain."""
+    """A thread that restarts store and learner until `stop`; ends the process if a start fails."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(name="solar-companions", daemon=True)
@@ -66,11 +65,11 @@ class Keeper(threading.Thread):
         self.stop = threading.Event()
 
     def run(self) -> None:
-        """Start, keep, end."""
+        """Start, watch and stop the processes."""
         try:
             with ExitStack() as stack:
                 self._keep(stack)
-        except BaseException as error:  # whoever waits for the start must know
+        except BaseException as error:  # the application waits for `started`
             if not self.started.done():
                 self.started.set_exception(error)
                 return
@@ -82,43 +81,49 @@ class Keeper(threading.Thread):
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _keep(self, stack: ExitStack) -> None:
-        locator = StoreLocator(self._settings, thread_lives=True)
+        locator = StoreLocator(self._settings, thread_outlives_server=True)
         stack.callback(locator.close)
-        url, learner_metrics, told = locator.url(), "", {}
+        url, learner_metrics, more = locator.url(), "", {}
         if self._learners and multiprocess.DIRECTORY not in os.environ:
             learner_metrics = stack.enter_context(multiprocess.new_directory())
-            told = {multiprocess.DIRECTORY: learner_metrics}
-        environ = child_environ(self._settings, url, **told)
+            more = {multiprocess.DIRECTORY: learner_metrics}
+        environ = child_environ(self._settings, url, **more)
         lock = LearnerLock()
         stack.callback(lock.release)
-        safe = self._is_safe(url)
+        durable = self._is_durable(url)
         stack.callback(end_all, self._learners)
         for learner in self._learners if lock.taken() else ():
             learner.keep(environ)
         self.started.set_result(Started(url, learner_metrics))
-        if safe and self._settings.redis_url and not self._learners:  # nothing to keep alive
+        if durable and self._settings.redis_url and not self._learners:  # nothing to keep alive
             self.stop.wait()
-        while not self.stop.wait(WATCH):
+        while not self.stop.wait(CHILD_CHECK_SECONDS):
             try:
-                if locator.url() != url:  # it was started again
-                    raise SolarError("the embedded store started again on another socket")
+                if locator.url() != url:  # restarted
+                    raise SolarError(
+                        "the embedded store restarted on another socket; restart the service"
+                    )
                 for learner in self._learners if lock.taken() else ():
                     learner.keep(environ)
-            except OSError as error:  # too many processes or open files: later
-                log.warning("cannot start a process: %s", error.strerror)
-                self.stop.wait(RETRY)
-            safe = safe or self._is_safe(url)
+            except OSError as error:  # too many processes or open files
+                log.warning(
+                    "cannot start a process: %s; next attempt in %g s",
+                    error.strerror,
+                    RETRY_SECONDS,
+                )
+                self.stop.wait(RETRY_SECONDS)
+            durable = durable or self._is_durable(url)
 
-    def _is_safe(self, url: str) -> bool:
-        """Whether the store is as safe as was asked for; `solar serve` checks for its workers."""
-        return multiprocess.PROCESS in os.environ or is_safe(self._settings, url)
+    def _is_durable(self, url: str) -> bool:
+        """Whether the store has the configured durability; `solar serve` checks for its workers."""
+        return multiprocess.PROCESS in os.environ or is_durable(self._settings, url)
 
 
 class LearnerLock:
-    """Which of uvicorn's workers runs the learner: whoever has the lock, until it ends.
+    """A lock that selects the uvicorn worker that runs the learner.
 
-    It lies in the directory of metrics, which all workers of one parent share. A process that is
-    no such worker has it anyway.
+    The lock file is in the metrics directory, which all workers of one parent share. A process that
+    is not such a worker always holds the lock.
     """
 
     def __init__(self) -> None:
@@ -126,19 +131,19 @@ class LearnerLock:
         shared = os.environ.get(multiprocess.DIRECTORY)
         if shared and multiprocessing.parent_process() is not None:
             self._lock = os.open(Path(shared) / "learner.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        self._ours = self._lock < 0
+        self._held = self._lock < 0
 
     def taken(self) -> bool:
-        """Whether it is ours; taken if it is free."""
-        if not self._ours:
+        """Take the lock if it is free; return whether this process holds it."""
+        if not self._held:
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            self._ours = True
+            self._held = True
         return True
 
     def release(self) -> None:
-        """Let another worker have it."""
+        """Release the lock to another worker."""
         if self._lock >= 0:
             os.close(self._lock)

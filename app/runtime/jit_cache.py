@@ -1,7 +1,7 @@
-"""Where compiled kernels are kept between two starts.
+"""The cache of compiled kernels.
 
-numba notices a change only in the file a kernel stands in, but kernels are made of parts from other
-files too: so each state of the core has a cache of its own. `NUMBA_CACHE_DIR` has the last word.
+numba checks only the file of a kernel for changes, but kernels inline functions from other files.
+So each version of the `ranking` package has a separate cache. `NUMBA_CACHE_DIR` overrides it.
 """
 
 import atexit
@@ -16,39 +16,39 @@ PREFIX = "solar-kernels-"
 
 
 def directory() -> Path:
-    """Next to the core, or, where that cannot be written, in the user's cache."""
-    state = 0
+    """Return the cache directory: in the package, or in the user's cache if that is read-only."""
+    checksum = 0
     for path in sorted(CORE.rglob("*.py")):
-        state = zlib.crc32(path.read_bytes(), state)
+        checksum = zlib.crc32(path.read_bytes(), checksum)
     home = CORE / "__pycache__"
     if not os.access(CORE, os.W_OK):
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "solar"
-    return home / f"kernels-{state:08x}"
+    return home / f"kernels-{checksum:08x}"
 
 
 def use() -> None:
-    """Tell numba, before it is imported."""
+    """Set numba's cache directory; call it before the import of numba."""
     home = Path(os.environ.get("NUMBA_CACHE_DIR") or directory())
     if home.is_dir() and not os.access(home, os.W_OK):
         home = linked(home)
-        atexit.register(_forget, home, os.getpid())
+        atexit.register(_remove, home, os.getpid())
     os.environ["NUMBA_CACHE_DIR"] = str(home)
 
 
 def linked(home: Path) -> Path:
-    """A folder in which numba can write, with links to all that a cache has.
+    """Return a writable copy of a read-only cache, made of symbolic links.
 
-    numba refuses to start with a cache that it cannot write, as that of a read-only image is, even
-    if it has everything. What is compiled nevertheless is a file here, and no link.
+    numba refuses a read-only cache, such as that of a read-only image, even if it is complete.
+    Newly compiled kernels become regular files in the copy.
     """
     copy = Path(tempfile.mkdtemp(prefix=PREFIX))
     shutil.copytree(home, copy, copy_function=os.symlink, dirs_exist_ok=True)
     for folder in (copy, *copy.iterdir()):
-        folder.chmod(0o700)  # copytree gives them the mode of those that could not be written
+        folder.chmod(0o700)  # copytree copies the read-only mode
     return copy
 
 
-def _forget(copy: Path, owner: int) -> None:
-    """Children use it too, and end sooner; a forked one must leave it alone."""
+def _remove(copy: Path, owner: int) -> None:
+    """Remove the copy, but not from a forked child."""
     if os.getpid() == owner:
         shutil.rmtree(copy, ignore_errors=True)

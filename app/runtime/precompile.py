@@ -1,7 +1,7 @@
 """Compile all kernels ahead of time: `python -m app.runtime.precompile`, for a read-only image.
 
-It learns and trains in miniature, by the ways that records and uploads take, so that what it leaves
-in the cache is what a service asks for. `--check` fails if any kernel was not in the cache.
+It learns and trains on tiny data by the code paths of the service, so the cache holds the kernels
+that a service calls. `--check` fails if a kernel was not in the cache.
 """
 
 import sys
@@ -40,25 +40,27 @@ TRAININGS = (
     Training(validation=0.5),
     Training(validation=0.5, by="pairwise"),
 )
-#: Kernels that nothing here calls: of sparse online models in `solar evaluate`.
+#: Kernels of sparse online models: only `solar evaluate` calls them.
 NOT_SERVED = {
     "app.ranking.sparse.first_order_sparse",
     "app.ranking.sparse.score_sparse",
     "app.ranking.sparse.second_order_sparse",
     "app.ranking.sparse.well_formed",
 }
-MEMORY = 4 << 30  # bytes; a task must name some
+MEMORY = 4 << 30  # bytes; a required field of a task
 
 
 def warm() -> None:
-    """Call every kernel that learning, training and simulated users need."""
+    """Call every kernel that learning, training and simulations use."""
     learner.warm_up()
     for config in MODEL_KINDS:
-        fold = Reducer(initial_state(config))
+        reducer = Reducer(initial_state(config))
         for event in events():
-            if not fold.apply(codec.dump_record(event)):
-                raise AssertionError(f"{event.kind}: a record that is refused warms nothing")
-        fold.state()
+            if not reducer.apply(codec.dump_record(event)):
+                raise AssertionError(
+                    f"{event.kind}: the record was rejected, so it compiled no kernel"
+                )
+        reducer.state()
     simulate_visits()
     with tempfile.TemporaryDirectory(prefix="solar-warm-") as directory, chdir(directory):
         for config, training in product((dense("full"), dense("diagonal"), sparse()), TRAININGS):
@@ -69,7 +71,7 @@ def warm() -> None:
 
 
 def simulate_visits() -> None:
-    """A few simulated users, for `solar simulate`."""
+    """Simulate a few users, for `solar simulate`."""
     _, queries = World(2, 4, 3).draw(np.random.default_rng(0))
     judged = runner.Judged(queries, queries)
     for clicks in ("debiased", "fair-pairs"):
@@ -77,7 +79,7 @@ def simulate_visits() -> None:
 
 
 def events() -> Iterator[Feedback]:
-    """Feedback of every kind: on a list that was served, and on documents sent along."""
+    """Yield feedback of every kind: on a served ranking, and with documents sent along."""
     rows = np.eye(3, 2, dtype=np.float32)
     places, pair = np.arange(3)[::-1].copy(), (np.array([0]), np.array([2]))
     for served in (None, places):
@@ -97,13 +99,13 @@ def dense(covariance: Any) -> ModelConfig:
 
 
 def sparse() -> ModelConfig:
-    """A model of so many features that its data are read as sparse rows."""
+    """Return a model with enough features for sparse rows."""
     n = MOST_FEATURES_FULL + 1
     return ModelConfig(tuple(f"f{at}" for at in range(1, n + 1)), "solar-ii", "diagonal")
 
 
 def judged(n: int) -> str:
-    """Twelve queries of three documents as LETOR text, the last feature being the n-th."""
+    """Return twelve queries of three documents as LETOR text with `n` features."""
     return "".join(
         f"{grade} qid:{query} 1:{(grade + query) % 4 / 4} {n}:{grade / 4}\n"
         for query in range(12)
@@ -112,19 +114,19 @@ def judged(n: int) -> str:
 
 
 def blob() -> bytes:
-    """Judged queries as a body of JSON leaves them."""
+    """Return judged queries in the format of a stored JSON upload."""
     rows = np.tile(np.array([[0.1, 0.9], [0.5, 0.4], [0.8, 0.2]], np.float32), (4, 1))
     labels, starts = np.tile([0.0, 1.0, 2.0], 4), np.arange(5) * 3
     return codec.dump_blob("judged", {}, {"documents": rows, "labels": labels, "starts": starts})
 
 
 def train_kernels(config: ModelConfig, training: Training, *, blob: bool) -> None:
-    """As a job would, in the working directory."""
+    """Train like a job, in the working directory."""
     process.work(TrainingTask(config, training, 1e4, blob, MEMORY), lambda *_: None)
 
 
-def counted() -> tuple[int, list[str]]:
-    """How many kernels came from the cache, and which were compiled."""
+def count_kernels() -> tuple[int, list[str]]:
+    """Return the number of cached kernels and the names of compiled ones."""
     loaded, compiled = 0, []
     for name, kernel in sorted(kernels().items()):
         loaded += sum(kernel.stats.cache_hits.values())
@@ -133,29 +135,29 @@ def counted() -> tuple[int, list[str]]:
 
 
 def kernels() -> dict[str, Any]:
-    """Every kernel of the core that is kept in the cache, by its name."""
+    """Return every cached kernel of `app.ranking` by name."""
     modules = [module for name, module in sys.modules.items() if name.startswith("app.ranking")]
     found = [one for module in modules for one in vars(module).values() if is_jitted(one)]
     named = {f"{one.py_func.__module__}.{one.py_func.__name__}": one for one in found}
     return {name: one for name, one in named.items() if one.stats.cache_path is not None}
 
 
-def cold() -> list[str]:
-    """Kernels that were never called, where all were compiled: a service might call them."""
+def uncalled() -> list[str]:
+    """Return kernels that were never called, except NOT_SERVED: a service might call them."""
     never = {name for name, kernel in kernels().items() if not kernel.signatures}
     return sorted(never - NOT_SERVED)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Warm up, say what was compiled; with --check that is an error.
+    """Compile and print the number of kernels; with --check a compiled kernel is an error.
 
-    So is a kernel that a new cache will not have: whoever adds one adds it to what is called here.
+    A kernel that was never called is an error, too: call new kernels in `warm`.
     """
     warm()
-    loaded, compiled = counted()
+    loaded, compiled = count_kernels()
     wrong = [f"compiled: {name}" for name in compiled] if "--check" in arguments else []
-    if not loaded:  # else those within others are not seen
-        wrong += [f"never called: {name}" for name in cold()]
+    if not loaded:  # kernels inlined in cached ones do not count as called
+        wrong += [f"never called: {name}" for name in uncalled()]
     print(*wrong, f"kernels: {loaded} from the cache, {len(compiled)} compiled", sep="\n")
     return 1 if wrong else 0
 

@@ -1,7 +1,7 @@
-"""`solar serve`: store, learner and workers as processes, each started again if it ends.
+"""`solar serve`: store, learner and workers as processes, each restarted when it ends.
 
-The supervisor itself serves nothing and learns nothing, so nothing that happens to a request can
-end it. Whatever ends it, kill -9 included, ends them all: the children are tied to it.
+The supervisor serves and learns nothing, so no request can end it. All children end with it, even
+after kill -9.
 """
 
 import logging
@@ -11,8 +11,8 @@ import threading
 
 from app.config import Settings
 from app.observability import multiprocess
-from app.runtime.children import LEARNER, PYTHON, WATCH, Child, child_environ, end_all
-from app.runtime.wiring import StoreLocator, is_safe
+from app.runtime.children import CHILD_CHECK_SECONDS, LEARNER, PYTHON, Child, child_environ, end_all
+from app.runtime.wiring import StoreLocator, is_durable
 from app.runtime.worker import listening as open_socket
 
 log = logging.getLogger("solar")
@@ -26,8 +26,8 @@ def run_supervisor(settings: Settings) -> None:
     locator = StoreLocator(settings)
     listening = open_socket(settings.host, settings.port)
     try:
-        with multiprocess.new_directory() as counted:
-            _supervise(settings, locator, listening, counted, stop)
+        with multiprocess.new_directory() as metrics:
+            _supervise(settings, locator, listening, metrics, stop)
     finally:
         listening.close()
         locator.close()
@@ -37,7 +37,7 @@ def _supervise(
     settings: Settings,
     locator: StoreLocator,
     listening: socket.socket,
-    counted: str,
+    metrics: str,
     stop: threading.Event,
 ) -> None:
     number = listening.fileno()
@@ -47,22 +47,22 @@ def _supervise(
     ]
     learners = [Child("learner", list(LEARNER))] if settings.learner else []
     url = locator.url()
-    safe = is_safe(settings, url)
+    durable = is_durable(settings, url)
     log.info("serving on http://%s:%d", settings.host, listening.getsockname()[1])
     try:
         while not stop.is_set():
             for child in (*workers, *learners):
                 child.keep(
                     child_environ(
-                        settings, url, PROMETHEUS_MULTIPROC_DIR=counted, SOLAR_LEARNER="no"
+                        settings, url, PROMETHEUS_MULTIPROC_DIR=metrics, SOLAR_LEARNER="no"
                     )
                 )
-            stop.wait(WATCH)
-            safe = safe or is_safe(settings, url)
+            stop.wait(CHILD_CHECK_SECONDS)
+            durable = durable or is_durable(settings, url)
             if not stop.is_set() and (now := locator.url()) != url:
                 url = now
                 end_all(workers + learners)
     finally:
-        listening.close()  # nobody new; who is in is answered
+        listening.close()  # no new connections; requests under way are answered
         end_all(workers)
         end_all(learners)

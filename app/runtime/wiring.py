@@ -1,4 +1,4 @@
-"""The only place that plugs things together: the store, and what a worker serves with."""
+"""The composition root: the store, and the parts of a worker."""
 
 import asyncio
 import logging
@@ -18,39 +18,40 @@ from app.storage.store import Store
 from app.training.job_runner import JobRunner
 
 log = logging.getLogger("solar")
-DURABILITY_SECONDS = 1.0  # seconds that a store gets to say how safe it is, before the next try
+DURABILITY_SECONDS = 1.0  # timeout of one durability check
 
 
 class StoreLocator:
-    """Where the store is: the one that is named, the one that runs here already, or a new one.
+    """Finds the store: the configured one, a running embedded one, or a new embedded one.
 
-    A server of our own that has ended is started again the next time it is asked for.
+    `url` restarts an embedded server that has ended.
     """
 
-    def __init__(self, settings: Settings, *, thread_lives: bool = False) -> None:
-        """`thread_lives`: as for `EmbeddedServer.start`."""
-        self._settings, self._thread_lives = settings, thread_lives
+    def __init__(self, settings: Settings, *, thread_outlives_server: bool = False) -> None:
+        """`thread_outlives_server`: as for `EmbeddedServer.start`."""
+        self._settings, self._thread_outlives_server = settings, thread_outlives_server
         self._server: EmbeddedServer | None = None
 
     def url(self) -> str:
-        """Where the store is now."""
+        """Return the store's URL."""
         given, directory = self._settings.redis_url, self._settings.data_dir
         if given:
             return given
         if self._settings.durability == "replicated":
             raise SolarError(
-                "SOLAR_DURABILITY is replicated, but an embedded server has no replica"
+                "SOLAR_DURABILITY: the embedded server has no replica; expected local or fsync, "
+                "or SOLAR_REDIS_URL of a server with a replica, got replicated"
             )
         if self._server is not None and self._server.alive():
             return self._server.url
         if self._server is not None:
-            log.warning("the embedded store has ended; it is started again")
-        self.close()  # what is left of one that ended
+            log.warning("the embedded store has ended; restarting it")
+        self.close()  # releases what the ended server left
         found = server.find(directory)
         if found is None:
             self._server = EmbeddedServer.start(
                 directory, memory=self._settings.memory, fsync=self._fsync(),
-                thread_lives=self._thread_lives,
+                thread_outlives_server=self._thread_outlives_server,
             )  # fmt: skip
             found = self._server.url
         return found
@@ -59,7 +60,7 @@ class StoreLocator:
         return "everysec" if self._settings.durability == "local" else "always"
 
     def close(self) -> None:
-        """Stop the server, if it is ours."""
+        """Stop the server if this process started it."""
         if self._server is not None:
             self._server.stop()
             self._server = None
@@ -67,7 +68,7 @@ class StoreLocator:
 
 @contextmanager
 def store_url(settings: Settings) -> Iterator[str]:
-    """Where the store is, for as long as one command takes."""
+    """Provide the store's URL for one command."""
     locator = StoreLocator(settings)
     try:
         yield locator.url()
@@ -75,25 +76,25 @@ def store_url(settings: Settings) -> Iterator[str]:
         locator.close()
 
 
-def is_safe(settings: Settings, url: str) -> bool:
-    """Whether the store is as safe as was asked for; NotDurable if not, False if it is not there.
+def is_durable(settings: Settings, url: str) -> bool:
+    """Whether the store has the configured durability: NotDurable if not, False if unreachable.
 
-    Without a level nothing is asked; the learner will say what is wrong.
+    Without a level nothing is checked here; the learner logs weak settings.
     """
     if not settings.durability:
         return True
 
-    async def ask() -> None:
+    async def check() -> None:
         store = Store.open(url, settings.durability)
         try:
             async with asyncio.timeout(DURABILITY_SECONDS):
-                for complaint in await store.servers.complaints():
-                    log.warning("%s", complaint)
+                for warning in await store.servers.complaints():
+                    log.warning("%s", warning)
         finally:
             await store.close()
 
     try:
-        asyncio.run(ask())
+        asyncio.run(check())
     except (Unavailable, TimeoutError):
         return False
     return True
@@ -101,7 +102,7 @@ def is_safe(settings: Settings, url: str) -> bool:
 
 @asynccontextmanager
 async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIterator[Service]:
-    """Everything that a worker serves with; `learner_metrics` is as for `Metrics`."""
+    """Open all parts of a worker; `learner_metrics` as for `Metrics`."""
     store = Store.open(settings.redis_url, settings.durability)
     metrics = Metrics(learner_metrics=learner_metrics)
     weight_cache = WeightCache(store, metrics.served)

@@ -1,6 +1,6 @@
-"""A process that serves: `python -m app.runtime.worker FD`, started by `solar serve`.
+"""A worker process: `python -m app.runtime.worker FD`, started by `solar serve`.
 
-It imports no kernels: it scores with numpy, and learning happens elsewhere.
+It imports no kernels: it scores with numpy, and another process learns.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from fastapi import FastAPI
 from app.errors import SolarError
 from app.observability.logging import configure_logging
 
-#: Seconds that requests get to end after SIGTERM.
+#: Seconds from SIGTERM until open requests are cancelled.
 REQUEST_DRAIN_SECONDS = 10
-#: What the processes of `solar serve` serve; the same that `uvicorn app.main:app` serves.
+#: The application of a worker, the same as `uvicorn app.main:app`.
 APPLICATION = "app.main:app"
 
 
 class UvicornServer(uvicorn.Server):
-    """uvicorn, but signals are ours."""
+    """A uvicorn server without signal handlers."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave them alone."""
+        """Install no handlers."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and let no collection look again at what there is now: it stays."""
+        """Start, then exclude all present objects from garbage collection."""
         await super().startup(sockets)
         gc.collect()
         gc.freeze()
@@ -43,7 +43,7 @@ class UvicornServer(uvicorn.Server):
 
 
 async def listen(front: FastAPI | str, socket_: socket.socket, stop: asyncio.Event) -> None:
-    """Answer what comes in on a socket until told to stop; then drain."""
+    """Serve on a socket until `stop` is set, then drain."""
     config = uvicorn.Config(
         front, lifespan="on", log_config=None, access_log=False, server_header=False,
         timeout_keep_alive=75, timeout_graceful_shutdown=REQUEST_DRAIN_SECONDS, ws="none",
@@ -62,21 +62,21 @@ async def listen(front: FastAPI | str, socket_: socket.socket, stop: asyncio.Eve
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens, and that children may inherit; SolarError if it cannot be."""
+    """Return a listening socket that children inherit; SolarError if the address is not free."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.create_server(address[:2], family=family, backlog=2048)
     except (OSError, OverflowError) as error:
         taken = getattr(error, "errno", None) == errno.EADDRINUSE
-        why = f"{os.strerror(errno.EADDRINUSE)}; choose another by --port or SOLAR_PORT"
-        said = why if taken else getattr(error, "strerror", None) or error
-        raise SolarError(f"cannot serve on {host}:{port}: {said}") from None
+        remedy = f"{os.strerror(errno.EADDRINUSE)}; choose another with --port or SOLAR_PORT"
+        reason = remedy if taken else getattr(error, "strerror", None) or error
+        raise SolarError(f"cannot serve on {host}:{port}: {reason}") from None
     found.set_inheritable(True)
     return found
 
 
 def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Run until SIGTERM or SIGINT, on uvloop where there is one."""
+    """Run until SIGTERM or SIGINT, on uvloop if it is installed."""
 
     async def run() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -97,7 +97,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def main() -> None:
-    """Serve on the socket whose descriptor is given."""
+    """Serve on the socket of the given file descriptor."""
     configure_logging()
     inherited = socket.socket(fileno=int(sys.argv[1]))
     until_signalled(lambda stop: listen(APPLICATION, inherited, stop))

@@ -19,7 +19,10 @@ from app.storage.rollback import rolled_back
 from app.storage.states import LogPosition, StoredWeights
 from app.storage.store import Store
 
-log = logging.getLogger("solar.ranker")
+log = logging.getLogger("solar.serving")
+
+#: The name of the weight cache among the tasks that fail in an outage; no model has it.
+OUTAGE_TASK = "weight cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +185,7 @@ class WeightCache:
             if name not in self._following:
                 with suppress(NoSuchModel, BadBlob):
                     await self.look(name)
-        if self.started and not self.reachable:
-            log.info("the store is reachable again")
+        self._store.outages.succeeded(OUTAGE_TASK)
         self.started = self.reachable = True
 
     async def _check_store(self) -> None:
@@ -192,8 +194,10 @@ class WeightCache:
             try:
                 async with asyncio.timeout(self._check_timeout):
                     await self._discover()
-            except (SolarError, TimeoutError):
-                if self.reachable:
-                    log.warning("the store is unreachable; serving from memory")
+            except (SolarError, TimeoutError) as error:
+                late = (
+                    f"{self._store.name} is unreachable: no answer within {self._check_timeout:g} s"
+                )
+                self._store.outages.failed(OUTAGE_TASK, str(error) or late)
                 self.reachable = False
             await asyncio.sleep(self._poll)

@@ -1,5 +1,5 @@
-"""All state lives in Redis, behind one interface: `store.Store`.
+"""All state in Redis, behind one interface: `store.Store`.
 
-Everything that changes more than one key does so in a Lua script with all keys declared; every
-write is deduplicated or compare-and-set, because a client sends again after a lost connection.
+A Lua script with all keys declared makes each change of more than one key. Every write is
+deduplicated or compare-and-set, because a client resends after a lost connection.
 """

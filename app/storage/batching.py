@@ -1,4 +1,4 @@
-"""Calls of one moment share one round trip: one is on its way while the next ones gather."""
+"""Micro-batching: while one call is under way, the next ones gather into one round trip."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -10,7 +10,7 @@ R = TypeVar("R")
 
 
 class MicroBatcher(Generic[K, T, R]):
-    """Gathers items by key; `call` answers for all of a group, a value or an error for each."""
+    """Gathers items by key; `call` returns a value or an error for each item of a group."""
 
     def __init__(self, call: Callable[[K, list[T]], Awaitable[list[R | Exception]]]) -> None:
         self._call = call
@@ -18,9 +18,9 @@ class MicroBatcher(Generic[K, T, R]):
         self._running: dict[K, asyncio.Task[None]] = {}
 
     def __call__(self, key: K, item: T) -> asyncio.Future[R]:
-        """The answer for an item, once its group has been called.
+        """Return a future for the answer of one item.
 
-        An answer that is settled or cancelled before that takes its item out of the group.
+        A future that is done or cancelled before the call removes its item from the group.
         """
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append((item, answer))
@@ -35,22 +35,22 @@ class MicroBatcher(Generic[K, T, R]):
                 if not group:
                     continue
                 answers = await self._answers(key, [item for item, _ in group])
-                for (_, answer), became in zip(group, answers, strict=True):
-                    if answer.done():  # its caller has given up
+                for (_, answer), result in zip(group, answers, strict=True):
+                    if answer.done():  # its caller timed out
                         continue
-                    if isinstance(became, Exception):
-                        answer.set_exception(became)
+                    if isinstance(result, Exception):
+                        answer.set_exception(result)
                     else:
-                        answer.set_result(became)
+                        answer.set_result(result)
         finally:
             del self._running[key]
 
     async def _answers(self, key: K, items: list[T]) -> list[R | Exception]:
         try:
             return await self._call(key, items)
-        except Exception as error:  # noqa: BLE001  # it belongs to those who wait
+        except Exception as error:  # noqa: BLE001  # every caller of the group gets it
             return [error] * len(items)
 
     async def close(self) -> None:
-        """Let what is on its way arrive."""
+        """Wait for the calls that are under way."""
         await asyncio.gather(*self._running.values(), return_exceptions=True)

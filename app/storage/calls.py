@@ -1,10 +1,10 @@
-"""How the store is called: scripts, acknowledgements of replicas, and errors translated once.
+"""Calls to Redis: scripts, WAIT for replicas, and the translation of errors.
 
-With replicas to wait for, an answer that acknowledges something comes only once so many of them
-have it: WAIT on the connection that wrote. A repeated event writes nothing, and WAIT knows only of
-the writes of its own connection: so each such call also writes a mark, even if it finds everything
-done already. What replicas have of the mark they have of all that was written before it. Each mark
-has a name of its own: a key that is on both nodes of a Cluster while its slot moves stops the move.
+At durability `replicated`, an acknowledgement waits until a replica has the write: WAIT on the
+connection that wrote. WAIT covers only writes of its connection, and a repeated event writes
+nothing. So each acknowledged call also writes a mark key: a replica that has the mark has all
+earlier writes. Each mark has a unique name, because a key that exists on both nodes of a Cluster
+stops the move of its slot.
 """
 
 import ssl
@@ -22,19 +22,19 @@ from redis import exceptions as foreign
 from app.errors import Full, StoreError, Unavailable
 
 SCRIPTS = Path(__file__).parent / "scripts"
-#: Seconds that an answer waits for replicas.
+#: Seconds to wait for replicas.
 REPLICA_SECONDS = 1.0
-#: Milliseconds that a mark is kept; nothing reads it.
-MARKED = 100
+#: TTL of a mark in milliseconds; nothing reads a mark.
+MARK_MILLISECONDS = 100
 
-_TRY_AGAIN = (
-    foreign.ConnectionError,  # BusyLoadingError is one
+_UNREACHABLE = (
+    foreign.ConnectionError,  # and its subclass BusyLoadingError
     foreign.TimeoutError,
     foreign.ReadOnlyError,
-    foreign.TryAgainError,  # a slot of a Cluster is on its way to another node,
-    foreign.AskError,  # or keeps moving (MovedError is one),
-    foreign.ClusterError,  # or has no node at all (ClusterDownError is one)
-    foreign.NoScriptError,  # the server was restarted between loading a script and calling it
+    foreign.TryAgainError,  # a slot of a Cluster is moving to another node
+    foreign.AskError,  # a slot moves too often (also MovedError)
+    foreign.ClusterError,  # a slot has no node (also ClusterDownError)
+    foreign.NoScriptError,  # the server restarted between SCRIPT LOAD and EVALSHA
     ConnectionError,
     TimeoutError,
 )
@@ -44,7 +44,7 @@ _NOT_READY = (
 
 
 class ScriptRunner:
-    """Runs scripts and writes on the server that has a key."""
+    """Runs scripts and writes on the server that holds a key."""
 
     def __init__(self, client: Any, replicas: int = 0) -> None:
         self._client, self._replicas = client, replicas
@@ -54,18 +54,18 @@ class ScriptRunner:
         """Run a script."""
         return await self._send([name], keys[0], _call(name, keys, values))
 
-    async def kept_script(self, name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
-        """Run a script, and answer once the replicas have what it found or wrote."""
-        after = self._until_kept(keys[0])
+    async def durable_script(self, name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
+        """Run a script and wait until the replicas have all that it read or wrote."""
+        after = self._wait_for_replicas(keys[0])
         return await self._send([name, "mark"], keys[0], _call(name, keys, values), *after)
 
-    async def kept(self, key: str, *command: Any) -> Any:
-        """Write, and answer once the replicas have it."""
-        return await self._send(["mark"], key, command, *self._until_kept(key))
+    async def durable_command(self, key: str, *command: Any) -> Any:
+        """Write and wait until the replicas have it."""
+        return await self._send(["mark"], key, command, *self._wait_for_replicas(key))
 
     async def _send(self, scripts: Sequence[str], key: str, *commands: Sequence[Any]) -> Any:
-        """All on one connection; once more with the scripts, if the server does not know them."""
-        with translated():
+        """Send all commands on one connection; load the scripts first if the server lacks them."""
+        with translated(self._client):
             try:
                 if len(commands) == 1:
                     return await self._client.execute_command(*commands[0])
@@ -73,17 +73,17 @@ class ScriptRunner:
             except foreign.NoScriptError:
                 loads = [("SCRIPT LOAD", _source(name)[0]) for name in scripts]
                 answers = (await self._client.together(key, *loads, *commands))[len(loads) :]
-        return self._first(answers)
+        return self._first_answer(answers)
 
-    def _until_kept(self, key: str) -> list[tuple[Any, ...]]:
+    def _wait_for_replicas(self, key: str) -> list[tuple[Any, ...]]:
         if not self._replicas:
             return []
-        mark = _call("mark", [_mark(key, next(self._marks))], [MARKED])
+        mark = _call("mark", [_mark(key, next(self._marks))], [MARK_MILLISECONDS])
         return [mark, ("WAIT", self._replicas, int(REPLICA_SECONDS * 1000))]
 
-    def _first(self, answers: list[Any]) -> Any:
+    def _first_answer(self, answers: list[Any]) -> Any:
         if len(answers) > 1 and answers[-1] < self._replicas:
-            raise Unavailable("written, but no replica has it yet: asking again is safe")
+            raise Unavailable("written, but not yet on a replica; sending it again is safe")
         return answers[0]
 
 
@@ -92,7 +92,7 @@ def _call(name: str, keys: Sequence[str], values: Sequence[Any]) -> tuple[Any, .
 
 
 def _mark(key: str, name: str) -> str:
-    """A key in the slot of another.
+    """Name a mark in the slot of a key.
 
     >>> _mark("solar:{books}:state", "ab-7"), _mark("solar:models", "ab-8")
     ('solar:{books}:mark:ab-7', 'solar:{solar:models}:mark:ab-8')
@@ -108,39 +108,51 @@ def _source(name: str) -> tuple[bytes, str]:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Errors of Redis leave as errors of ours, once, here."""
+def translated(client: Any) -> Iterator[None]:
+    """Raise errors of Redis as errors of `app.errors`."""
     try:
         yield
     except foreign.OutOfMemoryError as error:
         raise Full("the store is at its memory limit; nothing was written") from error
-    except _TRY_AGAIN as error:
-        raise Unavailable(f"the store cannot be reached: {_reason(error)}") from error
+    except _UNREACHABLE as error:
+        unreachable = f"{store_name(client.address)} is unreachable"
+        raise Unavailable(f"{unreachable}: {_reason(error)}") from error
     except foreign.ResponseError as error:
         if str(error).startswith("OOM"):
             raise Full("the store is at its memory limit; nothing was written") from error
         if str(error).startswith(_NOT_READY):
-            raise Unavailable(f"the store is not ready: {error}") from error
+            raise Unavailable(f"{store_name(client.address)} is not ready: {error}") from error
         raise StoreError(f"the store refused a command: {server_message(error)}") from error
     except foreign.RedisError as error:
         raise StoreError(f"the store failed: {error}") from error
 
 
-def server_message(error: foreign.ResponseError) -> str:
-    """What the server said, without the arguments of a command that it does not know.
+def store_name(address: str) -> str:
+    """Name the store in messages.
 
-    To a Redis older than 6.0, and where it is renamed, HELLO is one, and the password is in it.
+    >>> store_name("127.0.0.1:6379"), store_name("")
+    ('the store at 127.0.0.1:6379', 'the store')
+    """
+    return f"the store at {address}" if address else "the store"
+
+
+def server_message(error: foreign.ResponseError) -> str:
+    """Return the server's message without the arguments of an unknown command.
+
+    HELLO is unknown before Redis 6.0 or where it is renamed, and its arguments hold the password.
     """
     return str(error).split(", with args beginning with", maxsplit=1)[0]
 
 
 def _reason(error: Exception) -> str:
-    """What lies beneath a lost connection, where that is for people to mend; never the URL."""
+    """Return the cause of a lost connection if an operator can fix it; never the URL."""
     match error.__cause__ or error.__context__:
-        case ssl.SSLCertVerificationError() as beneath:
-            return f"its certificate is not trusted: {beneath.verify_message}"
-        case ssl.SSLError() as beneath:
-            return f"TLS failed: {beneath.reason}"
-        case FileNotFoundError() as beneath:  # a socket, or a file that the URL names
-            return str(beneath.strerror)
+        case ssl.SSLCertVerificationError() as cause:
+            return f"its certificate is not trusted: {cause.verify_message}"
+        case ssl.SSLError() as cause:
+            return f"TLS failed: {cause.reason}"
+        case ConnectionRefusedError():
+            return "connection refused"
+        case FileNotFoundError() as cause:  # a socket, or a file named in the URL
+            return str(cause.strerror)
     return type(error).__name__

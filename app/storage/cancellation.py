@@ -1,4 +1,4 @@
-"""Ending tasks for good."""
+"""Cancellation of tasks until they have ended."""
 
 import asyncio
 import logging
@@ -11,13 +11,13 @@ log = logging.getLogger("solar")
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks until they have ended; what ended one before is logged, if it is a bug.
+    """Cancel tasks until they have ended; log unexpected errors of tasks that failed before.
 
-    Once is not always enough: `asyncio.wait_for`, which redis-py sends with, forgets a cancellation
-    that comes in the same moment as its result (Python below 3.12), and a task in a loop goes on.
+    One cancellation may not be enough. Before Python 3.12, `asyncio.wait_for`, which redis-py uses,
+    drops a cancellation that arrives together with its result, and a task in a loop continues.
     """
     tasks = list(tasks)
-    while left := [task for task in tasks if not task.done()]:  # in their order, for replays
+    while left := [task for task in tasks if not task.done()]:  # in order: simulations replay it
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=0.1)

@@ -1,9 +1,9 @@
-"""A Redis Cluster as one client: each command goes to the node that has its key's slot.
+"""A client for a Redis Cluster: each command goes to the node that owns its key's slot.
 
-redis-py's own client for a Cluster sends ASKING on one connection and the command on another, and
-closes everybody's connections when a slot moves (8.1); and what must be on one connection, as a
-write and its WAIT, it does not have. What we need is little: all keys of a model are in one slot.
-`tests/test_kept_by_hand.py` says when redis-py sends ASKING right.
+It replaces redis-py's client for three reasons (redis-py 8.1). That client sends ASKING on one
+connection and the command on another. It closes all connections when a slot moves. It cannot send
+several commands, such as a write and its WAIT, on one connection. All keys of a model share a slot,
+so this client stays small. `tests/test_kept_by_hand.py` fails once redis-py sends ASKING correctly.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ Address: TypeAlias = tuple[str, int]
 ClusterCommand: TypeAlias = tuple[Sequence[Any], dict[str, Any]]
 
 SLOTS = 16_384
-#: Seconds before each further try; about a second in all. A failover takes longer, and so does a
-#: slot with much in it on its way to another node: then whoever asked is told to come again.
-PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16, 0.2, 0.2, 0.2, 0.2)
-_ELSEWHERE = (foreign.AskError,)  # MovedError is one
-_NOT_NOW = (
+#: Seconds before each retry; about a second in total. A failover, or the move of a slot with much
+#: data, takes longer: then the call fails and its caller may retry.
+RETRY_PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16, 0.2, 0.2, 0.2, 0.2)
+_REDIRECTED = (foreign.AskError,)  # and its subclass MovedError
+_RETRIED = (
     foreign.TryAgainError,
     foreign.ClusterDownError,
     foreign.ReadOnlyError,
@@ -35,12 +35,13 @@ _NOT_NOW = (
 
 
 class Cluster(AsyncCoreCommands):
-    """A client of all nodes that have slots."""
+    """A client of all nodes that own slots."""
 
-    _event_dispatcher: Any = None  # redis-py's commands want one; those that we use do without
+    address = ""
+    _event_dispatcher: Any = None  # redis-py's mixin requires it; the commands used here do not
 
-    def __init__(self, first: Sequence[Address], connect: Callable[[Address], Any]) -> None:
-        self._first, self._connect = list(first), connect
+    def __init__(self, seeds: Sequence[Address], connect: Callable[[Address], Any]) -> None:
+        self._seeds, self._connect = list(seeds), connect
         self._nodes: dict[Address, Any] = {}
         self._owners: list[Address] = []  # by slot
         self._stale, self._renewing = True, asyncio.Lock()
@@ -51,67 +52,67 @@ class Cluster(AsyncCoreCommands):
         self._nodes.clear()
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """One command on one key."""
+        """Send one command on one key."""
         return (await self._on_owner(slot_of(_key(args)), [(args, options)]))[0]
 
     async def together(self, key: str, *commands: Sequence[Any]) -> list[Any]:
-        """The answers to commands that go over one connection; raises the first error."""
+        """Send commands over one connection; return the answers or raise the first error."""
         return await self._on_owner(slot_of(key), [(command, {}) for command in commands])
 
     def pipeline(self, transaction: bool = False) -> "ClusterPipeline":
-        """Commands that may be for many nodes; never a transaction."""
+        """Start a pipeline over all nodes; never a transaction."""
         if transaction:
-            raise ValueError("transaction: expected a script instead")
+            raise ValueError("transaction: expected False; a Cluster needs a script instead")
         return ClusterPipeline(self)
 
     def pubsub(self) -> Any:
-        """A subscription at some node: what is published at one is heard at all."""
+        """Subscribe at a random node: a Cluster publishes to all nodes."""
         return self._node(random.choice(self._known())).pubsub()  # noqa: S311
 
     async def masters(self) -> list[Any]:
-        """Every node that has slots."""
+        """Return every node that owns slots."""
         self._stale = True
         await self._renewed()
         return [self._node(address) for address in dict.fromkeys(self._owners)]
 
     async def spread(self, calls: Sequence[ClusterCommand]) -> list[Any]:
-        """Answers to commands for many nodes: one round trip to each, unless slots have moved."""
+        """Send commands to many nodes: one round trip to each, unless slots have moved."""
         await self._renewed()
         parts: dict[Address, list[int]] = defaultdict(list)
         for at, (args, _) in enumerate(calls):
             parts[self._owners[slot_of(_key(args))]].append(at)
         answers: list[Any] = [None] * len(calls)
 
-        async def ask(address: Address, places: list[int]) -> None:
-            some = [calls[at] for at in places]
+        async def ask(address: Address, indexes: list[int]) -> None:
+            some = [calls[at] for at in indexes]
             try:
                 found = await self._node(address).batch(some)
-            except _ELSEWHERE + _NOT_NOW:
+            except _REDIRECTED + _RETRIED:
                 found = [await self.execute_command(*args, **options) for args, options in some]
-            for at, answer in zip(places, found, strict=True):
+            for at, answer in zip(indexes, found, strict=True):
                 answers[at] = answer
 
         await asyncio.gather(*(ask(*part) for part in parts.items()))
         return answers
 
     async def _on_owner(self, slot: int, calls: Sequence[ClusterCommand]) -> list[Any]:
-        """Commands on keys of one slot, wherever that is; sent again until it answers."""
+        """Send commands on keys of one slot to its owner; follow redirections and retry."""
         failure: Exception | None = None
-        asked: Address | None = None  # the node that a slot is on its way to
-        for pause in PAUSES:
+        asked: Address | None = None  # the node that imports the slot
+        for pause in RETRY_PAUSES:
             address = asked or await self._owner(slot)
             try:
                 answers: list[Any] = await self._node(address).batch(calls, asking=bool(asked))
-            except _ELSEWHERE as moved:
+            except _REDIRECTED as moved:
                 failure, there = moved, (moved.host or address[0], int(moved.port))
                 asked = None if isinstance(moved, foreign.MovedError) else there
                 if asked is None:
                     self._owners[slot] = there
                 continue
-            except _NOT_NOW as error:
+            except _RETRIED as error:
                 failure, asked = error, None
                 self._stale |= not isinstance(error, foreign.TryAgainError)
-                self._first.sort(key=address.__eq__)  # others are asked first where slots are
+                self._seeds.sort(key=address.__eq__)  # ask the other seeds first
             except foreign.TimeoutError:
                 self._stale = True
                 raise
@@ -119,18 +120,18 @@ class Cluster(AsyncCoreCommands):
                 self._stale |= isinstance(failure, foreign.MovedError)
                 return answers
             await asyncio.sleep(pause)
-        raise failure or foreign.ClusterError("nothing was tried")
+        raise failure or foreign.ClusterError("no attempt was made")
 
     async def _owner(self, slot: int) -> Address:
         await self._renewed()
         return self._owners[slot]
 
     async def _renewed(self) -> None:
-        """Find out where all slots are, if something has changed."""
+        """Read the slot table if it is stale."""
         async with self._renewing:
             if not self._stale:
                 return
-            failure: Exception = foreign.ClusterDownError("no node knows where all slots are")
+            failure: Exception = foreign.ClusterDownError("no node knows the owners of all slots")
             for address in self._known():
                 try:
                     self._take(await self._node(address).execute_command("CLUSTER SLOTS"), address)
@@ -140,19 +141,19 @@ class Cluster(AsyncCoreCommands):
                     return
             raise failure
 
-    def _take(self, found: Sequence[Any], told_by: Address) -> None:
+    def _take(self, found: Sequence[Any], source: Address) -> None:
         owners: list[Any] = [None] * SLOTS
         for first, last, (host, port, *_), *_ in found:
-            owner = (host.decode() if host else told_by[0], int(port))
+            owner = (host.decode() if host else source[0], int(port))
             owners[first : last + 1] = [owner] * (last + 1 - first)
         if None in owners:
-            raise foreign.ClusterDownError("a node does not know where all slots are")
+            raise foreign.ClusterDownError("a node does not know the owners of all slots")
         self._owners, self._stale = owners, False
 
     def _known(self) -> list[Address]:
-        """All addresses that we know, those that failed of late last."""
-        others = [address for address in dict.fromkeys(self._owners) if address not in self._first]
-        return [*self._first, *others]
+        """Return all known addresses, recently failed seeds last among the seeds."""
+        others = [address for address in dict.fromkeys(self._owners) if address not in self._seeds]
+        return [*self._seeds, *others]
 
     def _node(self, address: Address) -> Any:
         if address not in self._nodes:
@@ -161,7 +162,7 @@ class Cluster(AsyncCoreCommands):
 
 
 class ClusterPipeline(AsyncCoreCommands):
-    """Commands that are sent together, each to where its key is."""
+    """A pipeline whose commands go to the owners of their keys."""
 
     _event_dispatcher: Any = None
 
@@ -170,17 +171,17 @@ class ClusterPipeline(AsyncCoreCommands):
         self._calls: list[ClusterCommand] = []
 
     def execute_command(self, *args: Any, **options: Any) -> "ClusterPipeline":
-        """One more."""
+        """Add a command."""
         self._calls.append((args, options))
         return self
 
     async def execute(self) -> list[Any]:
-        """All answers, in order; raises the first error."""
+        """Return all answers in order, or raise the first error."""
         return await self._cluster.spread(self._calls)
 
 
 def slot_of(key: str | bytes) -> int:
-    """The slot of a key.
+    """Return the slot of a key.
 
     >>> slot_of("solar:{books}:log") == slot_of("solar:{books}:state") == slot_of("books")
     True
@@ -189,7 +190,7 @@ def slot_of(key: str | bytes) -> int:
 
 
 def _key(args: Sequence[Any]) -> str:
-    """The first key of a command, among those that we use."""
+    """Return the first key of a command; knows the commands that the store uses."""
     match str(args[0]).upper():
         case "EVALSHA":
             found = args[3]

@@ -1,7 +1,7 @@
-"""A URL becomes a client: of one server, of the master that Sentinels name, or of a Cluster.
+"""Clients by URL: of one server, of the master that Sentinels name, or of a Cluster.
 
-All clients are alike to the store: they have redis-py's commands, `together` (several commands on
-one connection of the server that has a key) and `masters` (every server that has keys).
+Every client has redis-py's commands, `together` (several commands on one connection to the server
+that holds a key), `masters` (every server that holds keys) and `address` (for messages).
 """
 
 import asyncio
@@ -36,27 +36,29 @@ NOT_A_URL = (
     "store URL: expected redis://USER:PASSWORD@HOST:PORT/0; in a password write /, @ and : as %2F, "
     "%40 and %3A"
 )
-#: A command that takes longer than this has failed; nothing we ask for takes a tenth of it.
+#: Timeout of a command in seconds; commands of the store take less than a tenth of it.
 TIMEOUT = 5.0
-#: The same for a question to a Sentinel; several are asked at once.
+#: Timeout of a command to a Sentinel in seconds; all Sentinels are asked in parallel.
 SENTINEL_TIMEOUT = 0.5
-#: Sentinels are asked who the master is at most, and if there is traffic at least, so often.
-FRESH = 1.0
-#: Each model that is learnt or followed holds a connection; redis-py would stop at 100.
-CONNECTIONS = 8192
+#: Seconds between two questions to the Sentinels about the master while there is traffic.
+MASTER_SECONDS = 1.0
+#: Each model that is learnt or followed holds a connection; redis-py's limit is 100.
+MAX_CONNECTIONS = 8192
 
 
 class Single(Redis):
-    """One server, or whichever is the master now."""
+    """A client of one server, or of the current master."""
+
+    address = ""
 
     async def together(self, _key: str, *commands: Sequence[Any]) -> list[Any]:
-        """The answers to commands that go over one connection; raises the first error."""
+        """Send commands over one connection; return the answers or raise the first error."""
         return await self.batch([(command, {}) for command in commands])
 
     async def batch(
         self, calls: Sequence[tuple[Sequence[Any], dict[str, Any]]], *, asking: bool = False
     ) -> list[Any]:
-        """The same with redis-py's options; `asking` asks a Cluster's node for what moves to it."""
+        """Do the same with redis-py's options; `asking` sends ASKING before each command."""
         if len(calls) == 1 and not asking:
             args, options = calls[0]
             return [await self.execute_command(*args, **options)]  # type: ignore[no-untyped-call]
@@ -72,12 +74,12 @@ class Single(Redis):
         return answers[1::2] if asking else answers
 
     async def masters(self) -> list["Single"]:
-        """Itself."""
+        """Return this client."""
         return [self]
 
 
-class Place(NamedTuple):
-    """What a URL of many servers says: the servers, the path, and a URL for each of them."""
+class MultiServerURL(NamedTuple):
+    """The parts of a URL with several servers."""
 
     servers: list[Address]
     path: list[str]
@@ -86,27 +88,26 @@ class Place(NamedTuple):
     query: str
 
     @classmethod
-    def of(cls, url: str) -> "Place":
-        """Read it; ValueError that does not repeat it, as a password may be in it."""
+    def parse(cls, url: str) -> "MultiServerURL":
+        """Parse a URL; the ValueError does not repeat it, because it may hold a password."""
         named, _, rest = url.partition("://")
         scheme, _, kind = named.partition("+")
         netloc = re.split("[/?#]", rest, maxsplit=1)[0]
-        parts = urlsplit(rest[len(netloc) :])  # which may refuse several servers, one with brackets
+        remainder = urlsplit(rest[len(netloc) :])  # it refuses several servers with brackets
         credentials, _, hosts = netloc.rpartition("@")
-        path = [unquote(part) for part in parts.path.split("/") if part]
+        path = [unquote(part) for part in remainder.path.split("/") if part]
         try:
             port = 26379 if kind == "sentinel" else 6379
             servers = [_address(host, port) for host in hosts.split(",")]
         except ValueError:
-            raise ValueError("store URL: expected HOST:PORT,HOST:PORT … in it") from None
-        return cls(servers, path, scheme, credentials, parts.query)
+            raise ValueError("store URL: expected servers as HOST:PORT,HOST:PORT") from None
+        return cls(servers, path, scheme, credentials, remainder.query)
 
     def url(self, address: Address, path: str = "") -> str:
-        """The URL of one server."""
-        host, port = address
-        named = f"[{host}]" if ":" in host else host
+        """Return the URL of one server."""
         at = f"{self.credentials}@" if self.credentials else ""
-        return f"{self.scheme}://{at}{named}:{port}/{path}" + (self.query and f"?{self.query}")
+        server = f"{self.scheme}://{at}{_host_and_port(address)}"
+        return f"{server}/{path}" + (self.query and f"?{self.query}")
 
 
 def _address(text: str, port: int) -> Address:
@@ -116,22 +117,52 @@ def _address(text: str, port: int) -> Address:
     return parts.hostname, parts.port or port
 
 
+def _host_and_port(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def check_url(url: str) -> None:
-    """SolarError if no store can have this URL; it does not repeat it. None at all is fine."""
+    """Raise SolarError for an invalid URL, without repeating it; an empty URL is valid."""
     if url:
         connect(url)
 
 
 def connect(url: str) -> Any:
-    """A client for a store. It sends again after a lost connection: all our writes allow that.
+    """Return a client for a store. It resends after a lost connection: all writes allow that.
 
-    SolarError does not repeat a wrong URL, as a password may be in it.
+    SolarError does not repeat an invalid URL, because it may hold a password.
     """
     try:
-        return _client(url)
+        client = _client(url)
     except ValueError as error:
-        said = str(error) if str(error).startswith("store URL") else NOT_A_URL
-        raise SolarError(said) from None
+        message = str(error) if str(error).startswith("store URL") else NOT_A_URL
+        raise SolarError(message) from None
+    client.address = public_address(url)
+    return client
+
+
+def public_address(url: str) -> str:
+    """Return hosts and ports, or the socket, of a URL without credentials; empty if unclear.
+
+    >>> public_address("redis://me:hush@store:6380/0"), public_address("redis://store")
+    ('store:6380', 'store:6379')
+    >>> public_address("rediss+sentinel://:hush@one,two:7/main")
+    'one:26379,two:7'
+    >>> public_address("unix://:hush@/run/valkey.sock?db=1")
+    '/run/valkey.sock'
+    >>> public_address("redis://me:12/hush@store"), public_address("redis://")
+    ('', '')
+    """
+    rest = url.partition("://")[2]
+    netloc = re.split("[/?#]", rest, maxsplit=1)[0]
+    if "@" in rest[len(netloc) :]:  # perhaps a password with a slash: its start is in `netloc`
+        return ""
+    if url.startswith("unix://"):
+        return unquote(urlsplit(url).path)
+    with suppress(ValueError):  # no host: redis-py's default
+        return ",".join(map(_host_and_port, MultiServerURL.parse(url).servers))
+    return ""
 
 
 def _client(url: str) -> Any:
@@ -139,9 +170,9 @@ def _client(url: str) -> Any:
         raise ValueError(f"store URL: expected one of {', '.join(SCHEMES)}")
     kind = url.partition("://")[0].partition("+")[2]
     if kind == "sentinel":
-        return _of_sentinels(Place.of(url))
+        return _of_sentinels(MultiServerURL.parse(url))
     if kind == "cluster":
-        return _of_cluster(Place.of(url))
+        return _of_cluster(MultiServerURL.parse(url))
     return Single.from_url(url, **_options(retries=2))
 
 
@@ -153,25 +184,27 @@ def _options(retries: int, timeout: float = TIMEOUT) -> dict[str, Any]:
         "retry": Retry(backoff, retries),
         "retry_on_error": [foreign.ConnectionError, foreign.TimeoutError] if retries else [],
         "health_check_interval": 0,
-        "max_connections": CONNECTIONS,
+        "max_connections": MAX_CONNECTIONS,
     }
 
 
-def _of_cluster(place: Place) -> Cluster:
-    if place.path not in ([], ["0"]):
-        raise ValueError("store URL: expected no database but 0, a Cluster has no other")
+def _of_cluster(parts: MultiServerURL) -> Cluster:
+    if parts.path not in ([], ["0"]):
+        raise ValueError("store URL: expected database 0 or none; a Cluster has no other")
 
     def node(address: Address) -> Any:
-        return Single.from_url(place.url(address), **_options(retries=0))
+        client: Any = Single.from_url(parts.url(address), **_options(retries=0))
+        client.address = _host_and_port(address)
+        return client
 
-    return Cluster(place.servers, node)
+    return Cluster(parts.servers, node)
 
 
-def _of_sentinels(place: Place) -> "Single":
-    if not place.path:
-        raise ValueError("store URL: expected the name of the service after the sentinels")
-    service, database = place.path[0], "".join(place.path[1:2])
-    given = parse_url(place.url(place.servers[0], database))
+def _of_sentinels(parts: MultiServerURL) -> "Single":
+    if not parts.path:
+        raise ValueError("store URL: expected the service name in the path, after the Sentinels")
+    service, database = parts.path[0], "".join(parts.path[1:2])
+    given = parse_url(parts.url(parts.servers[0], database))
     own = {
         name: given.pop(f"sentinel_{name}", None)  # type: ignore[misc]
         for name in ("username", "password")
@@ -183,30 +216,30 @@ def _of_sentinels(place: Place) -> "Single":
             host=host, port=port, ssl="connection_class" in given,
             **{**_options(0, SENTINEL_TIMEOUT), **tls, **own},
         )
-        for host, port in place.servers
+        for host, port in parts.servers
     ]  # fmt: skip
     secure = given.pop("connection_class", None) is SSLConnection
     for name in ("host", "port"):
         given.pop(name, None)  # type: ignore[misc]
     connection = SentinelManagedSSLConnection if secure else SentinelManagedConnection
     options = {**_options(retries=2), **given, "connection_class": connection}
-    return OfSentinels(connection_pool=Masters(service, sentinels, **options))
+    return SentinelClient(connection_pool=MasterPool(service, sentinels, **options))
 
 
-class OfSentinels(Single):
-    """A client of the master that Sentinels name; it closes what it has opened."""
+class SentinelClient(Single):
+    """A client of the master that Sentinels name."""
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        """Give the connections back, those to the Sentinels too."""
+        """Close all connections, also those to the Sentinels."""
         await super().aclose(close_connection_pool)
         await self.connection_pool.aclose()
 
 
 class Sentinels(Sentinel):
-    """All of them are asked, and the newest answer counts: one that was cut off has an old one."""
+    """Asks all Sentinels and takes the newest answer: a partitioned one has an old answer."""
 
     async def discover_master(self, service_name: str) -> Address:
-        """Where the master is; MasterNotFoundError if none of them knows one that is up."""
+        """Return the master's address; MasterNotFoundError if no Sentinel knows one that is up."""
         asked = (sentinel.sentinel_master(service_name) for sentinel in self.sentinels)
         found = await asyncio.gather(*asked, return_exceptions=True)
         up = [
@@ -220,11 +253,11 @@ class Sentinels(Sentinel):
         return newest["ip"], int(newest["port"])
 
 
-class Masters(SentinelConnectionPool):
-    """Connections to the master alone, given up as soon as another one is named.
+class MasterPool(SentinelConnectionPool):
+    """A pool of connections to the master; it closes them when the Sentinels name another.
 
-    redis-py asks for the master when it opens a connection, no more: it would go on writing to an
-    old master that it still reaches and the Sentinels do not.
+    redis-py asks for the master only when it opens a connection. So it would keep writing to an old
+    master that it reaches and the Sentinels do not.
     """
 
     def __init__(self, service: str, sentinels: Sentinels, **options: Any) -> None:
@@ -235,25 +268,25 @@ class Masters(SentinelConnectionPool):
         self._asking: asyncio.Task[None] | None = None
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        """A connection to the master; that it still is one is looked at beside the traffic.
+        """Return a connection to the master; its role is checked in the background.
 
-        After a pause it is looked at first: much may have happened.
+        After a pause in the traffic the check comes first.
         """
-        paused, self._used = monotonic() > self._used + FRESH, monotonic()
+        paused, self._used = monotonic() > self._used + MASTER_SECONDS, monotonic()
         if self._stale() and (self._asking is None or self._asking.done()):
-            self._asking = asyncio.create_task(self._ask_quietly())
+            self._asking = asyncio.create_task(self._try_ask())
         if paused and self._asking is not None:
             await asyncio.wait([self._asking], timeout=SENTINEL_TIMEOUT)
         return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
 
     async def get_master_address(self) -> Address | None:
-        """Where the master is, as of a moment ago."""
+        """Return the master's address, at most MASTER_SECONDS old."""
         if self._stale():
             await self._ask()
         return self.master_address
 
     def _stale(self) -> bool:
-        return self.master_address is None or monotonic() > self._asked + FRESH
+        return self.master_address is None or monotonic() > self._asked + MASTER_SECONDS
 
     async def _ask(self) -> None:
         address = await self.sentinel_manager.discover_master(self.service_name)
@@ -262,13 +295,13 @@ class Masters(SentinelConnectionPool):
         if before not in (None, address):
             await self.disconnect(inuse_connections=True)
 
-    async def _ask_quietly(self) -> None:
-        """Sentinels that are gone are no reason to leave a master that is there."""
+    async def _try_ask(self) -> None:
+        """Ignore unreachable Sentinels: the master may still be reachable."""
         with suppress(foreign.RedisError, OSError):
             await self._ask()
 
     async def aclose(self) -> None:
-        """Close all connections, those to the Sentinels too."""
+        """Close all connections, also those to the Sentinels."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
@@ -277,7 +310,7 @@ class Masters(SentinelConnectionPool):
 
 
 async def _greet_master(connection: Any) -> None:
-    """Refuse a server that is no master (any more): what it tells may be long gone."""
+    """Refuse a server that is not the master: its data may be stale."""
     await connection.on_connect()
     await connection.send_command("ROLE")
     if (await connection.read_response())[0] not in (b"master", "master"):

@@ -1,8 +1,8 @@
-"""What is asked of the servers themselves: how full, how old, how safe. On a Cluster every master.
+"""Memory, version and durability of the servers; on a Cluster of every master.
 
-Three levels of durability can be asked for. `local`: acknowledged is in the append-only file,
-which reaches the disk within a second or two; `fsync`: it is on the disk; `replicated`: that, and a
-replica has it. A level that was asked for and that a server does not give is refused.
+There are three durability levels. `local`: acknowledged writes are in the append-only file, which
+reaches the disk within a second or two. `fsync`: they are on the disk. `replicated`: they are also
+on a replica. A server that does not provide the configured level is refused.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,25 +15,25 @@ from app.storage.calls import server_message, translated
 from app.storage.keys import MODELS
 from app.storage.server_version import refuse_old
 
-#: What each level takes of `appendfsync`; without a level less is only complained about.
+#: Values of `appendfsync` that each level accepts; without a level, others are only reported.
 FSYNC = {
     "": ("always",),
     "local": ("always", "everysec"),
     "fsync": ("always",),
     "replicated": ("always",),
 }
-_ASKED = ("appendonly", "appendfsync", "maxmemory-policy")
+_CHECKED_SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy")
 
 
 class Memory(NamedTuple):
-    """A server's memory limit (0: none that we know of), and how much is used; in bytes."""
+    """A server's memory limit (0: none, or unknown) and used memory, in bytes."""
 
     limit: int
     used: int
 
     @property
     def share(self) -> float:
-        """How much of the limit is used."""
+        """Return the used share of the limit."""
         return self.used / self.limit if self.limit else 0.0
 
 
@@ -44,19 +44,19 @@ class Servers:
         self._client, self._durability = client, durability
 
     async def memory_share(self) -> float:
-        """How much of the fullest server's memory limit is used, 0 without one; a sign of life."""
+        """Return the used share of the fullest server's memory limit, 0 without a limit."""
         return max(one.share for one in await self._memory())
 
     async def room_for_a_log(self) -> int:
-        """How many bytes a log may take, so that all of them leave three quarters of the server."""
+        """Return the bytes that one log may use so that all logs use a quarter of the server."""
         limits = [one.limit for one in await self._memory() if one.limit]
-        with translated():
+        with translated(self._client):
             models = int(await self._client.scard(MODELS))
         return min(limits) // (4 * max(1, models)) if limits else 1 << 62
 
     async def _memory(self) -> list[Memory]:
-        """How full each master is."""
-        with translated():
+        """Return the memory of each master."""
+        with translated(self._client):
             try:
                 found = [await one.info("memory") for one in await self._client.masters()]
             except foreign.NoPermissionError:  # INFO is denied
@@ -67,52 +67,52 @@ class Servers:
         ]
 
     async def complaints(self) -> list[str]:
-        """What is wrong with the servers' settings; what could not be asked is said too.
+        """Return warnings about the servers' settings, also about settings that cannot be read.
 
-        OldServer if one is older than we need, NotDurable if it gives less than was asked for.
+        OldServer if a server is too old, NotDurable if it does not provide the configured level.
         """
-        asked: tuple[Callable[[Any], Awaitable[list[str]]], ...] = (
+        checks: tuple[Callable[[Any], Awaitable[list[str]]], ...] = (
             _age,
             lambda one: _settings(one, self._durability),
         )
         if self._durability == "replicated":
-            asked += (_replicas,)
-        with translated():
+            checks += (_replicas,)
+        with translated(self._client):
             masters = await self._client.masters()
-        found = [said for one in masters for ask in asked for said in await ask(one)]
+        found = [line for one in masters for check in checks for line in await check(one)]
         return list(dict.fromkeys(found))
 
     async def refuse_old(self) -> None:
-        """OldServer if a server is older than we need; one that will not say passes."""
-        with translated():
+        """Raise OldServer if a server is too old; one that hides its version passes."""
+        with translated(self._client):
             masters = await self._client.masters()
         for one in masters:
             await version(one)
 
 
 async def _age(server: Any) -> list[str]:
-    said = await version(server)
-    return [] if said else ["INFO names no version: whether it is too old goes unchecked"]
+    found = await version(server)
+    return [] if found else ["INFO shows no version: expected Redis 7.0 or newer, not checked"]
 
 
 async def version(server: Any) -> str:
-    """What a server says that it is, maybe nothing; OldServer if that is too old."""
-    with translated():
+    """Return a server's version, empty if it is hidden; OldServer if it is too old."""
+    with translated(server):
         try:
-            said = str((await server.info("server")).get("redis_version", ""))
-        except foreign.ResponseError as error:  # may not be asked, or our client's first word
+            found = str((await server.info("server")).get("redis_version", ""))
+        except foreign.ResponseError as error:  # INFO is denied, or HELLO is unknown
             hello = "unknown command `HELLO`" in str(error)
-            said = "5 or older (it knows no HELLO)" if hello else ""
-    refuse_old(said, "the store")
-    return said
+            found = "5 or older (HELLO is unknown to it)" if hello else ""
+    refuse_old(found, "the store")
+    return found
 
 
 async def _settings(server: Any, durability: str) -> list[str]:
-    with translated():
+    with translated(server):
         try:
-            found = await server.config_get(*_ASKED)
-        except foreign.ResponseError as error:  # denied or renamed: a managed server, an ACL
-            unchecked = f"expected {', '.join(_ASKED)} go unchecked"
+            found = await server.config_get(*_CHECKED_SETTINGS)
+        except foreign.ResponseError as error:  # denied or renamed, by a managed server or an ACL
+            unchecked = f"{', '.join(_CHECKED_SETTINGS)} are not checked"
             return [f"CONFIG GET was refused ({server_message(error)}): {unchecked}"]
     weak = [*_weaknesses(found, FSYNC[durability])]
     if weak and durability:
@@ -125,7 +125,7 @@ async def _settings(server: Any, durability: str) -> list[str]:
 def _weaknesses(found: dict[str, str], fsync: tuple[str, ...]) -> list[str]:
     wanted = {
         "appendonly": (("yes",), "without AOF a restart loses acknowledged feedback"),
-        "appendfsync": (fsync, "a power cut loses what was acknowledged since the last fsync"),
+        "appendfsync": (fsync, "a power cut loses writes acknowledged since the last fsync"),
     }
     return [
         f"{name}: expected {' or '.join(values)}, got {found.get(name)}: {why}"
@@ -135,9 +135,9 @@ def _weaknesses(found: dict[str, str], fsync: tuple[str, ...]) -> list[str]:
 
 
 async def _replicas(server: Any) -> list[str]:
-    with translated():
+    with translated(server):
         try:
             count = (await server.info("replication")).get("connected_slaves", 0)
         except foreign.ResponseError:
-            return ["INFO is denied: whether there is a replica goes unchecked"]
-    return [] if count else ["a master has no replica now: feedback is refused until it has one"]
+            return ["INFO is denied: the number of replicas is not checked"]
+    return [] if count else ["a master has no replica: feedback is refused until it has one"]

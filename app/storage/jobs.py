@@ -1,8 +1,8 @@
-"""Jobs in Redis: what they are, how far they are, and who trains.
+"""Training jobs in Redis: their state, progress and result, and the lease of the trainer.
 
-A model is trained by one job at a time. Who trains holds a lease, which every report keeps; a job
-whose lease has run out has failed, and may be begun again. Its result enters the model's log as one
-event, so whatever happens to the lease, that happens once.
+One job at a time trains a model. The training process holds a lease and renews it with every
+report. A job whose lease has expired has failed and may start again. The result enters the model's
+log as one event, so it is applied once, whatever happens to the lease.
 """
 
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ from app.storage.keys import keys_of
 JobState = Literal["running", "finishing", "done", "failed", "cancelled"]
 Reported = Literal["kept", "lost", "cancel"]
 Cancelled = Literal["cancelled", "unknown", "ended"]
-#: A job is known for so long after its last report, in seconds.
+#: Seconds that a job is kept after its last report.
 JOB_KEPT_SECONDS = 7 * 86_400.0
-#: What the scripts answer, by their codes.
+#: Answers of the scripts by return code.
 _REPORTED: tuple[Reported, ...] = ("kept", "lost", "cancel")
 _CANCELLED: tuple[Cancelled, ...] = ("cancelled", "unknown", "ended")
-DIED = "the process that trained has died; start the job again"
+DIED = "the training process died; start the job again"
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who trains what, and for how long without a word."""
+    """The lease of a training process; `trains` is its name, `seconds` the time to live."""
 
     model: str
     job: str
@@ -39,7 +39,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the store has it."""
+    """A job as stored."""
 
     epoch: int
     state: JobState
@@ -56,7 +56,7 @@ class Jobs:
         self._calls = calls
 
     async def begin(self, lease: Lease, epoch: int, about: Mapping[str, Any]) -> bool:
-        """Begin a job, or begin it again; False if another trains the model."""
+        """Start a job, also a second time; False if another job trains the model."""
         keys = keys_of(lease.model)
         values = [epoch, lease.trains, _ms(lease.seconds), _ms(JOB_KEPT_SECONDS)]
         fields = {"state": "running", "trains": lease.trains, "about": about}
@@ -66,11 +66,11 @@ class Jobs:
             [*values, *_fields(fields)],
         )
         if code == 1:
-            raise NoSuchModel(f"model {lease.model}: there is none of this name (any more)")
+            raise NoSuchModel(f"model {lease.model}: no model of this name")
         return int(code) == 0
 
     async def report(self, lease: Lease, *, ends: bool = False, **fields: Any) -> Reported:
-        """Say how a job goes on, and keep its lease; whether to go on, as another may train."""
+        """Store a job's progress and renew its lease; the answer tells whether to continue."""
         keys = keys_of(lease.model)
         values = [
             lease.trains,
@@ -85,7 +85,7 @@ class Jobs:
         return _REPORTED[int(code)]
 
     async def cancel(self, model: str, job: str) -> Cancelled:
-        """Ask whoever trains to stop."""
+        """Ask the training process to stop."""
         keys = keys_of(model)
         code = await self._calls.script(
             "job_cancel", [keys.job(job), keys.training], ["running", "cancelled"]
@@ -93,9 +93,9 @@ class Jobs:
         return _CANCELLED[int(code)]
 
     async def look(self, model: str, job: str) -> Job | None:
-        """A job, None if there is none.
+        """Return a job, or None.
 
-        One that no process trains any more has failed, or was cancelled if that was asked for.
+        A job whose training process died has failed, or is cancelled if that was requested.
         """
         keys = keys_of(model)
         flat, trains = await self._calls.script("job_look", [keys.job(job), keys.training], [])
@@ -114,7 +114,7 @@ class Jobs:
 
 
 def _fields(fields: Mapping[str, Any]) -> list[Any]:
-    """Names and values in turn; what is no text becomes JSON."""
+    """Return names and values in turn; values other than text become JSON."""
     return [
         part
         for name, value in fields.items()

@@ -1,4 +1,4 @@
-"""The names of a model's keys; `scripts/README.md` says what stands behind each."""
+"""Names of a model's keys; `scripts/README.md` describes each."""
 
 import re
 from functools import lru_cache
@@ -10,7 +10,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def check_name(model: str) -> str:
-    """A model's name as it is, or InvalidInput: no dots (request ids have them), no braces."""
+    """Return a valid model name, or raise InvalidInput: dots separate request ids."""
     if not _NAME.fullmatch(model):
         raise InvalidInput("model: expected 1 to 64 letters, digits, '-' or '_'")
     return model
@@ -31,21 +31,21 @@ class Keys:
         self.training, self.trained = f"{prefix}training", f"{prefix}trained"
 
     def job(self, job: str) -> str:
-        """A job that trains, or trained, the model."""
+        """Return the key of a training job."""
         return f"{self._prefix}job:{job}"
 
     def snapshot(self, seq: int) -> str:
-        """The snapshot after record `seq`."""
+        """Return the key of the snapshot after record `seq`."""
         return f"{self._prefix}snap:{seq}"
 
     def event(self, epoch: int, event: str) -> str:
-        """What was answered to an event."""
+        """Return the dedupe key of an event."""
         return f"{self._prefix}d:{epoch}:{event}"
 
     def impression(self, epoch: int, request: str) -> str:
-        """What was shown, and what has come of it."""
+        """Return the key of an impression and its accumulated feedback."""
         return f"{self._prefix}imp:{epoch}:{request}"
 
 
-#: The keys of a model, made once.
+#: Cached keys of a model.
 keys_of = lru_cache(maxsize=1024)(Keys)

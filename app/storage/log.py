@@ -1,6 +1,6 @@
 """A model's log, and the impressions that its feedback builds on.
 
-An append is one Lua script and may be sent twice without harm: each event is deduplicated.
+An append is one Lua script and is safe to resend: each event is deduplicated.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import keys_of
 
 APPENDED, REPEATED, OTHER_BODY, FORGOTTEN = range(4)
-#: Dedupe keys live at least this long.
-LEAST_DEDUPE = 3_600.0
+#: Minimum TTL of dedupe keys in seconds.
+MIN_DEDUPE_SECONDS = 3_600.0
 
 
 class NewRecord(NamedTuple):
-    """An event's record, and for feedback on a request what it builds on.
+    """The record of an event; for feedback on a request also what the record builds on.
 
-    `expected` is the accumulation (what has come of the request so far) that the record was made
-    from, `new` the one that it makes; both empty for an event without a request. `shown` is the
-    SHA-1 (hex) of the impression it was made from, empty if that does not matter.
+    `expected` is the accumulated feedback of the request before this record, `new` after it; both
+    are empty for an event without a request. `shown` is the SHA-1 (hex) of the impression that the
+    record builds on, empty for any.
     """
 
     event: str
@@ -34,14 +34,14 @@ class NewRecord(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """What became of an event (APPENDED … FORGOTTEN), and its seq."""
+    """The outcome of an event (APPENDED … FORGOTTEN) and its seq."""
 
     outcome: int
     seq: int
 
 
 class LogEntry(NamedTuple):
-    """A record in the log, and when it was appended (ms since 1970, by the poster's clock)."""
+    """A record in the log; `time` is the append time (ms since 1970, the sender's clock)."""
 
     seq: int
     record: bytes
@@ -50,19 +50,19 @@ class LogEntry(NamedTuple):
 
     @property
     def replaces(self) -> bool:
-        """Whether the record replaces the model; seen without decoding it."""
+        """Whether the record replaces the model; needs no decoding."""
         return codec.kind_is(self.record, "replace")
 
 
 class StoredImpression(NamedTuple):
-    """What was shown for a request (opaque here), and what has come of it so far."""
+    """The impression of a request (opaque here) and its accumulated feedback."""
 
     shown: bytes
     accumulated: bytes
 
 
 class Log:
-    """The logs of all models, and what was shown for their requests."""
+    """The logs of all models and the impressions of their requests."""
 
     def __init__(self, client: Any, calls: ScriptRunner) -> None:
         self._client, self._calls = client, calls
@@ -75,69 +75,69 @@ class Log:
         *,
         limit: int,
         time: int,
-        dedupe: float = LEAST_DEDUPE,
+        dedupe: float = MIN_DEDUPE_SECONDS,
         tail: int | None = None,
         wait: bool = False,
     ) -> list[AppendResult]:
-        """Enter all events of a post into the log, each once: one script, one call.
+        """Append all events of a post to the log, each once, in one script call.
 
-        All or none: Changed if one of them builds on what is no longer so. With `tail` only if the
-        log ends there, else Fenced. With `wait` the learner commits at once: somebody waits.
+        All or none: Changed if an event builds on outdated feedback. With `tail` only if the log
+        ends there, else Fenced. With `wait` the learner commits at once.
         """
         if not events:
             return []
         keys = keys_of(model)
         names = [keys.state, keys.seq, keys.log]
-        values: list[Any] = [epoch, limit, int(max(dedupe, LEAST_DEDUPE) * 1000), time]
+        values: list[Any] = [epoch, limit, int(max(dedupe, MIN_DEDUPE_SECONDS) * 1000), time]
         values += ["" if tail is None else tail, int(wait)]
         for event in events:
             request = keys.impression(epoch, event.request) if event.request else keys.state
             names += [keys.event(epoch, event.event), request]
             values += [event.digest, event.record, event.expected, event.new, event.shown]
-        code, *answers = await self._calls.kept_script("append", names, values)
+        code, *answers = await self._calls.durable_script("append", names, values)
         if code == 1:
-            raise NoSuchModel(f"model {model}: there is none of this name (any more)")
+            raise NoSuchModel(f"model {model}: no model of this name")
         if code == 2:
-            raise Backlog(f"model {model}: more than {limit} records wait to be learnt")
+            raise Backlog(f"model {model}: the backlog limit of {limit} records is reached")
         if code == 3:
             raise Fenced(f"model {model}: the log no longer ends at {tail}")
         if code == 4:
-            raise Changed(f"model {model}: a request has got other feedback meanwhile")
+            raise Changed(f"model {model}: a request received other feedback at the same time")
         return [AppendResult(*answer) for answer in answers]
 
     async def known(self, model: str, epoch: int, events: Sequence[str]) -> set[str]:
-        """Which of these events are in the log already, as far as that is remembered."""
+        """Return the events that have a dedupe key: they are in the log."""
         keys = keys_of(model)
-        with translated():
+        with translated(self._client):
             found = await self._client.mget([keys.event(epoch, event) for event in events])
         return {event for event, seen in zip(events, found, strict=True) if seen}
 
     async def read(self, model: str, after: int, count: int, wait: float = 0.0) -> list[LogEntry]:
-        """The next records after seq `after`; waits up to so many seconds for the first."""
+        """Return the next records after seq `after`; wait up to `wait` seconds for the first."""
         keys, start = keys_of(model), f"{after}-0"
-        with translated():
+        with translated(self._client):
             found = await self._client.xread(
                 {keys.log: start}, count=count, block=max(1, int(wait * 1000)) if wait else None
             )
         return [_entry(*entry) for _, entries in found or () for entry in entries]
 
     async def size(self, model: str) -> tuple[int, int]:
-        """How many records the log has, and about how many bytes they take."""
+        """Return the number of records in the log and their approximate size in bytes."""
         key = keys_of(model).log
-        with translated():
+        with translated(self._client):
             length = int(await self._client.xlen(key))
             return length, int(await self._client.memory_usage(key) or 0) if length else 0
 
     async def tail(self, model: str) -> int:
-        """The seq of the last record."""
-        with translated():
+        """Return the seq of the last record."""
+        with translated(self._client):
             tail = await self._client.get(keys_of(model).seq)
         if tail is None:
-            raise NoSuchModel(f"model {model}: there is none of this name")
+            raise NoSuchModel(f"model {model}: no model of this name")
         return int(tail)
 
     async def remember(self, model: str, epoch: int, shown: dict[str, bytes], ttl: float) -> None:
-        """Keep what was shown for some requests, for `ttl` seconds: one round trip."""
+        """Store the impressions of some requests for `ttl` seconds, in one round trip."""
         keys = keys_of(model)
         names = [keys.impression(epoch, request) for request in shown]
         await self._calls.script("remember", names, [int(ttl * 1000), *shown.values()])
@@ -145,9 +145,9 @@ class Log:
     async def recall(
         self, model: str, epoch: int, requests: Sequence[str]
     ) -> list[StoredImpression | None]:
-        """What was shown for each request, None where that is unknown or forgotten."""
+        """Return the impression of each request, None if it is unknown or expired."""
         keys = keys_of(model)
-        with translated():
+        with translated(self._client):
             pipeline = self._client.pipeline(transaction=False)
             for request in requests:
                 pipeline.hmget(keys.impression(epoch, request), ["i", "a"])

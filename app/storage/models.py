@@ -1,4 +1,4 @@
-"""Which models there are, and how each stands beside its state."""
+"""The set of models and the status of each."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,52 +18,53 @@ class Models:
         self._client, self._calls, self._states = client, calls, states
 
     async def create(self, model: str, state: ModelState) -> int:
-        """A new model in state 0; returns its epoch."""
+        """Create a model at seq 0; return its epoch."""
         keys = keys_of(check_name(model))
-        with translated():
-            await self._client.sadd(MODELS, model)  # before and after: we may be cut short, and
-        epoch = await self._calls.kept_script(  # somebody may delete the name in between
+        with translated(self._client):
+            # Before and after: this call may end early, or a deletion may remove the name.
+            await self._client.sadd(MODELS, model)
+        epoch = await self._calls.durable_script(
             "create",
             [keys.epoch, keys.state, keys.seq, keys.snapshots, keys.snapshot(0)],
             [state.chain, *dump_state(state)],
         )
-        await self._calls.kept(MODELS, "SADD", MODELS, model)
+        await self._calls.durable_command(MODELS, "SADD", MODELS, model)
         if not epoch:
             raise ModelExists(f"model {model}: expected a new name, got one that exists")
         return int(epoch)
 
     async def delete(self, model: str) -> bool:
-        """End a model with all that it has learnt; whether there was one."""
+        """Delete a model with its log and versions; return whether it existed."""
         keys = keys_of(check_name(model))
-        with translated():
-            epoch, gone = await self._client.hget(keys.state, "epoch"), -1
-            while gone < 0:  # a learner may keep one more version meanwhile
+        with translated(self._client):
+            epoch, deleted = await self._client.hget(keys.state, "epoch"), -1
+            while deleted < 0:  # a learner may store another version in between
                 kept = [keys.snapshot(seq) for seq in await self._states.versions(model)]
                 names = [keys.state, keys.seq, keys.log, keys.lease, keys.snapshots, *kept]
-                gone = int(await self._calls.kept_script("delete", names, [epoch or ""]))
-            await self._calls.kept(MODELS, "SREM", MODELS, model)
-            if await self._client.exists(keys.state):  # created again meanwhile
+                deleted = int(await self._calls.durable_script("delete", names, [epoch or ""]))
+            await self._calls.durable_command(MODELS, "SREM", MODELS, model)
+            if await self._client.exists(keys.state):  # created again in between
                 await self._client.sadd(MODELS, model)
-        return bool(gone)
+        return bool(deleted)
 
     async def names(self) -> list[str]:
-        """The names of all models."""
-        with translated():
+        """Return the names of all models."""
+        with translated(self._client):
             return sorted(name.decode() for name in await self._client.smembers(MODELS))
 
     async def relist(self, model: str) -> None:
-        """Put a model's name back, if there is one: a Cluster may lose the name alone."""
-        with translated():
+        """Restore the name of an existing model: a Cluster failover may lose the name alone."""
+        with translated(self._client):
             if await self._client.exists(keys_of(model).state):
                 await self._client.sadd(MODELS, model)
-                if not await self._client.exists(keys_of(model).state):  # deleted meanwhile
+                if not await self._client.exists(keys_of(model).state):  # deleted in between
                     await self._client.srem(MODELS, model)
 
     async def statuses(self, models: Sequence[str]) -> dict[str, ModelStatus]:
-        """How many models stand, as far as they exist: one round trip."""
-        with translated():
+        """Return the status of each existing model, in one round trip."""
+        with translated(self._client):
             pipeline = self._client.pipeline(transaction=False)
-            for keys in map(keys_of, models):  # one by one: a Cluster's pipeline knows no MGET
+            for keys in map(keys_of, models):  # one by one: a Cluster pipeline has no MGET
                 for key in (keys.seq, keys.lease, keys.fence, keys.training):
                     pipeline.get(key)
             found = iter(await pipeline.execute() if models else [])

@@ -1,8 +1,8 @@
-"""Has the store gone back (I12)? A failover to a replica that lagged may have taken some of it.
+"""Detection of a version rollback in the store (I12), as after a failover to a lagging replica.
 
-A state's place is its epoch, its seq and its chain, which depends on every record before. A place
-that is behind, or at the same seq with another chain, tells by itself; one that is ahead was
-reached over other records if the log does not lead there.
+A position is epoch, seq and chain; the chain depends on every earlier record. A position that is
+behind, or at the same seq with another chain, shows a rollback. A position that is ahead shows one
+if the log does not lead to it from the earlier position.
 """
 
 from app.domain.codec import next_chain
@@ -11,16 +11,18 @@ from app.storage.store import Store
 
 
 async def rolled_back(store: Store, model: str, before: LogPosition, now: LogPosition) -> bool:
-    """Whether a model has lost what it had `before`; what cannot be known counts as no."""
+    """Whether a model has lost records up to `before`; False if the log is too short to know."""
     if (now[0], now[1]) <= (before[0], before[1]):
         return now != before
     if now[0] != before[0] or await _leads(store, model, before, now):
         return False
-    return (await store.states.position(model))[0] == now[0]  # else the log is that of another life
+    return (await store.states.position(model))[0] == now[
+        0
+    ]  # else the log belongs to another epoch
 
 
 async def _leads(store: Store, model: str, before: LogPosition, now: LogPosition) -> bool:
-    """Whether the log leads from one place to another; also if it does not reach so far back."""
+    """Whether the log leads from `before` to `now`; True if it was trimmed in between."""
     (_, seq, chain), (_, until, wanted) = before, now
     while seq < until:
         entries = await store.log.read(model, seq, min(256, until - seq))

@@ -1,7 +1,6 @@
-"""A model's committed state and its kept versions.
+"""A model's committed state and its versions.
 
-A commit is one Lua script and may be sent twice without harm: it compares (seq, chain) before it
-sets.
+A commit is one Lua script and is safe to resend: it is a compare-and-set of (seq, chain).
 """
 
 import asyncio
@@ -29,17 +28,17 @@ LogPosition: TypeAlias = tuple[int, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """A state as the store has it, with the model's epoch."""
+    """A stored state with the model's epoch."""
 
     epoch: int
     state: ModelState
 
 
 class CommitInfo(NamedTuple):
-    """What a commit says beside the state, for those who look on.
+    """Facts about a commit beside the state, for readers.
 
-    `time` is when its last record was appended (ms since 1970), `trace` that of Σ. `term` is the
-    name of the learner's term: within one, each commit builds on the one before.
+    `time` is the append time of its last record (ms since 1970), `trace` the trace of Σ. `term`
+    names the learner's lease term: within one, each commit builds on the previous commit.
     """
 
     time: int = 0
@@ -48,7 +47,7 @@ class CommitInfo(NamedTuple):
 
 
 class StoredWeights(NamedTuple):
-    """What a replica needs to rank and to tell how it goes: no covariance."""
+    """What a replica needs for ranking and metrics: no covariance."""
 
     epoch: int
     seq: int
@@ -60,67 +59,67 @@ class StoredWeights(NamedTuple):
 
 
 class States:
-    """The committed states of all models, and their versions."""
+    """The committed states and versions of all models."""
 
     def __init__(self, client: Any, calls: ScriptRunner) -> None:
         self._client, self._calls = client, calls
 
     async def load(self, model: str) -> StoredState:
-        """The committed state, whole; BadBlob if it is damaged."""
+        """Return the complete committed state; BadBlob if it is damaged."""
         return await self._load(model, keys_of(model).state)
 
     async def version(self, model: str, seq: int) -> StoredState:
-        """The state after record `seq`, if it was kept."""
+        """Return the version after record `seq`; NoSuchModel if it is not kept."""
         return await self._load(model, keys_of(model).snapshot(seq))
 
     async def _load(self, model: str, key: str) -> StoredState:
-        with translated():
+        with translated(self._client):
             fields = await self._client.hgetall(key)
         if not fields:
-            raise NoSuchModel(f"model {model}: there is none of this name, or not at this version")
+            raise NoSuchModel(f"model {model}: no model of this name, or no such version")
         try:
             return StoredState(int(fields[b"epoch"]), load_state(fields))
         except (KeyError, TypeError, ValueError) as error:
-            raise BadBlob(f"expected a whole state, got one without {error}") from error
+            raise BadBlob(f"expected a complete state, got one without {error}") from error
 
     async def position(self, model: str) -> LogPosition:
-        """Where the committed state is: the base of the next commit."""
-        with translated():
+        """Return the position of the committed state: the base of the next commit."""
+        with translated(self._client):
             fields = ["epoch", "seq", "chain"]
             epoch, seq, chain = await self._client.hmget(keys_of(model).state, fields)
         if epoch is None:
-            raise NoSuchModel(f"model {model}: there is none of this name")
+            raise NoSuchModel(f"model {model}: no model of this name")
         return int(epoch), int(seq), chain
 
     async def claimed(self, model: str) -> tuple[int, bytes]:
-        """Where the committed state says that it is, even if the fields beside it are damaged."""
-        with translated():
+        """Return seq and chain of the committed state, even if other fields are damaged."""
+        with translated(self._client):
             seq, chain, w = await self._client.hmget(keys_of(model).state, ["seq", "chain", "w"])
         with suppress(BadBlob, KeyError, ValueError):
             return _claim(codec.load_blob(w or b"", "w").fields)
         return int(seq), chain
 
     async def load_weights(self, model: str) -> StoredWeights:
-        """What a replica needs to rank, without the covariance."""
-        with translated():
+        """Return the weights and measures, without the covariance."""
+        with translated(self._client):
             fields = await self._client.hmget(
                 keys_of(model).state, ["epoch", "seq", "chain", "meta", "w", "sums"]
             )
         if fields[0] is None:
-            raise NoSuchModel(f"model {model}: there is none of this name")
+            raise NoSuchModel(f"model {model}: no model of this name")
         epoch, seq, chain, meta, w, sums = fields
         config = codec.load_config(codec.load_blob(meta or b"", "meta").fields)
         weights = _weights(w or b"", int(seq), chain)
-        _, said, arrays = codec.load_blob(sums or b"", "sums")
+        _, stored, arrays = codec.load_blob(sums or b"", "sums")
         info = CommitInfo(
-            int(said.get("time", 0)), float(said.get("trace", 0.0)), str(said.get("term", ""))
+            int(stored.get("time", 0)), float(stored.get("trace", 0.0)), str(stored.get("term", ""))
         )
-        sums = _whole(arrays["values"])
+        sums = _padded(arrays["values"])
         return StoredWeights(int(epoch), int(seq), chain, config, weights, sums, info)
 
     async def versions(self, model: str) -> list[int]:
-        """The seqs of the kept versions, oldest first."""
-        with translated():
+        """Return the seqs of the kept versions, oldest first."""
+        with translated(self._client):
             return [int(seq) for seq in await self._client.zrange(keys_of(model).snapshots, 0, -1)]
 
     async def commit(
@@ -138,12 +137,12 @@ class States:
         term: str = "",
         learnt: Sequence[LogEntry] = (),
     ) -> None:
-        """Put `state` in the place of `base`, or Fenced.
+        """Replace the committed state `base` by `state`, or raise Fenced.
 
-        With `version` it is kept as one, `drop` are versions that go, and the log is trimmed up to
-        and with record `trim`. `again` writes what is committed already once more. `time` is when
-        the last record was appended. Of what was `learnt` since `base`, the last record of each
-        reading must still be in the log, else RolledBack: those before it then are there too.
+        `version` also keeps the state as a version, `drop` lists versions to delete, and the log is
+        trimmed up to and including record `trim`. `again` rewrites a committed state. `time` is the
+        append time of the last record. `learnt` holds the last record of each read since `base`:
+        each must still be in the log, else RolledBack; the records before them then are, too.
         """
         keys, (epoch, seq, chain) = keys_of(model), base
         snapshot = keys.snapshot(state.seq) if version else keys.state
@@ -157,14 +156,16 @@ class States:
         code = await self._calls.script("commit", names, values)
         if code == 4:
             raise RolledBack(
-                f"model {model}: records up to {state.seq} are not in the log any more"
+                f"model {model}: version rollback: the log lost records up to {state.seq}"
             )
         if code in (2, 3):
-            why = "the state is another" if code == 2 else "another learner has taken over"
+            why = (
+                "the committed state has changed" if code == 2 else "another learner has the lease"
+            )
             raise Fenced(f"model {model}: the commit of {state.seq} was refused: {why}")
 
     async def watch(self, model: str, poll: float = 0.25) -> AsyncIterator[None]:
-        """Wakes at every hint of a commit, and at least every `poll` seconds; never fails."""
+        """Yield at every commit notification and at least every `poll` seconds; never fail."""
         while True:
             try:
                 async with self._client.pubsub() as subscription:
@@ -182,14 +183,14 @@ def _sha1(record: bytes) -> str:
 
 
 def dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
-    """The fields of a state as the store keeps them: w, spread, sums, meta."""
+    """Return the stored fields of a state: w, spread, sums, meta."""
     model = state.model
     info = CommitInfo(time, _trace(model), term)._asdict()
-    if not term:  # as it was before there were any
+    if not term:  # the bytes of states from before terms existed
         del info["term"]
-    place = {"seq": state.seq, "chain": state.chain.hex()}
+    position = {"seq": state.seq, "chain": state.chain.hex()}
     return [
-        codec.dump_blob("w", place, {"values": model.weights}),
+        codec.dump_blob("w", position, {"values": model.weights}),
         codec.dump_blob("spread", {}, {"values": model.spread}),
         codec.dump_blob("sums", info, {"values": state.sums}),
         codec.dump_blob("meta", codec.dump_config(model.config), {}),
@@ -201,25 +202,25 @@ def _trace(model: Model) -> float:
 
 
 def load_state(fields: dict[bytes, bytes]) -> ModelState:
-    """The inverse of `dump_state`, with seq and chain."""
+    """Invert `dump_state`, with seq and chain."""
     config = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
     seq, chain = int(fields[b"seq"]), fields[b"chain"]
     weights, spread = _weights(fields[b"w"], seq, chain), _array(fields[b"spread"], "spread")
-    sums = _whole(_array(fields[b"sums"], "sums"))
+    sums = _padded(_array(fields[b"sums"], "sums"))
     return ModelState(seq, chain, Model(config, weights, spread), sums)
 
 
-def _whole(sums: Any) -> Any:
-    """Sums that were kept before there were as many: the others are 0."""
+def _padded(sums: Any) -> Any:
+    """Append zeros to sums that an older version stored with fewer entries."""
     missing = len(SUMS) - len(sums)
     return np.concatenate([sums, np.zeros(missing)]) if missing > 0 else sums
 
 
 def _weights(blob: bytes, seq: int, chain: bytes) -> Any:
-    """The weights, if they are those of this place in the log."""
+    """Return the weights; BadBlob if they belong to another position in the log."""
     _, fields, arrays = codec.load_blob(blob, "w")
     if _claim(fields) != (seq, chain):
-        raise BadBlob(f"expected the weights after record {seq}, got others")
+        raise BadBlob(f"expected the weights after record {seq}, got those of another record")
     return arrays["values"]
 
 

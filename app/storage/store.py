@@ -1,23 +1,25 @@
-"""All that the service keeps in Redis, by what it is asked for.
+"""The store: all data of the service in Redis.
 
-`models` (which there are), `log` (records and impressions), `states` (commits and versions),
-`leases` (who learns), `jobs` (who trains) and `servers` (how full, how old, how safe they are).
+`models` (names and status), `log` (records and impressions), `states` (commits and versions),
+`leases` (of learners), `jobs` (training jobs), `servers` (memory, version, durability) and
+`outages` (log lines about an unreachable store).
 """
 
 from typing import Any
 
-from app.storage.calls import ScriptRunner
+from app.storage.calls import ScriptRunner, store_name
 from app.storage.connection import connect
 from app.storage.health import Servers
 from app.storage.jobs import Jobs
 from app.storage.leases import Leases
 from app.storage.log import Log
 from app.storage.models import Models
+from app.storage.outages import Outages
 from app.storage.states import States
 
 
 class Store:
-    """All that the service keeps."""
+    """All data of the service, behind one client."""
 
     def __init__(self, client: Any, durability: str = "") -> None:
         self._client = client
@@ -26,12 +28,14 @@ class Store:
         self.models = Models(client, calls, self.states)
         self.leases, self.jobs = Leases(client, calls), Jobs(calls)
         self.servers = Servers(client, durability)
+        self.name = store_name(client.address)
+        self.outages = Outages(self.name)
 
     @classmethod
     def open(cls, url: str, durability: str = "") -> "Store":
-        """The store behind a URL (`connection.SCHEMES`), as durable as was asked for (`health`)."""
+        """Open the store at a URL (`connection.SCHEMES`) with a durability level (`health`)."""
         return cls(connect(url), durability)
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         await self._client.aclose()

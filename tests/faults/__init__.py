@@ -1,6 +1,6 @@
-"""Real servers, real learners, real kills: what must never happen is looked for here.
+"""Fault injection with real servers and processes; the tests check the invariants (I1 …).
 
-`SOLAR_DEV_CHAOS=20` plays every fault twenty times as often (`make chaos`).
+`SOLAR_DEV_CHAOS=20` repeats every fault twenty times as often (`make chaos`).
 """
 
 import os
@@ -9,5 +9,5 @@ CHAOS = float(os.environ.get("SOLAR_DEV_CHAOS", "1"))
 
 
 def rounds(usual: int) -> int:
-    """How often a fault is played: so often in `make test`, more in `make chaos`."""
+    """Return the number of repetitions: `usual` in `make test`, more in `make chaos`."""
     return max(1, round(usual * CHAOS))

@@ -1,6 +1,6 @@
-"""Looks at a model after all that happened to it: is anything lost, doubled, or not what it says?
+"""Checks of a model after a fault: no record is lost, duplicated or wrong.
 
-It reads the log as raw bytes and folds it in a loop of its own, from the oldest version on.
+The checker reads the log as raw bytes and applies it in a separate loop from the oldest version.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from tests.faults.waiting import until
 
 
 class Commit(NamedTuple):
-    """A state as somebody saw it."""
+    """An observed state."""
 
     epoch: int
     seq: int
@@ -38,7 +38,7 @@ class Commit(NamedTuple):
 
 
 class Watch:
-    """Sees commits as they are announced, and what the state is then."""
+    """Records commit notifications and the state after each."""
 
     def __init__(self, url: str, model: str = MODEL) -> None:
         self._client: Any = connect(url)
@@ -57,7 +57,7 @@ class Watch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._done = True  # not cancelled: redis-py may swallow that
+        self._done = True  # no cancellation: redis-py may swallow it
         await asyncio.wait_for(self._task, 10)
         await self._client.aclose()
 
@@ -83,18 +83,20 @@ class Watch:
             self.states.append(Commit(int(epoch), int(seq), chain, int(fence)))
 
     def check(self, chains: dict[int, bytes]) -> None:
-        """I9: no commit goes back behind another. I3, I10: chain and fence say so too."""
+        """Check that seq and fence never decrease (I9, I10) and chains match the log (I3)."""
         assert self.announced == sorted(self.announced)
         for before, now in zip(self.states, self.states[1:], strict=False):
-            assert before.seq <= now.seq, f"the state went back: {before} {now}"
-            assert before.fence <= now.fence, f"an earlier learner came back: {before} {now}"
+            assert before.seq <= now.seq, f"the state was rolled back: {before} {now}"
+            assert before.fence <= now.fence, f"an earlier learner committed: {before} {now}"
         for state in self.states:
-            assert chains.get(state.seq, state.chain) == state.chain, f"not of this log: {state}"
+            assert chains.get(state.seq, state.chain) == state.chain, (
+                f"another chain than the log: {state}"
+            )
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is in the store, as it is there."""
+class StoredModel:
+    """The raw data of a model in the store."""
 
     start: ModelState
     tail: int
@@ -102,7 +104,7 @@ class Found:
     fields: dict[bytes, bytes]
 
     def feedback(self) -> dict[int, Feedback]:
-        """All feedback in the log, by seq."""
+        """Return all feedback in the log by seq."""
         loaded = {seq: codec.load_record(blob) for seq, blob in self.records.items()}
         return {seq: one for seq, one in loaded.items() if isinstance(one, Feedback)}
 
@@ -115,8 +117,8 @@ async def check(
     model: str = MODEL,
     watch: Watch | None = None,
     **happened: int,
-) -> Found:
-    """All that must hold once everything is learnt; prints the numbers."""
+) -> StoredModel:
+    """Wait until all is learnt, check every invariant and print the counts."""
     await learnt(url, model)
     found = await look(url, model)
     feedback = found.feedback()
@@ -126,7 +128,7 @@ async def check(
     print(f"\n{title}: " + ", ".join(f"{k} {v}" for k, v in numbers.items()))  # noqa: T201
     assert (lost, doubled) == ([], [])
     check_log(found)
-    check_nothing_foreign(ledger, feedback)
+    check_only_posted_events(ledger, feedback)
     check_requests(found, feedback)
     chains = check_state(found)
     if watch is not None:
@@ -136,7 +138,7 @@ async def check(
 
 
 async def learnt(url: str, model: str = MODEL, seconds: float = 60.0) -> None:
-    """Wait until all of the log is committed; a learner may take its time, but not stand still."""
+    """Wait until the whole log is committed; fail if there is no progress for `seconds`."""
     store, committed = Store.open(url), -1
 
     async def further() -> bool:
@@ -150,8 +152,8 @@ async def learnt(url: str, model: str = MODEL, seconds: float = 60.0) -> None:
         await store.close()
 
 
-async def look(url: str, model: str = MODEL) -> Found:
-    """Read everything, past the store's own code where that is possible."""
+async def look(url: str, model: str = MODEL) -> StoredModel:
+    """Read the model with a plain client where possible."""
     client: Any = connect(url)
     store = Store.open(url)
     try:
@@ -161,7 +163,7 @@ async def look(url: str, model: str = MODEL) -> Found:
         await client.aclose()
 
 
-async def _look(client: Any, store: Store, model: str) -> Found:
+async def _look(client: Any, store: Store, model: str) -> StoredModel:
     keys = Keys(model)
     oldest = (await store.states.versions(model))[0]
     start = (await store.states.version(model, oldest)).state
@@ -170,14 +172,14 @@ async def _look(client: Any, store: Store, model: str) -> Found:
     seqs = [int(identity.split(b"-")[0]) for identity, _ in entries]
     records = dict(zip(seqs, (fields[b"r"] for _, fields in entries), strict=True))
     tail, fields = int(await client.get(keys.seq)), await client.hgetall(keys.state)
-    return Found(start, tail, {s: r for s, r in records.items() if s > start.seq}, fields)
+    return StoredModel(start, tail, {s: r for s, r in records.items() if s > start.seq}, fields)
 
 
 def missing(ledger: Ledger, feedback: dict[int, Feedback], start: int) -> list[str]:
-    """I1: events that are not in the log at the seq that was told, as they were posted."""
+    """I1: return acknowledged events that are not in the log at their seq as posted."""
     return [
         event
-        for event, (seq, posted) in ledger.told.items()
+        for event, (seq, posted) in ledger.acknowledged.items()
         if seq > start and not (seq in feedback and same(feedback[seq], posted))
     ]
 
@@ -191,26 +193,26 @@ def same(record: Feedback, posted: PendingEvent) -> bool:
 
 
 def repeated(feedback: dict[int, Feedback]) -> list[str]:
-    """I6: events with more than one record."""
+    """I6: return events with more than one record."""
     counts = Counter(one.event for one in feedback.values())
     return [event for event, count in counts.items() if count > 1]
 
 
-def check_log(found: Found) -> None:
-    """I2: dense, each seq once, up to the tail."""
+def check_log(found: StoredModel) -> None:
+    """I2: check that the log is dense up to its tail."""
     assert list(found.records) == list(range(found.start.seq + 1, found.tail + 1))
 
 
-def check_nothing_foreign(ledger: Ledger, feedback: dict[int, Feedback]) -> None:
-    """I7, I8: what nobody was told is not there, save where the poster went away."""
-    known = ledger.told.keys() | ledger.doubts.keys()
+def check_only_posted_events(ledger: Ledger, feedback: dict[int, Feedback]) -> None:
+    """I7, I8: check that the log holds only acknowledged or unanswered events."""
+    known = ledger.acknowledged.keys() | ledger.unanswered.keys()
     assert {one.event for one in feedback.values()} <= known
 
 
-def check_requests(found: Found, feedback: dict[int, Feedback]) -> None:
-    """I5: on each request a record builds on all records before it, and only the first counts."""
+def check_requests(found: StoredModel, feedback: dict[int, Feedback]) -> None:
+    """I5: check that each record of a request builds on all before it and only the first counts."""
     if found.start.seq:
-        return  # what was clicked before is no longer in the log
+        return  # the log no longer holds the earlier clicks
     clicked: dict[str, list[int]] = {}
     for record in feedback.values():
         if record.submitted is None:
@@ -230,36 +232,38 @@ def _sums(fields: dict[bytes, bytes]) -> list[float]:
     return sums
 
 
-def check_state(found: Found) -> dict[int, bytes]:
-    """I3, I4, I16, I17: the state is what folding the log gives, byte for byte; all chains."""
-    fold, chain = Reducer(found.start), found.start.chain
+def check_state(found: StoredModel) -> dict[int, bytes]:
+    """I3, I4, I16, I17: check that a replay gives the same bytes; return all chains."""
+    reducer, chain = Reducer(found.start), found.start.chain
     chains = {found.start.seq: chain}
     for seq, record in found.records.items():
-        fold.apply(record)
+        reducer.apply(record)
         chains[seq] = chain = next_chain(chain, record)
-        _check_replaced(fold, record)
-    state, fields = fold.state(), found.fields
+        _check_replaced(reducer, record)
+    state, fields = reducer.state(), found.fields
     assert (int(fields[b"seq"]), fields[b"chain"]) == (found.tail, chain)
     assert fields[b"w"] == codec.dump_blob(
         "w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": state.model.weights}
     )
     assert fields[b"spread"] == codec.dump_blob("spread", {}, {"values": state.model.spread})
-    sums = codec.load_blob(fields[b"sums"], "sums").arrays["values"]  # an aside stands beside them
+    sums = codec.load_blob(fields[b"sums"], "sums").arrays[
+        "values"
+    ]  # the blob also holds commit facts
     assert sums.tobytes() == state.sums.tobytes()
     assert sound(state) == []
     return chains
 
 
-def _check_replaced(fold: Reducer, record: bytes) -> None:
-    """I17: after a replacement the model is the one it carries."""
+def _check_replaced(reducer: Reducer, record: bytes) -> None:
+    """I17: check that a replacement sets the model that it carries."""
     loaded = codec.load_record(record)
     if isinstance(loaded, Replace):
-        assert fold.state().model.weights.tobytes() == loaded.model.weights.tobytes()
-        assert fold.state().model.spread.tobytes() == loaded.model.spread.tobytes()
+        assert reducer.state().model.weights.tobytes() == loaded.model.weights.tobytes()
+        assert reducer.state().model.spread.tobytes() == loaded.model.spread.tobytes()
 
 
 async def check_replay(url: str, model: str) -> None:
-    """I4 by the service's own words."""
+    """I4: check with the service's replay and verify."""
     store = Store.open(url)
     try:
         assert (await replay.replay(store, model)).differences() == []

@@ -1,4 +1,4 @@
-"""A server and the learners of a test, gone with it."""
+"""Fixtures: a server and learner processes that end with the test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,5 +20,5 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def pool(tmp_path: Path) -> Iterator[LearnerProcesses]:
     made = LearnerProcesses(tmp_path)
     yield made
-    made.dismiss()
-    assert made.stumbles() == []
+    made.kill_all()
+    assert made.tracebacks() == []

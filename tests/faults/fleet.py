@@ -1,4 +1,4 @@
-"""What the tests of fleets share: posters at some level, and what became of what they were told."""
+"""Shared parts of the fleet tests: clients at each durability level, and counts of losses."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from app.storage.store import Store
 from tests.api.services import Running, serving
 from tests.faults.checker import (
     check_log,
-    check_nothing_foreign,
+    check_only_posted_events,
     check_state,
     learnt,
     missing,
@@ -31,32 +31,32 @@ from tests.faults.posters import NO_LIMIT, Ledger
 from tests.faults.waiting import until
 
 
-class Pulse:
-    """The longest time between two signs of life."""
+class LongestGap:
+    """The longest time between two events."""
 
     def __init__(self) -> None:
         self.longest, self.beats, self._last = 0.0, 0, monotonic()
 
     def beat(self) -> None:
-        """A sign of life; the first begins the count."""
+        """Record an event; the first starts the measurement."""
         now = monotonic()
         if self.beats:
             self.longest = max(self.longest, now - self._last)
         self._last, self.beats = now, self.beats + 1
 
 
-class Crowd:
-    """Posters at work on a store at some level; each insists for as long as the store is there."""
+class Clients:
+    """Feedback clients of one durability level; each retries until it gets an answer."""
 
     def __init__(
         self, url: str, durability: str, epoch: int, count: int = 3, pause: float = 0.05
     ) -> None:
         self._url, self.level, self._epoch, self._pause = url, durability, epoch, pause
-        self.ledger, self.refused, self.pulse = Ledger(), 0, Pulse()
+        self.ledger, self.refused, self.pulse = Ledger(), 0, LongestGap()
         self._names = [f"{durability or 'plain'}{at}-" for at in range(count)]
         self._done = False
 
-    async def __aenter__(self) -> "Crowd":
+    async def __aenter__(self) -> "Clients":
         self._tasks = [asyncio.create_task(self._work(name)) for name in self._names]
         return self
 
@@ -74,8 +74,8 @@ class Crowd:
             await store.close()
 
     async def _insist(self, store: Store, events: list[PendingEvent]) -> None:
-        """Nothing but a StoreError may come: it is what becomes a 503."""
-        self.ledger.doubts |= {one.feedback.event: one for one in events}
+        """Post until there is an answer; only StoreError is expected: it becomes a 503."""
+        self.ledger.unanswered |= {one.feedback.event: one for one in events}
         while not self._done:
             try:
                 answers = await post(store, MODEL, self._epoch, events, limit=NO_LIMIT, time=0)
@@ -88,84 +88,91 @@ class Crowd:
                 return
 
     def more_than(self, count: int) -> Callable[[], Awaitable[bool]]:
-        """Whether more than so many events were acknowledged."""
+        """Return a condition: more than `count` events are acknowledged."""
 
         async def condition() -> bool:
-            return len(self.ledger.told) > count
+            return len(self.ledger.acknowledged) > count
 
         return condition
 
 
-async def fed(*crowds: Crowd, by: int = 10) -> None:
-    """Wait until each of them was told of so many more events."""
-    for crowd in crowds:
-        await until(crowd.more_than(len(crowd.ledger.told) + by), f"{by} more events")
+async def fed(*clients: Clients, by: int = 10) -> None:
+    """Wait until each group has `by` more acknowledged events."""
+    for group in clients:
+        await until(group.more_than(len(group.ledger.acknowledged) + by), f"{by} more events")
 
 
 @dataclass(frozen=True)
-class Account:
-    """What was acknowledged, and what of it is not there, at the seq that was told."""
+class LossCount:
+    """The number of acknowledged events, and of those missing at their seq."""
 
-    told: int
+    acknowledged: int
     lost: int
 
 
-async def account(
-    url: str, crowds: Iterable[Crowd], fault: str, rounds: int, ranked: Pulse
-) -> dict[str, Account]:
-    """Once all is learnt: nothing is there twice, the state is the log's replay, bit for bit.
+async def count_losses(
+    url: str, clients: Iterable[Clients], fault: str, rounds: int, ranked: LongestGap
+) -> dict[str, LossCount]:
+    """Check that no event is duplicated and the replay is equal bit for bit; count the losses.
 
-    What is lost is counted by level, and what is there is all accounted for. Prints a line of the
-    table in docs/reliability.md for each level.
+    Every event in the log must be acknowledged or unanswered. Prints a table row for
+    docs/reliability.md for each level.
     """
     await learnt(url)
-    found, crowds = await look_at(url), list(crowds)
+    found, clients = await look_at(url), list(clients)
     feedback = found.feedback()
-    assert found.start.seq == 0, "the log was trimmed: what is lost cannot be counted any more"
+    assert found.start.seq == 0, "the log was trimmed, so losses cannot be counted"
     assert repeated(feedback) == []
     check_log(found)
     check_state(found)
-    check_nothing_foreign(_together(crowds), feedback)
+    check_only_posted_events(_together(clients), feedback)
     accounts = {
-        crowd.level: Account(len(crowd.ledger.told), len(missing(crowd.ledger, feedback, 0)))
-        for crowd in crowds
+        group.level: LossCount(
+            len(group.ledger.acknowledged), len(missing(group.ledger, feedback, 0))
+        )
+        for group in clients
     }
     events = {one.event for one in feedback.values()}
-    unsure = sum(event in events for crowd in crowds for event in crowd.ledger.doubts)
-    assert len(feedback) == unsure + sum(one.told - one.lost for one in accounts.values())
-    for crowd in crowds:
-        told = accounts[crowd.level]
+    unanswered = sum(event in events for group in clients for event in group.ledger.unanswered)
+    assert len(feedback) == unanswered + sum(
+        one.acknowledged - one.lost for one in accounts.values()
+    )
+    for group in clients:
+        counts = accounts[group.level]
         print(  # noqa: T201
-            f"\n| {fault} | `{crowd.level}` | {rounds} | {told.told:,} | {told.lost:,} | 0 "
-            f"| {ranked.longest:.2f} s | {crowd.pulse.longest:.1f} s |",
+            f"\n| {fault} | `{group.level}` | {rounds} | {counts.acknowledged:,} | {counts.lost:,} "
+            f"| 0 | {ranked.longest:.2f} s | {group.pulse.longest:.1f} s |",
             end="",
         )
     return accounts
 
 
-def _together(crowds: Iterable[Crowd]) -> Ledger:
-    """What all of them know."""
+def _together(clients: Iterable[Clients]) -> Ledger:
+    """Merge the ledgers of all groups."""
     one = Ledger()
-    for crowd in crowds:
-        one.told |= crowd.ledger.told
-        one.doubts |= crowd.ledger.doubts
+    for group in clients:
+        one.acknowledged |= group.ledger.acknowledged
+        one.unanswered |= group.ledger.unanswered
     return one
 
 
-class Onlooker:
-    """A replica that serves: how often it saw the store go back, and what it serves."""
+class ReplicaObserver:
+    """A serving replica that counts version rollbacks of the store."""
 
     def __init__(self, store: Store) -> None:
         self.facts: list[Served | LogRolledBack] = []
-        self.weight_cache, self.ranked = WeightCache(store, self.facts.append, poll=0.05), Pulse()
+        self.weight_cache, self.ranked = (
+            WeightCache(store, self.facts.append, poll=0.05),
+            LongestGap(),
+        )
 
     @property
     def backwards(self) -> int:
-        """How often the store went back."""
+        """Return the number of version rollbacks."""
         return sum(isinstance(one, LogRolledBack) or one.backwards for one in self.facts)
 
     def serves_more_than(self, seq: int) -> Callable[[], Awaitable[bool]]:
-        """Whether a record after this one is in what it serves."""
+        """Return a condition: the served version is above `seq`."""
 
         async def condition() -> bool:
             return self.weight_cache.serving[MODEL].version > seq
@@ -173,7 +180,7 @@ class Onlooker:
         return condition
 
     async def rank(self) -> None:
-        """Rank some documents again and again, as /rank does."""
+        """Rank some documents repeatedly, like /rank."""
         documents = np.ones((10, N))
         while True:
             found = await self.weight_cache.find(MODEL)
@@ -182,25 +189,25 @@ class Onlooker:
             await asyncio.sleep(0.01)
 
 
-async def noticed(seen: Onlooker, times: int) -> None:
-    """Wait until it saw the store go back so often."""
+async def noticed(seen: ReplicaObserver, times: int) -> None:
+    """Wait until it has seen `times` version rollbacks."""
 
     async def so() -> bool:
         return seen.backwards >= times
 
-    await until(so, f"the store was seen to go back {times} times")
+    await until(so, f"{times} version rollbacks are noticed")
 
 
 @contextlib.asynccontextmanager
-async def onlooker(url: str) -> AsyncIterator[Onlooker]:
-    """One for a while; it must have ranked to the end."""
+async def observed_replica(url: str) -> AsyncIterator[ReplicaObserver]:
+    """Run an observer; it must rank until the end."""
     store = Store.open(url)
-    seen = Onlooker(store)
+    seen = ReplicaObserver(store)
     await seen.weight_cache.start()
     ranking = asyncio.create_task(seen.rank())
     try:
         yield seen
-        assert not ranking.done(), "it ranks no more"
+        assert not ranking.done(), "the observer stopped ranking"
     finally:
         ranking.cancel()
         await asyncio.gather(ranking, return_exceptions=True)
@@ -209,10 +216,10 @@ async def onlooker(url: str) -> AsyncIterator[Onlooker]:
 
 
 class Reader:
-    """Asks a service for /rank again and again, in a thread of its own."""
+    """Calls /rank of a service repeatedly from a thread."""
 
     def __init__(self, service: Running) -> None:
-        self.service, self.ranked, self.statuses = service, Pulse(), set[int]()
+        self.service, self.ranked, self.statuses = service, LongestGap(), set[int]()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
 
@@ -227,20 +234,20 @@ class Reader:
                         self.ranked.beat()
 
     def start(self) -> None:
-        """From now on."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """No more; the last answer may be long ago."""
+        """Stop the thread and measure the last gap."""
         self._done.set()
         self._thread.join()
         self.ranked.beat()
 
 
 @contextlib.asynccontextmanager
-async def a_service(url: str) -> AsyncIterator[Reader]:
-    """A whole service on a store, with its learner, that is asked for /rank all the time."""
-    environ = {"SOLAR_REMEMBER_SECONDS": "0.05"}  # as it is without the patience of tests
+async def running_service(url: str) -> AsyncIterator[Reader]:
+    """Run a service with a learner on a store and call /rank repeatedly."""
+    environ = {"SOLAR_REMEMBER_SECONDS": "0.05"}  # the default of the service, not of the tests
     stack = contextlib.ExitStack()
     starting = serving("--redis-url", url, "--lease", f"{LEASE:g}", environ=environ)
     service = await asyncio.to_thread(stack.enter_context, starting)

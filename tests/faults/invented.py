@@ -1,4 +1,4 @@
-"""Invented feedback on invented documents, all from one seed."""
+"""Generated feedback on generated documents, from one seed."""
 
 import numpy as np
 
@@ -16,12 +16,12 @@ MODEL = "m"
 
 
 async def new_model(store: Store, model: str = MODEL, settings: ModelConfig = SETTINGS) -> int:
-    """A model that has learnt nothing; its epoch."""
+    """Create an untrained model; return its epoch."""
     return await store.models.create(model, initial_state(settings, seed=model.encode()))
 
 
 class Invented:
-    """Events with names of their own, and lists for them to be about."""
+    """A generator of events with unique ids, and of rankings to click on."""
 
     def __init__(self, seed: int, name: str = "e", n: int = N) -> None:
         self.rng = np.random.default_rng([seed, *name.encode()])
@@ -29,7 +29,7 @@ class Invented:
         self.lists: dict[str, Impression] = {}
 
     def event(self) -> PendingEvent:
-        """One event: labels or triplets on its own documents, or clicks on a list shown."""
+        """Return labels or triplets with documents, or a click on a ranking."""
         kind = self.rng.integers(3 if self.lists else 2)
         if kind == 2:
             return self.click(str(self.rng.choice(list(self.lists))))
@@ -54,7 +54,7 @@ class Invented:
         )
 
     def click(self, request: str, place: int | None = None) -> PendingEvent:
-        """A click on a list: anywhere, or where it is told."""
+        """Return a click on a ranking, at a random or given position."""
         shown = self.lists[request]
         at = int(self.rng.integers(SHOWN)) if place is None else place
         feedback = Feedback(
@@ -68,7 +68,7 @@ class Invented:
         return PendingEvent(feedback, on_request=True)
 
     async def show(self, store: Store, epoch: int, count: int, model: str = MODEL) -> list[str]:
-        """Lists that are shown and remembered."""
+        """Store impressions of new rankings; return their request ids."""
         ids, made = tuple(f"d{at}" for at in range(SHOWN)), {}
         for _ in range(count):
             name, self._shown = f"{self._name}.list{self._shown}", self._shown + 1

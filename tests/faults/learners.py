@@ -1,4 +1,4 @@
-"""Learner processes: started, killed, paused."""
+"""Learner processes that tests start, kill and pause."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LEASE = 1.0
 
-# A learner that keeps a version every few records, so that the log is trimmed. argv: url
+# A learner that keeps a version every 20 records, so that the log is trimmed. argv: url
 EAGER = f"""
 import asyncio, sys
 from app.cli.learn import learn_until_stopped
@@ -38,29 +38,29 @@ class LearnerProcess:
             )
 
     def kill(self) -> None:
-        """Kill -9, also a paused one."""
+        """Kill it with SIGKILL, also if it is paused."""
         self._process.kill()
         self._process.wait()
 
     def pause(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     def terminate(self) -> None:
         self._process.terminate()
 
-    def lives(self) -> bool:
+    def runs(self) -> bool:
         return self._process.poll() is None
 
     def code(self) -> int | None:
-        """What it ended with; None while it lives."""
+        """Return its exit code; None while it runs."""
         return self._process.poll()
 
 
 class LearnerProcesses:
-    """All learners of a test; none of them outlives it, and none may have stumbled."""
+    """All learners of a test; they end with the test and must log no traceback."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -68,7 +68,7 @@ class LearnerProcesses:
         self.kills = 0
         self.pauses = 0
 
-    def hire(self, url: str, *, eager: bool = False) -> LearnerProcess:
+    def start(self, url: str, *, eager: bool = False) -> LearnerProcess:
         log = self._directory / f"learner{len(self._all)}.log"
         self._all.append(LearnerProcess(url, log, eager=eager))
         return self._all[-1]
@@ -81,11 +81,11 @@ class LearnerProcesses:
         learner.pause()
         self.pauses += 1
 
-    def dismiss(self) -> None:
+    def kill_all(self) -> None:
         for learner in self._all:
             learner.kill()
 
-    def stumbles(self) -> list[str]:
-        """The end of every log with a stack trace in it."""
+    def tracebacks(self) -> list[str]:
+        """Return the end of every log that holds a traceback."""
         logs = [log.read_text() for log in sorted(self._directory.glob("learner*.log"))]
         return [text[-3000:] for text in logs if "Traceback" in text]

@@ -1,4 +1,4 @@
-"""Those who post: they insist until they are told a seq; the ledger keeps what they were told."""
+"""Feedback clients that retry until they get a seq, and a ledger of the answers."""
 
 import asyncio
 import contextlib
@@ -12,26 +12,26 @@ from app.storage.store import Store
 from tests.faults.invented import MODEL, Invented
 
 NO_LIMIT = 1 << 40
-LISTS = 5  # that are clicked on at a time
+LISTS = 5  # rankings to click on at a time
 
 
 @dataclass
 class Ledger:
-    """What was told about each event; `doubts` may or may not be in the log."""
+    """The acknowledged events; `unanswered` events may or may not be in the log."""
 
-    told: dict[str, tuple[int, PendingEvent]] = field(default_factory=dict)
-    doubts: dict[str, PendingEvent] = field(default_factory=dict)
+    acknowledged: dict[str, tuple[int, PendingEvent]] = field(default_factory=dict)
+    unanswered: dict[str, PendingEvent] = field(default_factory=dict)
     repeats: int = 0
 
     def note(self, events: Sequence[PendingEvent], answers: Sequence[AppendResult]) -> None:
-        """Enter the answers to a post; the same event is always told the same seq (I6)."""
+        """Record the answers to a post; a repeated event must get the same seq (I6)."""
         for posted, answer in zip(events, answers, strict=True):
             event = posted.feedback.event
             assert answer.outcome in (APPENDED, REPEATED), f"{event}: {answer}"
-            before = self.told.setdefault(event, (answer.seq, posted))
-            assert before[0] == answer.seq, f"{event}: told {before[0]}, then {answer.seq}"
+            before = self.acknowledged.setdefault(event, (answer.seq, posted))
+            assert before[0] == answer.seq, f"{event}: answered {before[0]}, then {answer.seq}"
             self.repeats += answer.outcome == REPEATED
-            self.doubts.pop(event, None)
+            self.unanswered.pop(event, None)
 
 
 async def insist(
@@ -43,7 +43,7 @@ async def insist(
     limit: int = NO_LIMIT,
     model: str = MODEL,
 ) -> None:
-    """Post, and post again, until there is an answer."""
+    """Post until there is an answer."""
     while True:
         try:
             answers = await post(store, model, epoch, events, limit=limit, time=0)
@@ -55,7 +55,7 @@ async def insist(
 
 
 class Posters:
-    """Several of them at once, busy until the block ends; some posts are repeated."""
+    """Concurrent clients that post until the block ends; some posts are repeated."""
 
     def __init__(
         self, url: str, epoch: int, ledger: Ledger, invented: Sequence[Invented], pause: float
@@ -91,7 +91,7 @@ class Posters:
             await asyncio.sleep(self._pause)
 
     async def _show_another(self, store: Store, invented: Invented) -> None:
-        """Clicks move on to a new list: each record carries all clicks on its list before it."""
+        """Add a ranking and drop the oldest, because records hold all earlier clicks."""
         with contextlib.suppress(Unavailable):
             await invented.show(store, self._epoch, 1)
             while len(invented.lists) > LISTS:
@@ -101,7 +101,7 @@ class Posters:
 async def at_work(
     url: str, epoch: int, ledger: Ledger, seed: int, count: int = 3, pause: float = 0.02
 ) -> Posters:
-    """Posters with lists to click on; the lists are shared by all of them."""
+    """Return clients that share some rankings to click on."""
     store = Store.open(url)
     invented = [Invented(seed, f"p{seed}-{at}-") for at in range(count)]
     await invented[0].show(store, epoch, LISTS)

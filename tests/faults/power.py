@@ -1,8 +1,8 @@
-"""A server whose disk forgets, at a power cut, what was not synced to it.
+"""A server whose disk loses unsynced data at a power cut.
 
-A library of a few lines in front of libc writes down how long a file was when its last `fdatasync`
-began that has ended: so much of it is on the disk for certain. At the cut the server is killed and
-its files end there, but for half a command, as a disk may have got a part of the next page.
+A preloaded library records the length of a file at the start of its last completed `fdatasync`:
+these bytes are on disk. A cut kills the server, truncates its files to that length and appends half
+a command, because a disk may have written a part of the next page.
 """
 
 import shutil
@@ -38,12 +38,12 @@ static int noted(int fd, long call) {
 int fdatasync(int fd) { return noted(fd, SYS_fdatasync); }
 int fsync(int fd) { return noted(fd, SYS_fsync); }
 """
-HALF = b"*3\r\n$3\r\nSET\r\n$5\r\nso"
+PARTIAL_COMMAND = b"*3\r\n$3\r\nSET\r\n$5\r\nso"
 COMPILER = shutil.which("cc")
 
 
 def shim(directory: Path) -> Path:
-    """The library, compiled."""
+    """Compile the library."""
     assert COMPILER is not None
     source, made = directory / "synced.c", directory / "synced.so"
     source.write_text(SOURCE)
@@ -51,8 +51,8 @@ def shim(directory: Path) -> Path:
     return made
 
 
-class Mains(Node):
-    """A node that can lose its power."""
+class PowerCutNode(Node):
+    """A node with simulated power cuts."""
 
     def __init__(self, directory: Path, library: Path, **settings: str) -> None:
         super().__init__(directory, None, **settings)
@@ -62,21 +62,21 @@ class Mains(Node):
         return ["env", f"LD_PRELOAD={self._library}", *super().command()]
 
     def unsynced(self) -> int:
-        """How many bytes a power cut would take now."""
+        """Return the bytes that a power cut would lose now."""
         return sum(file.stat().st_size - _synced(file) for file in self._logs())
 
     def cut_power(self) -> int:
-        """Kill it and forget what was not synced; how many bytes that was."""
+        """Kill it and drop unsynced data; return the number of lost bytes."""
         self.kill()
-        gone = self.unsynced()
+        lost = self.unsynced()
         for file in self._logs():
             synced = _synced(file)
             with file.open("r+b") as opened:
                 opened.truncate(synced)
                 opened.seek(synced)
-                opened.write(HALF)
+                opened.write(PARTIAL_COMMAND)
             _note(file).write_text(f"{synced:020d}")
-        return gone
+        return lost
 
     def _logs(self) -> list[Path]:
         return [*(self.directory / "appendonlydir").glob("*.incr.aof")]

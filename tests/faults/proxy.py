@@ -1,4 +1,4 @@
-"""A small TCP proxy in front of the server: it cuts, delays, holds, or delivers too late."""
+"""A TCP proxy in front of the server: it cuts, delays, holds or delivers data late."""
 
 import asyncio
 import contextlib
@@ -15,28 +15,28 @@ OnAnswer = Callable[[bytes, bytes], Awaitable[None]]
 
 
 def call(script: str) -> bytes:
-    """The bytes by which a call of a script is known: its digest."""
+    """Return the digest that identifies a call of a script."""
     source = (Path(SCRIPTS) / f"{script}.lua").read_bytes()
     return sha1(source).hexdigest().encode()  # noqa: S324 - Redis names scripts so
 
 
 class Cut(Exception):
-    """Raised by a hook: the connection ends here."""
+    """Raised by a hook to close the connection."""
 
 
 class Late(Exception):
-    """Raised by a hook on a request: the client's side ends, the request is kept for later."""
+    """Raised by a request hook to disconnect the client and keep the request for later."""
 
 
 async def let_pass(*_: bytes) -> None:
-    """No fault here."""
+    """Cause no fault."""
 
 
 class Proxy:
-    """Between clients and the server; `on_request` and `on_answer` see all bytes first.
+    """A proxy between clients and the server; the hooks `on_request` and `on_answer` see all data.
 
-    A hook on an answer sees it together with the request it answers: what the server has done by
-    then is done, and the client does not know yet.
+    An answer hook gets the request and its answer: the server has executed the request, and the
+    client does not know yet.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -59,14 +59,14 @@ class Proxy:
         trace: TracebackType | None,
     ) -> None:
         self._server.close()
-        await asyncio.sleep(0)  # whoever was let in last begins
+        await asyncio.sleep(0)  # let the last connection start
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # what was aborted ends
+        await asyncio.sleep(0)  # let aborted connections end
 
     async def deliver_late(self) -> list[bytes]:
-        """Send what was kept, on connections of their own; what the server answers."""
+        """Send the kept requests on separate connections; return the answers."""
         answers = []
         for request in self.late:
             reader, writer = await asyncio.open_unix_connection(str(self._socket))
@@ -94,7 +94,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Link:
-    """One client's connection."""
+    """The connection of one client."""
 
     def __init__(self, proxy: Proxy, client: Stream, server: Stream) -> None:
         self._proxy, self._client, self._server = proxy, client, server

@@ -1,4 +1,4 @@
-"""A replacement of a model by itself, in its log."""
+"""A record that replaces a model by itself."""
 
 from app.domain import codec
 from app.domain.records import Replace
@@ -9,7 +9,7 @@ from tests.faults.posters import NO_LIMIT
 
 
 async def replace_now(store: Store, epoch: int, name: str, model: str = MODEL) -> int:
-    """A replacement by the model as it is committed now; its seq."""
+    """Append a replacement by the committed model; return its seq."""
     carried = (await store.states.load(model)).state.model
     event = NewRecord(name, b"", codec.dump_record(Replace(carried, "a test")))
     return (await store.log.append(model, epoch, [event], limit=NO_LIMIT, time=0))[0].seq

@@ -1,4 +1,4 @@
-"""What most tests begin with: a model, posters at work, somebody who watches the commits."""
+"""The common setup: a model, a ledger and a commit observer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -17,12 +17,12 @@ from tests.faults.server import Server
 
 
 def play(scene: Coroutine[Any, Any, None], seconds: float = 600.0) -> None:
-    """Run a test's scene; one that hangs fails."""
+    """Run a coroutine of a test with a timeout."""
     asyncio.run(asyncio.wait_for(scene, seconds))
 
 
 class Scene:
-    """A model on a server, and those around it."""
+    """A model on a server with its store, ledger and observer."""
 
     def __init__(self, server: Server, seed: int) -> None:
         self.server, self.seed = server, seed
@@ -33,48 +33,48 @@ class Scene:
         self.epoch = 0
 
     async def committed(self) -> int:
-        """The seq of the committed state."""
+        """Return the seq of the committed state."""
         return (await self.store.states.position(MODEL))[1]
 
     async def fence(self) -> int:
-        """How many learners have taken the lease so far."""
+        """Return the number of lease takeovers so far."""
         return int(await self.store._client.get(Keys(MODEL).fence) or 0)
 
     async def lease(self) -> bytes | None:
-        """The lease, if somebody holds it."""
+        """Return the lease, if it is held."""
         found: bytes | None = await self.store._client.get(Keys(MODEL).lease)
         return found
 
-    async def nobody_leads(self) -> bool:
+    async def lease_is_free(self) -> bool:
         """Whether the lease is free."""
         return await self.lease() is None
 
-    def beyond(self, seq: int) -> Callable[[], Awaitable[bool]]:
-        """Whether more than so much is committed."""
+    def committed_beyond(self, seq: int) -> Callable[[], Awaitable[bool]]:
+        """Return a condition: a record after `seq` is committed."""
 
         async def condition() -> bool:
             return await self.committed() > seq
 
         return condition
 
-    def taken(self, fence: int) -> Callable[[], Awaitable[bool]]:
-        """Whether more than so many learners have taken the lease."""
+    def lease_taken_after(self, fence: int) -> Callable[[], Awaitable[bool]]:
+        """Return a condition: the fencing token is above `fence`."""
 
         async def condition() -> bool:
             return await self.fence() > fence
 
         return condition
 
-    async def moment(self, least: float, most: float) -> None:
-        """A random moment later."""
+    async def random_pause(self, least: float, most: float) -> None:
+        """Sleep for a random time."""
         await asyncio.sleep(float(self.rng.uniform(least, most)))
 
 
 @asynccontextmanager
-async def a_model(
+async def scene_with_model(
     server: Server, seed: int, settings: ModelConfig = SETTINGS
 ) -> AsyncIterator[Scene]:
-    """A model that has learnt nothing."""
+    """Create an untrained model and observe its commits."""
     scene = Scene(server, seed)
     scene.epoch = await new_model(scene.store, settings=settings)
     try:
@@ -86,7 +86,7 @@ async def a_model(
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Store]:
-    """A store that is closed in the end, whatever the test finds."""
+    """Open a store and close it after the test."""
     store = Store.open(url)
     try:
         yield store

@@ -1,4 +1,4 @@
-"""A server of the tests: killed without warning, started again on the same data."""
+"""A server that tests kill and restart on the same data."""
 
 import contextlib
 import signal
@@ -38,7 +38,7 @@ class Server:
         self._wait()
 
     def kill(self) -> None:
-        """Kill -9."""
+        """Kill it with SIGKILL."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
         self.kills += 1
@@ -51,7 +51,7 @@ class Server:
         deadline = time.monotonic() + seconds
         while not self._answers():
             assert self._process.poll() is None, (self._directory / "log").read_text()
-            assert time.monotonic() < deadline, "the server did not come up"
+            assert time.monotonic() < deadline, "the server did not start"
             time.sleep(0.005)
 
     def _answers(self) -> bool:

@@ -1,4 +1,4 @@
-"""Connections that end between a request and its answer: redis-py then sends again."""
+"""Connections that end between a request and its answer: redis-py resends."""
 
 import asyncio
 import contextlib
@@ -15,13 +15,13 @@ from tests.faults.invented import MODEL, Invented, new_model
 from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import Ledger, Posters, at_work, insist
 from tests.faults.proxy import Cut, Late, OnAnswer, OnRequest, Proxy, call
-from tests.faults.scene import Scene, a_model, opened, play
+from tests.faults.scene import Scene, opened, play, scene_with_model
 from tests.faults.server import Server
 from tests.faults.waiting import until
 
 
-def the_first(script: str) -> OnAnswer:
-    """Cut the connection on the first answer of a script that has run."""
+def cut_first_answer(script: str) -> OnAnswer:
+    """Cut the connection at the first answer of a script."""
     cut = False
 
     async def answered(request: bytes, answer: bytes) -> None:
@@ -33,8 +33,8 @@ def the_first(script: str) -> OnAnswer:
     return answered
 
 
-def now_and_then(rng: np.random.Generator, script: str, chance: float) -> OnAnswer:
-    """Cut some connections after the server has done what was asked, before it can say so."""
+def cut_some_answers(rng: np.random.Generator, script: str, chance: float) -> OnAnswer:
+    """Cut some connections after the server has executed a request, before its answer."""
 
     async def answered(request: bytes, _: bytes) -> None:
         if call(script) in request and rng.random() < chance:
@@ -44,7 +44,7 @@ def now_and_then(rng: np.random.Generator, script: str, chance: float) -> OnAnsw
 
 
 def delays_and_cuts(rng: np.random.Generator, chance: float) -> OnRequest:
-    """Hold requests for a moment; some never arrive."""
+    """Delay requests; drop some."""
 
     async def asked(_: bytes) -> None:
         if rng.random() < chance:
@@ -59,12 +59,12 @@ def test_posts_whose_answers_are_lost_are_in_the_log_once(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
-        async with a_model(server, 21) as model, Proxy(server.socket) as proxy:
-            proxy.on_answer = now_and_then(model.rng, "append", 0.3)
+        async with scene_with_model(server, 21) as model, Proxy(server.socket) as proxy:
+            proxy.on_answer = cut_some_answers(model.rng, "append", 0.3)
             proxy.on_request = delays_and_cuts(model.rng, 0.1)
             async with await at_work(proxy.url, model.epoch, model.ledger, 21, 4, 0.003):
-                await until(enough(proxy, rounds(120)), "many cuts")
-            pool.hire(server.url)
+                await until(has_cut(proxy, rounds(120)), "many cuts")
+            pool.start(server.url)
             await check(
                 server.url, model.ledger, "answers of appends lost", watch=model.watch,
                 cuts=proxy.cuts,
@@ -73,40 +73,40 @@ def test_posts_whose_answers_are_lost_are_in_the_log_once(
     play(scene())
 
 
-def enough(proxy: Proxy, cuts: int) -> Callable[[], Awaitable[bool]]:
+def has_cut(proxy: Proxy, cuts: int) -> Callable[[], Awaitable[bool]]:
     async def condition() -> bool:
         return proxy.cuts >= cuts
 
     return condition
 
 
-def test_commits_whose_answers_are_lost_count_once(server: Server, pool: LearnerProcesses) -> None:
+def test_commits_whose_answers_are_lost_are_made_once(
+    server: Server, pool: LearnerProcesses
+) -> None:
     async def scene() -> None:
-        async with a_model(server, 22) as model, Proxy(server.socket) as proxy:
-            proxy.on_answer = now_and_then(model.rng, "commit", 0.5)
+        async with scene_with_model(server, 22) as model, Proxy(server.socket) as proxy:
+            proxy.on_answer = cut_some_answers(model.rng, "commit", 0.5)
             proxy.on_request = delays_and_cuts(model.rng, 0.05)
             async with await at_work(server.url, model.epoch, model.ledger, 22):
                 for _ in range(2):
-                    pool.hire(proxy.url)
-                await until(enough(proxy, rounds(25)), "many cuts")
+                    pool.start(proxy.url)
+                await until(has_cut(proxy, rounds(25)), "many cuts")
             title = "answers of commits lost"
             await check(server.url, model.ledger, title, watch=model.watch, cuts=proxy.cuts)
 
     play(scene())
 
 
-def test_a_commit_that_is_sent_again_is_the_same_commit(
-    server: Server, pool: LearnerProcesses
-) -> None:
-    """And no reason for its learner to believe that another has taken over."""
+def test_a_resent_commit_does_not_cause_a_takeover(server: Server, pool: LearnerProcesses) -> None:
+    """Its learner must not take it for a commit of another learner."""
 
     async def scene() -> None:
-        async with a_model(server, 28) as model, Proxy(server.socket) as proxy:
-            proxy.on_answer = the_first("commit")
+        async with scene_with_model(server, 28) as model, Proxy(server.socket) as proxy:
+            proxy.on_answer = cut_first_answer("commit")
             await insist(model.store, model.epoch, [Invented(28).labels()], model.ledger)
-            pool.hire(proxy.url)
+            pool.start(proxy.url)
             await check(server.url, model.ledger, "a commit sent again", watch=model.watch)
-            await until(enough(proxy, 1), "the answer is lost")
+            await until(has_cut(proxy, 1), "the answer is lost")
             await insist(model.store, model.epoch, [Invented(28, "more").labels()], model.ledger)
             await check(server.url, model.ledger, "and the next", watch=model.watch)
             assert (proxy.cuts, await model.fence()) == (1, 1)
@@ -114,14 +114,14 @@ def test_a_commit_that_is_sent_again_is_the_same_commit(
     play(scene())
 
 
-def once(script: str) -> OnRequest:
-    """The first call of a script is kept for later; the client believes that it never arrived."""
-    kept = False
+def keep_first_call(script: str) -> OnRequest:
+    """Hold the first call of a script for later; the client gets no answer."""
+    holds_request = False
 
     async def asked(request: bytes) -> None:
-        nonlocal kept
-        if call(script) in request and not kept:
-            kept = True
+        nonlocal holds_request
+        if call(script) in request and not holds_request:
+            holds_request = True
             raise Late
 
     return asked
@@ -129,25 +129,25 @@ def once(script: str) -> OnRequest:
 
 def test_a_commit_that_arrives_late_changes_nothing(server: Server, pool: LearnerProcesses) -> None:
     async def scene() -> None:
-        async with a_model(server, 23) as model, Proxy(server.socket) as proxy:
+        async with scene_with_model(server, 23) as model, Proxy(server.socket) as proxy:
             async with await at_work(server.url, model.epoch, model.ledger, 23):
-                pool.hire(proxy.url)
+                pool.start(proxy.url)
                 for _ in range(rounds(5)):
                     await one_late_commit(model, proxy)
             await check(server.url, model.ledger, "late commits", watch=model.watch)
 
     async def one_late_commit(model: Scene, proxy: Proxy) -> None:
-        """The learner sends it again, goes on, and then the first one arrives."""
-        proxy.on_request = once("commit")
-        await until(kept(proxy), "a commit on its way")
-        for _ in range(2):  # the same commit once more, and another one
-            await until(model.beyond(await model.committed()), "the learner goes on")
+        """The learner resends it and continues; then the first one arrives."""
+        proxy.on_request = keep_first_call("commit")
+        await until(holds_request(proxy), "a commit on its way")
+        for _ in range(2):  # the resent commit and another one
+            await until(model.committed_beyond(await model.committed()), "the learner goes on")
         assert await proxy.deliver_late() == [b":2\r\n"]
 
     play(scene())
 
 
-def kept(proxy: Proxy) -> Callable[[], Awaitable[bool]]:
+def holds_request(proxy: Proxy) -> Callable[[], Awaitable[bool]]:
     async def condition() -> bool:
         return bool(proxy.late)
 
@@ -157,7 +157,7 @@ def kept(proxy: Proxy) -> Callable[[], Awaitable[bool]]:
 def test_a_post_that_arrives_late_changes_nothing(server: Server, pool: LearnerProcesses) -> None:
     async def scene() -> None:
         async with (
-            a_model(server, 24) as model,
+            scene_with_model(server, 24) as model,
             Proxy(server.socket) as proxy,
             opened(proxy.url) as store,
         ):
@@ -165,36 +165,36 @@ def test_a_post_that_arrives_late_changes_nothing(server: Server, pool: LearnerP
             await invented.show(model.store, model.epoch, 3)
             await insist(store, model.epoch, [invented.event()], model.ledger)
             for _ in range(rounds(20)):
-                proxy.on_request = once("append")
+                proxy.on_request = keep_first_call("append")
                 posted = [invented.event() for _ in range(3)]
                 await insist(store, model.epoch, posted, model.ledger)
                 before = await model.store.log.tail(MODEL)
                 await proxy.deliver_late()
                 assert await model.store.log.tail(MODEL) == before
-            pool.hire(server.url)
+            pool.start(server.url)
             await check(server.url, model.ledger, "late posts", watch=model.watch)
 
     play(scene())
 
 
-def test_posters_that_go_away_leave_whole_answers_to_the_others(
+def test_cancelled_posts_do_not_mix_up_the_answers_of_others(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    """A cancelled post must not leave its answer in a connection that another post then uses."""
+    """A cancelled post must not leave its answer in a connection that another post uses."""
 
     async def go_away(model: Scene, store: Store, invented: Invented) -> None:
         posted = [invented.event() for _ in range(2)]
         for one in posted:
-            model.ledger.doubts[one.feedback.event] = one
+            model.ledger.unanswered[one.feedback.event] = one
         task = asyncio.create_task(insist(store, model.epoch, posted, model.ledger))
-        await model.moment(0.0, 0.004)
+        await model.random_pause(0.0, 0.004)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        if model.rng.random() < 0.5:  # some come back: the same events, posted again
+        if model.rng.random() < 0.5:  # some clients post the same events again
             await insist(store, model.epoch, posted, model.ledger)
 
     async def scene() -> None:
-        async with a_model(server, 25) as model, opened(server.url) as store:
+        async with scene_with_model(server, 25) as model, opened(server.url) as store:
             invented = Invented(25, "gone")
             await invented.show(model.store, model.epoch, 3)
             async with Posters(
@@ -204,49 +204,49 @@ def test_posters_that_go_away_leave_whole_answers_to_the_others(
                     await go_away(model, store, invented)
                     posted = [invented.event()]
                     await insist(store, model.epoch, posted, model.ledger)
-            pool.hire(server.url)
+            pool.start(server.url)
             await check(server.url, model.ledger, "cancelled posts", watch=model.watch)
 
     play(scene())
 
 
-def test_a_model_whose_creation_was_answered_into_the_void_is_learnt(
+def test_a_model_whose_creation_got_no_answer_is_learnt(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with Proxy(server.socket) as proxy, opened(proxy.url) as store:
             ledger = Ledger()
-            proxy.on_answer = the_first("create")
-            with contextlib.suppress(ModelExists):  # what the second send may say
+            proxy.on_answer = cut_first_answer("create")
+            with contextlib.suppress(ModelExists):  # the answer to the resent creation
                 await new_model(store)
             assert proxy.cuts == 1
             assert await store.models.names() == [MODEL]
             epoch, *_ = await store.states.position(MODEL)
             await insist(store, epoch, [Invented(26).event()], ledger)
-            pool.hire(server.url)
+            pool.start(server.url)
             await check(server.url, ledger, "creation cut", cuts=proxy.cuts)
 
     play(scene())
 
 
-def test_a_refusal_for_backlog_is_never_told_of_an_event_that_was_stored(
+def test_a_stored_event_is_never_refused_for_the_backlog_limit(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    """The first send fills the backlog and its answer is lost; the second must not be refused."""
+    """The first send fills the backlog and its answer is lost; the resend must be accepted."""
 
     async def scene() -> None:
         async with (
-            a_model(server, 27) as model,
+            scene_with_model(server, 27) as model,
             Proxy(server.socket) as proxy,
             opened(proxy.url) as store,
         ):
             invented = Invented(27)
             await insist(store, model.epoch, [invented.event()], model.ledger)
-            proxy.on_answer = the_first("append")
+            proxy.on_answer = cut_first_answer("append")
             posted = [invented.event()]
             answers = await post(store, MODEL, model.epoch, posted, limit=2, time=0)
             model.ledger.note(posted, answers)
-            pool.hire(server.url)
+            pool.start(server.url)
             found = await check(server.url, model.ledger, "backlog cut", cuts=proxy.cuts)
             assert len(found.records) == 2
 

@@ -1,7 +1,7 @@
-"""Failovers by Sentinel and in a Cluster, and a slot that moves, with feedback coming in.
+"""Failovers with Sentinels and in a Cluster, and a moving slot, under load.
 
-Replicas are 300 ms behind, by a wire that delivers late. `make test` plays one round of each;
-`SOLAR_DEV_CHAOS=100 pytest -s tests/faults/test_fleets.py -k behind` plays a hundred.
+A wire delays replicas by 300 ms. `make test` runs one round of each test;
+`SOLAR_DEV_CHAOS=100 pytest -s tests/faults/test_fleets.py -k lagging` runs a hundred.
 """
 
 import asyncio
@@ -16,7 +16,15 @@ from app.storage.keys import Keys
 from app.storage.store import Store
 from tests import fleets
 from tests.faults import rounds
-from tests.faults.fleet import Crowd, Onlooker, a_service, account, fed, noticed, onlooker
+from tests.faults.fleet import (
+    Clients,
+    ReplicaObserver,
+    count_losses,
+    fed,
+    noticed,
+    observed_replica,
+    running_service,
+)
 from tests.faults.invented import MODEL, Invented, new_model
 from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import NO_LIMIT
@@ -31,7 +39,7 @@ LEVELS = ("replicated", "fsync", "local")
 
 @pytest.fixture(scope="module")
 def sentinels() -> Iterator[SentinelFleet]:
-    """Sentinels that are told of each failover, and do not wait until they miss a master."""
+    """Run Sentinels; the tests order each failover, so no test waits for the down time."""
     with fleets.sentinel_fleet(wired=True, down_after=3000) as fleet:
         yield fleet
 
@@ -44,7 +52,7 @@ def cluster() -> Iterator[ClusterFleet]:
 
 @pytest.fixture
 def fresh(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each test finds an empty store."""
+    """Empty the store before each test."""
     yield
     for name in ("sentinels", "cluster"):
         if name in request.fixturenames:
@@ -58,38 +66,38 @@ pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def slow(node: Node, seconds: float = LAG) -> None:
-    """Its replicas are so far behind from now on."""
+    """Delay its replicas by `seconds`."""
     assert node.wire is not None
     node.wire.lag = seconds
 
 
-async def ahead(seen: Onlooker, replica: Node, by: int = 10) -> None:
-    """Wait until more is served than a replica has: what is lost with the master will be missed."""
+async def ahead(seen: ReplicaObserver, replica: Node, by: int = 10) -> None:
+    """Wait until the served version is ahead of the replica, so that a failover loses records."""
 
     async def so() -> bool:
-        has = int(replica.has(Keys(MODEL).seq) or 0)
+        has = int(replica.value_of(Keys(MODEL).seq) or 0)
         return seen.weight_cache.serving[MODEL].version >= has + by
 
     await until(so, "more is served than the replica has")
 
 
-def crowds_of(url: str, epoch: int) -> list[Crowd]:
-    """Posters at every level; those that wait for the replica are more, as each is slower."""
-    return [Crowd(url, level, epoch, 6 if level == "replicated" else 2) for level in LEVELS]
+def clients_at_all_levels(url: str, epoch: int) -> list[Clients]:
+    """Return clients of every level; more of the slower `replicated` ones."""
+    return [Clients(url, level, epoch, 6 if level == "replicated" else 2) for level in LEVELS]
 
 
 async def lossy_failovers(fleet: SentinelFleet | ClusterFleet, fault: str) -> None:
-    """Kill the master, again and again, when it has acknowledged more than its replica has."""
+    """Kill the master repeatedly while its replica lags."""
     async with opened(fleet.url) as store:
         epoch = await new_model(store)
-        safe, *quick = crowds = crowds_of(fleet.url, epoch)
+        safe, *quick = clients = clients_at_all_levels(fleet.url, epoch)
         for node in fleet.nodes:
             slow(node)
-        async with a_service(fleet.url) as reader:
-            async with onlooker(fleet.url) as seen, safe, quick[0], quick[1]:
+        async with running_service(fleet.url) as reader:
+            async with observed_replica(fleet.url) as seen, safe, quick[0], quick[1]:
                 for _ in range(rounds(1)):
-                    await one_failover(fleet, seen, crowds)
-            found = await account(fleet.url, crowds, fault, rounds(1), reader.ranked)
+                    await one_failover(fleet, seen, clients)
+            found = await count_losses(fleet.url, clients, fault, rounds(1), reader.ranked)
             print(f"\n{fault}: seen to go back {seen.backwards} times")  # noqa: T201
             assert found["replicated"].lost == 0
             assert found["fsync"].lost + found["local"].lost >= rounds(1)
@@ -97,10 +105,10 @@ async def lossy_failovers(fleet: SentinelFleet | ClusterFleet, fault: str) -> No
 
 
 async def one_failover(
-    fleet: SentinelFleet | ClusterFleet, seen: Onlooker, crowds: list[Crowd]
+    fleet: SentinelFleet | ClusterFleet, seen: ReplicaObserver, clients: list[Clients]
 ) -> None:
-    """The other one leads, that something is gone is noticed, the first one is its replica."""
-    await fed(*crowds)
+    """Fail over, wait until the rollback is noticed, and rejoin the old master as replica."""
+    await fed(*clients)
     before = seen.backwards
     if isinstance(fleet, SentinelFleet):
         await ahead(seen, await asyncio.to_thread(fleet.replica))
@@ -112,27 +120,27 @@ async def one_failover(
     if isinstance(fleet, SentinelFleet):
         await asyncio.to_thread(wait_until, lambda: fleet.promoted(new))
     joining = asyncio.create_task(asyncio.to_thread(fleet.rejoin, old))
-    await fed(*crowds, by=4)
+    await fed(*clients, by=4)
     await joining
 
 
-def test_a_failover_to_a_replica_that_is_behind_loses_nothing_that_is_replicated(
+def test_a_failover_to_a_lagging_replica_loses_no_replicated_event(
     sentinels: SentinelFleet,
 ) -> None:
-    """Each is noticed, and what is lost at lower levels is counted."""
+    """Each failover is noticed, and losses at lower levels are counted."""
     play(lossy_failovers(sentinels, "failover, 300 ms behind"), 60 + 30 * rounds(1))
 
 
-def test_a_killed_node_of_a_cluster_that_is_behind_loses_nothing_that_is_replicated(
+def test_a_cluster_failover_to_a_lagging_replica_loses_no_replicated_event(
     cluster: ClusterFleet,
 ) -> None:
     play(lossy_failovers(cluster, "cluster node killed, 300 ms behind"), 60 + 30 * rounds(1))
 
 
-def test_an_old_master_that_is_still_reached_is_left_for_the_new_one(
+def test_clients_leave_an_old_master_for_the_new_one(
     sentinels: SentinelFleet,
 ) -> None:
-    """It stood still, was replaced, and wakes: for some seconds it takes itself for the master."""
+    """It was paused, replaced and resumed: for some seconds it still acts as master."""
 
     async def scene() -> None:
         async with opened(sentinels.url) as store:
@@ -140,7 +148,7 @@ def test_an_old_master_that_is_still_reached_is_left_for_the_new_one(
             old, new = sentinels.master(), sentinels.replica()
             old.pause()
             await asyncio.to_thread(wait_until, lambda: sentinels.promoted(new))
-            old.go_on()
+            old.resume()
             invented = Invented(3)
             wrote = await insist(store, epoch, invented)
             assert new.client.xlen("solar:{m}:log") == wrote
@@ -153,40 +161,40 @@ def test_an_old_master_that_is_still_reached_is_left_for_the_new_one(
         event = invented.labels()
         record: list[Any] = []
 
-        async def told() -> bool:
+        async def answered() -> bool:
             try:
                 record[:] = await post(store, MODEL, epoch, [event], limit=NO_LIMIT, time=0)
             except StoreError:
                 return False
             return True
 
-        await until(told, "an answer")
+        await until(answered, "an answer")
         return int(record[0].seq)
 
     play(scene())
 
 
-def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(
+def test_moving_a_slot_under_load_loses_and_duplicates_nothing(
     cluster: ClusterFleet, pool: LearnerProcesses
 ) -> None:
     async def one_move() -> None:
         target = cluster.other_master(cluster.owner(MODEL))
         moving = cluster.reshard(MODEL, target)
         while (await asyncio.to_thread(next, moving, None)) is not None:
-            await asyncio.sleep(0.01)  # some calls come in between
+            await asyncio.sleep(0.01)  # let some calls run in between
         assert cluster.owner(MODEL) is target
 
     async def scene() -> None:
         async with opened(cluster.url) as store:
             epoch = await new_model(store)
-            pool.hire(cluster.url)
-            crowds = [Crowd(cluster.url, level, epoch) for level in ("replicated", "fsync")]
-            async with onlooker(cluster.url) as seen, crowds[0], crowds[1]:
+            pool.start(cluster.url)
+            clients = [Clients(cluster.url, level, epoch) for level in ("replicated", "fsync")]
+            async with observed_replica(cluster.url) as seen, clients[0], clients[1]:
                 for _ in range(rounds(1)):
-                    await fed(*crowds)
+                    await fed(*clients)
                     await one_move()
-                await fed(*crowds)
-            found = await account(cluster.url, crowds, "slot moved", rounds(1), seen.ranked)
+                await fed(*clients)
+            found = await count_losses(cluster.url, clients, "slot moved", rounds(1), seen.ranked)
             assert [one.lost for one in found.values()] == [0, 0]
             assert seen.backwards == 0
 

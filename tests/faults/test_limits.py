@@ -1,4 +1,4 @@
-"""Limits that are reached, and stores that are not where they were: it goes on, and stays true."""
+"""Limits, version rollbacks and edge cases: the service continues and stays correct."""
 
 import asyncio
 import shutil
@@ -32,7 +32,7 @@ from tests.faults.scene import play
 from tests.faults.server import Server
 from tests.servers import eventually, opened
 
-QUICK = LearnerOptions(lease=1.0, idle=0.05, discover=0.05)
+FAST_LEARNER = LearnerOptions(lease=1.0, idle=0.05, discover=0.05)
 NO_LIMIT = 1 << 40
 
 
@@ -44,7 +44,7 @@ def small(tmp_path: Path) -> Iterator[Server]:
     made.stop()
 
 
-def test_a_store_that_is_full_makes_room_by_itself(small: Server) -> None:
+def test_a_full_store_frees_memory_by_trimming_its_log(small: Server) -> None:
     settings = ModelConfig(tuple(f"f{k}" for k in range(136)), covariance="diagonal")
     documents = np.random.default_rng(0).standard_normal((100, 136)).astype(np.float32)
 
@@ -67,7 +67,7 @@ def test_a_store_that_is_full_makes_room_by_itself(small: Server) -> None:
     async def scene() -> None:
         async with opened(small.url) as store:
             epoch, stop = await new_model(store, settings=settings), asyncio.Event()
-            learning = asyncio.create_task(learn_all(store, stop, QUICK))
+            learning = asyncio.create_task(learn_all(store, stop, FAST_LEARNER))
             async with asyncio.timeout(60):
                 for at in range(0, 1500, 10):  # 80 MB
                     await insist(store, epoch, at)
@@ -79,11 +79,11 @@ def test_a_store_that_is_full_makes_room_by_itself(small: Server) -> None:
     play(scene())
 
 
-def test_an_idle_learner_notices_that_the_store_went_back(server: Server) -> None:
+def test_an_idle_learner_notices_a_version_rollback(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
             epoch, invented, stop = await new_model(store), Invented(1), asyncio.Event()
-            learning = asyncio.create_task(learn_all(store, stop, QUICK))
+            learning = asyncio.create_task(learn_all(store, stop, FAST_LEARNER))
 
             async def learn(count: int, until_seq: int) -> None:
                 events = [invented.labels() for _ in range(count)]
@@ -110,7 +110,7 @@ def test_an_idle_learner_notices_that_the_store_went_back(server: Server) -> Non
 
 
 @pytest.mark.parametrize("strategy", ["click-skip-above", "last-click-skip-above"])
-def test_thousands_of_clicks_on_one_list_do_not_stall_its_model(strategy: str) -> None:
+def test_thousands_of_clicks_on_one_ranking_do_not_stall_its_model(strategy: str) -> None:
     rng = np.random.default_rng(0)
     documents, submitted = rng.random((100, 4)).astype(np.float32), np.arange(100)
     so_far = PriorFeedback.load(b"")
@@ -118,14 +118,16 @@ def test_thousands_of_clicks_on_one_list_do_not_stall_its_model(strategy: str) -
         clicks = np.array([rng.integers(50)])
         event = Feedback(f"e{at}", "clicks", documents, submitted, clicks=clicks, query="r")
         record, so_far = on_request(event, so_far)
-    fold = Reducer(initial_state(ModelConfig(tuple("abcd"), clicks=strategy)))
-    fold.apply(codec.dump_record(Feedback("w", "labels", documents, labels=np.arange(100.0) % 3)))
+    reducer = Reducer(initial_state(ModelConfig(tuple("abcd"), clicks=strategy)))
+    reducer.apply(
+        codec.dump_record(Feedback("w", "labels", documents, labels=np.arange(100.0) % 3))
+    )
     started = time.process_time()
-    assert fold.apply(codec.dump_record(record))
-    assert time.process_time() - started < 1.0  # 2.2 s when every round was read anew
+    assert reducer.apply(codec.dump_record(record))
+    assert time.process_time() - started < 1.0  # 2.2 s when every round was read again
 
 
-def test_hundreds_of_posts_at_once_are_all_answered(server: Server) -> None:
+def test_hundreds_of_concurrent_posts_are_all_answered(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
             epoch, invented = await new_model(store), Invented(2)
@@ -139,7 +141,7 @@ def test_hundreds_of_posts_at_once_are_all_answered(server: Server) -> None:
     play(scene())
 
 
-def test_a_click_on_a_list_that_was_shown_anew_is_not_learnt_on_the_new_one(
+def test_a_click_on_a_replaced_impression_is_not_learnt_on_the_new_one(
     server: Server,
 ) -> None:
     async def scene() -> None:
@@ -163,13 +165,13 @@ def test_a_click_on_a_list_that_was_shown_anew_is_not_learnt_on_the_new_one(
     play(scene())
 
 
-def test_an_event_on_a_forgotten_request_hinders_no_other_one(server: Server) -> None:
+def test_an_event_on_an_expired_request_does_not_affect_others(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
             epoch, invented = await new_model(store), Invented(4)
-            gone, there = await invented.show(store, epoch, 2)
-            await store._client.delete(f"solar:{{{MODEL}}}:imp:{epoch}:{gone}")
-            lost, click = invented.click(gone), invented.click(there)
+            expired, there = await invented.show(store, epoch, 2)
+            await store._client.delete(f"solar:{{{MODEL}}}:imp:{epoch}:{expired}")
+            lost, click = invented.click(expired), invented.click(there)
             same_id = PendingEvent(
                 Feedback(
                     lost.feedback.event, "clicks", invented.lists[there].documents,
@@ -188,11 +190,11 @@ def test_an_event_on_a_forgotten_request_hinders_no_other_one(server: Server) ->
     play(scene())
 
 
-def test_a_replay_is_put_in_place_beside_those_who_post(server: Server) -> None:
+def test_a_replay_replaces_the_model_while_clients_post(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store, opened(server.url) as other:
             epoch, invented, stop = await new_model(store), Invented(5), asyncio.Event()
-            learning = asyncio.create_task(learn_all(store, stop, QUICK))
+            learning = asyncio.create_task(learn_all(store, stop, FAST_LEARNER))
             first = [invented.labels() for _ in range(200)]
             await post(store, MODEL, epoch, first, limit=NO_LIMIT, time=0)
 
@@ -203,7 +205,7 @@ def test_a_replay_is_put_in_place_beside_those_who_post(server: Server) -> None:
                     await asyncio.sleep(0.002)
 
             posting, said = asyncio.create_task(appender()), list[str]()
-            await replay_log(store, MODEL, "nobody", apply=True, show=said.append)
+            await replay_log(store, MODEL, "unknown", apply=True, show=said.append)
             assert "replaces the model by the result" in said[-1]
             stop.set()
             await asyncio.gather(posting, learning)
@@ -212,19 +214,19 @@ def test_a_replay_is_put_in_place_beside_those_who_post(server: Server) -> None:
     play(scene())
 
 
-def test_a_model_is_never_created_without_being_known_by_name(server: Server) -> None:
-    """Cut short between the script and the name: feedback would be taken and never learnt."""
+def test_a_created_model_is_always_listed(server: Server) -> None:
+    """Interrupt a creation before the name is listed: feedback would never be learnt."""
 
     async def scene() -> None:
         async with opened(server.url) as store:
-            create, asked = store.models._calls.kept_script, asyncio.Event()
+            create, asked = store.models._calls.durable_script, asyncio.Event()
 
             async def cut_short(name: str, keys: Sequence[str], values: Sequence[Any]) -> Any:
                 await create(name, keys, values)
                 asked.set()
                 return await asyncio.Event().wait()
 
-            store.models._calls.kept_script = cut_short  # type: ignore[method-assign]
+            store.models._calls.durable_script = cut_short  # type: ignore[method-assign]
             creating = asyncio.create_task(new_model(store))
             await asked.wait()
             creating.cancel()
@@ -234,18 +236,18 @@ def test_a_model_is_never_created_without_being_known_by_name(server: Server) ->
     play(scene())
 
 
-def test_a_learner_whose_embedded_server_is_gone_says_so_and_ends(tmp_path: Path) -> None:
+def test_a_learner_ends_with_an_error_when_its_embedded_server_ends(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "app", "learn", "--data-dir", str(tmp_path / "data")]
     with EmbeddedServer.start(tmp_path / "data") as server:
         learner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        asyncio.run(_learns(server.url))
+        asyncio.run(_learn_elsewhere(server.url))
     _, said = learner.communicate(timeout=60)
     assert learner.returncode == 2
     assert "solar: the embedded server has stopped" in said
 
 
-async def _learns(url: str) -> None:
-    """One record through a learner that is somewhere else."""
+async def _learn_elsewhere(url: str) -> None:
+    """Learn one record with a learner in another process."""
     async with opened(url) as store:
         epoch = await new_model(store)
         record = codec.dump_record(Invented(6).labels().feedback)
@@ -253,7 +255,7 @@ async def _learns(url: str) -> None:
         await eventually(lambda: store.states.position(MODEL), lambda found: found[1] == 1)
 
 
-def test_a_server_that_is_busy_or_restarted_says_try_again(server: Server) -> None:
+def test_a_busy_or_restarted_server_is_unavailable(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
             epoch = await new_model(store)

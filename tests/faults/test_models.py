@@ -1,4 +1,4 @@
-"""Models that are replaced, deleted and created again while all are busy."""
+"""Models that are replaced, deleted and created again under load."""
 
 import asyncio
 import contextlib
@@ -21,27 +21,27 @@ from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import NO_LIMIT, Ledger, at_work, insist
 from tests.faults.proxy import Proxy, call
 from tests.faults.replacing import replace_now
-from tests.faults.scene import a_model, opened, play
+from tests.faults.scene import opened, play, scene_with_model
 from tests.faults.server import Server
 from tests.faults.waiting import until
 
 REPLACEMENTS = 6
 
 
-def test_a_model_replaced_under_load_goes_on_from_what_it_was_given(
+def test_a_model_replaced_under_load_continues_from_the_replacement(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
-        async with a_model(server, 41) as model:
+        async with scene_with_model(server, 41) as model:
             async with await at_work(server.url, model.epoch, model.ledger, 41):
-                learners = [pool.hire(server.url) for _ in range(2)]
-                await until(model.beyond(0), "the first commit")
+                learners = [pool.start(server.url) for _ in range(2)]
+                await until(model.committed_beyond(0), "the first commit")
                 for at in range(rounds(REPLACEMENTS)):
                     await replace_now(model.store, model.epoch, f"r{at}")
-                    await model.moment(0.0, 0.3)
+                    await model.random_pause(0.0, 0.3)
                     if at % 3 == 2:
                         pool.kill(learners.pop(0))
-                        learners.append(pool.hire(server.url))
+                        learners.append(pool.start(server.url))
             title = "replaced under load"
             found = await check(
                 server.url, model.ledger, title, watch=model.watch, kills=pool.kills,
@@ -59,44 +59,44 @@ def is_replacement(record: bytes) -> bool:
     return isinstance(codec.load_record(record), Replace)
 
 
-def test_two_replacements_in_a_row_leave_a_version_each(
+def test_two_consecutive_replacements_keep_a_version_each(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
-        async with a_model(server, 42) as model:
+        async with scene_with_model(server, 42) as model:
             invented = Invented(42)
             replaced = []
             for at in range(3):
                 await insist(model.store, model.epoch, [invented.labels()], model.ledger)
                 replaced.append(await replace_now(model.store, model.epoch, f"a{at}"))
                 replaced.append(await replace_now(model.store, model.epoch, f"b{at}"))
-            pool.hire(server.url)
+            pool.start(server.url)
             await check(server.url, model.ledger, "replaced in a row", watch=model.watch)
             assert {seq - 1 for seq in replaced} <= set(await model.store.states.versions(MODEL))
 
     play(scene())
 
 
-async def post_until_it_is_gone(store: Store, epoch: int, ledger: Ledger, name: str) -> None:
-    """The same ids in every life of the model."""
+async def post_until_deleted(store: Store, epoch: int, ledger: Ledger, name: str) -> None:
+    """Post the same ids in every epoch of the model."""
     invented = Invented(43, name)
     with contextlib.suppress(NoSuchModel):
         while True:
             await insist(store, epoch, [invented.event() for _ in range(3)], ledger)
 
 
-def test_a_model_deleted_and_created_again_knows_nothing_of_its_former_life(
+def test_a_model_created_again_has_no_data_of_its_earlier_epoch(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def one_life(store: Store) -> None:
+    async def one_epoch(store: Store) -> None:
         epoch, ledger = await new_model(store), Ledger()
         names = [f"p{at}-" for at in range(3)]
-        posters = [
-            asyncio.create_task(post_until_it_is_gone(store, epoch, ledger, name)) for name in names
+        clients = [
+            asyncio.create_task(post_until_deleted(store, epoch, ledger, name)) for name in names
         ]
         await until(has_learnt(store), "something is learnt in this life")
         assert await store.models.delete(MODEL)
-        await asyncio.gather(*posters)
+        await asyncio.gather(*clients)
         assert await new_model(store) == epoch + 1
         stale = [Invented(43, "stale").labels()]
         with pytest.raises(NoSuchModel):
@@ -107,17 +107,17 @@ def test_a_model_deleted_and_created_again_knows_nothing_of_its_former_life(
     async def scene() -> None:
         async with opened(server.url) as store:
             ledger = Ledger()
-            pool.hire(server.url)
-            pool.hire(server.url)
+            pool.start(server.url)
+            pool.start(server.url)
             for _ in range(rounds(2)):
-                await one_life(store)
+                await one_epoch(store)
             epoch, invented = await new_model(store), Invented(43, "p0-")
             for _ in range(10):
                 await insist(store, epoch, [invented.event() for _ in range(3)], ledger)
             found = await check(server.url, ledger, "deleted and created", lives=epoch)
             assert len(found.records) == 30
             assert ledger.repeats == 0
-            await nothing_stays_behind(store, server.url)
+            await no_version_is_left(store, server.url)
 
     play(scene())
 
@@ -132,8 +132,8 @@ def has_learnt(store: Store) -> Callable[[], Awaitable[bool]]:
     return condition
 
 
-async def nothing_stays_behind(store: Store, url: str) -> None:
-    """No version of a former life can be had."""
+async def no_version_is_left(store: Store, url: str) -> None:
+    """Check that no version of an earlier epoch is left."""
     client: Any = Redis.from_url(url)
     kept = [Keys(MODEL).snapshot(seq).encode() for seq in await store.states.versions(MODEL)]
     found = [key async for key in client.scan_iter(f"solar:{{{MODEL}}}:snap:*")]
@@ -141,14 +141,14 @@ async def nothing_stays_behind(store: Store, url: str) -> None:
     assert sorted(found) == sorted(kept)
 
 
-def test_a_version_kept_while_its_model_is_deleted_is_deleted_too(
+def test_a_version_stored_during_a_deletion_is_deleted(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    """The commit of a version comes between the list of versions and their deletion."""
+    """A version is committed between the list of versions and their deletion."""
 
     async def scene() -> None:
         async with (
-            a_model(server, 44) as model,
+            scene_with_model(server, 44) as model,
             Proxy(server.socket) as proxy,
             opened(proxy.url) as other,
         ):
@@ -157,14 +157,14 @@ def test_a_version_kept_while_its_model_is_deleted_is_deleted_too(
             async def keep_another(request: bytes) -> None:
                 if call("delete") in request and await model.committed() == 0:
                     await replace_now(model.store, model.epoch, "r")
-                    pool.hire(server.url)
-                    await until(model.beyond(1), "the replacement is learnt")
+                    pool.start(server.url)
+                    await until(model.committed_beyond(1), "the replacement is learnt")
 
             proxy.on_request = keep_another
             await other.models.delete(MODEL)
             assert await other.models.names() == []
             epoch = await new_model(model.store)
             assert epoch == model.epoch + 1
-            await nothing_stays_behind(model.store, server.url)
+            await no_version_is_left(model.store, server.url)
 
     play(scene())

@@ -1,4 +1,4 @@
-"""Events that are posted twice, at once, with another body, or when there is no room."""
+"""Events that are posted twice, concurrently, with another body, or at the backlog limit."""
 
 import asyncio
 import contextlib
@@ -19,63 +19,63 @@ from tests.faults.invented import MODEL, SETTINGS, SHOWN, Invented
 from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import NO_LIMIT, Ledger, insist
 from tests.faults.proxy import Proxy, call
-from tests.faults.scene import Scene, a_model, opened, play
+from tests.faults.scene import Scene, opened, play, scene_with_model
 from tests.faults.server import Server
 
-CROWD = 20
+CLIENTS = 20
 
 
-async def at_once(url: str, model: Scene, posts: list[list[PendingEvent]]) -> None:
-    """Each post by somebody else, all at the same time."""
+async def post_concurrently(url: str, model: Scene, posts: list[list[PendingEvent]]) -> None:
+    """Send all posts at the same time, each from another client."""
 
-    async def by_one(events: list[PendingEvent]) -> None:
+    async def by_one_client(events: list[PendingEvent]) -> None:
         async with opened(url) as store:
             await insist(store, model.epoch, events, model.ledger)
 
-    await asyncio.gather(*map(by_one, posts))
+    await asyncio.gather(*map(by_one_client, posts))
 
 
-def test_an_event_posted_by_many_at_once_has_one_record_and_one_seq(
+def test_an_event_posted_by_many_clients_has_one_record_and_one_seq(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
-        async with a_model(server, 31) as model:
+        async with scene_with_model(server, 31) as model:
             invented = Invented(31)
             await invented.show(model.store, model.epoch, 5)
             for _ in range(rounds(10)):
                 events = [invented.event() for _ in range(3)]
-                await at_once(server.url, model, [events] * CROWD)
-            pool.hire(server.url)
+                await post_concurrently(server.url, model, [events] * CLIENTS)
+            pool.start(server.url)
             found = await check(server.url, model.ledger, "same event at once", watch=model.watch)
-            assert len(found.records) == len(model.ledger.told)
-            assert model.ledger.repeats == (CROWD - 1) * len(found.records)
+            assert len(found.records) == len(model.ledger.acknowledged)
+            assert model.ledger.repeats == (CLIENTS - 1) * len(found.records)
 
     play(scene())
 
 
 def test_an_event_twice_in_one_post_has_one_record(server: Server, pool: LearnerProcesses) -> None:
     async def scene() -> None:
-        async with a_model(server, 32) as model:
+        async with scene_with_model(server, 32) as model:
             invented = Invented(32)
             await invented.show(model.store, model.epoch, 1)
             for event in [invented.click("e.list0"), invented.labels(), invented.click("e.list0")]:
                 await insist(model.store, model.epoch, [event, event], model.ledger)
-            pool.hire(server.url)
+            pool.start(server.url)
             found = await check(server.url, model.ledger, "twice in one post", watch=model.watch)
             assert len(found.records) == 3
 
     play(scene())
 
 
-def test_of_two_bodies_with_the_same_id_one_is_stored_and_the_other_refused(
+def test_one_of_two_bodies_with_the_same_id_is_stored(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
-        async with a_model(server, 33) as model:
+        async with scene_with_model(server, 33) as model:
             one, other = Invented(33), Invented(34)
             for _ in range(rounds(10)):
                 await both_at_once(model, one.labels(), other.labels())
-            pool.hire(server.url)
+            pool.start(server.url)
             await check(server.url, model.ledger, "same id, other body", watch=model.watch)
 
     async def both_at_once(model: Scene, *bodies: PendingEvent) -> None:
@@ -93,7 +93,7 @@ def test_of_two_bodies_with_the_same_id_one_is_stored_and_the_other_refused(
     play(scene())
 
 
-def test_a_refused_post_leaves_nothing_and_the_backlog_has_its_limit(
+def test_a_refused_post_stores_nothing_and_the_backlog_stays_in_its_limit(
     server: Server, pool: LearnerProcesses
 ) -> None:
     limit = 20
@@ -107,9 +107,9 @@ def test_a_refused_post_leaves_nothing_and_the_backlog_has_its_limit(
         return True
 
     async def scene() -> None:
-        async with a_model(server, 35) as model:
+        async with scene_with_model(server, 35) as model:
             invented = Invented(35)
-            posts = [[invented.event() for _ in range(3)] for _ in range(CROWD)]
+            posts = [[invented.event() for _ in range(3)] for _ in range(CLIENTS)]
             done = await asyncio.gather(*(one_post(model, events) for events in posts))
             assert limit - 3 < 3 * sum(done) <= limit
             assert await model.store.log.tail(MODEL) == 3 * sum(done)
@@ -117,7 +117,7 @@ def test_a_refused_post_leaves_nothing_and_the_backlog_has_its_limit(
             names = [event.feedback.event for events in refused for event in events]
             keys = [Keys(MODEL).event(model.epoch, name) for name in names]
             assert await model.store._client.exists(*keys) == 0
-            pool.hire(server.url)
+            pool.start(server.url)
             for events in refused:
                 await insist(model.store, model.epoch, events, model.ledger, limit=limit)
             await check(server.url, model.ledger, "backlog", watch=model.watch)
@@ -125,9 +125,9 @@ def test_a_refused_post_leaves_nothing_and_the_backlog_has_its_limit(
     play(scene())
 
 
-def test_an_event_posted_again_is_answered_even_when_there_is_no_room(server: Server) -> None:
+def test_a_repeated_event_is_answered_even_at_the_backlog_limit(server: Server) -> None:
     async def scene() -> None:
-        async with a_model(server, 36) as model:
+        async with scene_with_model(server, 36) as model:
             posted = [Invented(36).labels()]
             for _ in range(2):
                 answers = await post(model.store, MODEL, model.epoch, posted, limit=1, time=0)
@@ -137,13 +137,13 @@ def test_an_event_posted_again_is_answered_even_when_there_is_no_room(server: Se
     play(scene())
 
 
-def test_a_post_that_is_refused_halfway_is_not_halfway_in_the_log(server: Server) -> None:
-    """Others click on the same request, so that one of two events must be built anew."""
+def test_a_post_with_one_outdated_event_is_not_stored_in_part(server: Server) -> None:
+    """Another click on the same request makes one of two events outdated."""
     limit = 3
 
     async def scene() -> None:
         async with (
-            a_model(server, 37) as model,
+            scene_with_model(server, 37) as model,
             Proxy(server.socket) as proxy,
             opened(proxy.url) as store,
         ):
@@ -162,33 +162,33 @@ def test_a_post_that_is_refused_halfway_is_not_halfway_in_the_log(server: Server
                 model.ledger.note(events, answers)
             names = {one.event for one in (await look(server.url)).feedback().values()}
             stored = [event.feedback.event in names for event in events]
-            assert stored == [bool(model.ledger.told)] * 2
+            assert stored == [bool(model.ledger.acknowledged)] * 2
 
     play(scene())
 
 
-def test_clicks_of_many_on_one_list_are_learnt_once_each_and_the_query_counts_once(
+def test_concurrent_clicks_on_one_ranking_are_learnt_once_and_the_query_counts_once(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
-        async with a_model(server, 38) as model:
+        async with scene_with_model(server, 38) as model:
             invented = Invented(38)
-            learner = pool.hire(server.url)
+            learner = pool.start(server.url)
             for request in await invented.show(model.store, model.epoch, rounds(4)):
                 places = [*range(SHOWN), *range(SHOWN)]
                 posts = [[invented.click(request, place)] for place in places]
-                await at_once(server.url, model, posts + posts)
+                await post_concurrently(server.url, model, posts + posts)
             found = await check(server.url, model.ledger, "clicks at once", watch=model.watch)
-            assert learner.lives()
+            assert learner.runs()
             assert len(found.records) == 2 * SHOWN * rounds(4)
-            same_measures_as_in_one_go(list(found.feedback().values()))
+            check_same_measures_as_one_record(list(found.feedback().values()))
             assert (await model.store.states.load(MODEL)).state.measures()["queries"] == rounds(4)
 
     play(scene())
 
 
-def same_measures_as_in_one_go(records: list[Feedback]) -> None:
-    """The sums are those of all clicks of a request in one record."""
+def check_same_measures_as_one_record(records: list[Feedback]) -> None:
+    """Check the sums against one record with all clicks of a request."""
     one_by_one, in_one_go = Reducer(initial_state(SETTINGS)), Reducer(initial_state(SETTINGS))
     clicks: dict[str, list[int]] = {}
     for record in records:

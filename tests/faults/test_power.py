@@ -1,4 +1,4 @@
-"""Power cuts: whatever was not synced to the disk is gone."""
+"""Power cuts: unsynced data are lost."""
 
 import asyncio
 from pathlib import Path
@@ -7,10 +7,17 @@ import pytest
 
 from app.storage.keys import Keys
 from tests.faults import rounds
-from tests.faults.fleet import Crowd, Onlooker, account, fed, noticed, onlooker
+from tests.faults.fleet import (
+    Clients,
+    ReplicaObserver,
+    count_losses,
+    fed,
+    noticed,
+    observed_replica,
+)
 from tests.faults.invented import MODEL, new_model
 from tests.faults.learners import LearnerProcesses
-from tests.faults.power import COMPILER, Mains, shim
+from tests.faults.power import COMPILER, PowerCutNode, shim
 from tests.faults.scene import opened, play
 from tests.faults.waiting import until
 
@@ -19,22 +26,22 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler to n
 
 @needs_compiler
 @pytest.mark.parametrize(("level", "fsync"), [("fsync", "always"), ("local", "everysec")])
-def test_a_power_cut_loses_nothing_that_is_synced_and_what_it_loses_is_counted(
+def test_a_power_cut_loses_no_synced_event_and_other_losses_are_counted(
     level: str, fsync: str, pool: LearnerProcesses, tmp_path: Path
 ) -> None:
-    node = Mains(tmp_path / "node", shim(tmp_path), appendfsync=fsync)
+    node = PowerCutNode(tmp_path / "node", shim(tmp_path), appendfsync=fsync)
 
-    async def one_cut(crowd: Crowd, seen: Onlooker) -> int:
-        """Cut it when much of what was just posted is served; what is gone is missed."""
-        await fed(crowd)
+    async def one_cut(group: Clients, seen: ReplicaObserver) -> int:
+        """Cut the power when unsynced records are served, so that the loss is noticed."""
+        await fed(group)
         await until(seen.serves_more_than(tail() + 50), "50 more records are served")
         served, before = seen.weight_cache.serving[MODEL].version, seen.backwards
-        gone = await asyncio.to_thread(node.cut_power)
+        lost_bytes = await asyncio.to_thread(node.cut_power)
         await asyncio.to_thread(node.start)
         if rolled_back := served > tail():
             await noticed(seen, before + 1)
         assert not (rolled_back and fsync == "always")
-        return gone
+        return lost_bytes
 
     async def synced() -> bool:
         return node.unsynced() == 0
@@ -44,18 +51,18 @@ def test_a_power_cut_loses_nothing_that_is_synced_and_what_it_loses_is_counted(
 
     async def scene() -> None:
         async with opened(node.url) as store:
-            crowd = Crowd(node.url, level, await new_model(store), pause=0.01)
+            group = Clients(node.url, level, await new_model(store), pause=0.01)
             await until(synced, "the model itself is on the disk")
-            pool.hire(node.url)
-            async with onlooker(node.url) as seen, crowd:
-                gone = sum([await one_cut(crowd, seen) for _ in range(rounds(2))])
+            pool.start(node.url)
+            async with observed_replica(node.url) as seen, group:
+                lost_bytes = sum([await one_cut(group, seen) for _ in range(rounds(2))])
             title = f"power cut, `appendfsync {fsync}`"
-            found = await account(node.url, [crowd], title, rounds(2), seen.ranked)
-            print(f"\n{title}: {gone:,} bytes gone, seen to go back {seen.backwards} times")  # noqa: T201
+            found = await count_losses(node.url, [group], title, rounds(2), seen.ranked)
+            print(f"\n{title}: {lost_bytes:,} bytes lost, rollback noticed {seen.backwards} times")  # noqa: T201
             if fsync == "always":
                 assert found[level].lost == seen.backwards == 0
             else:
-                assert gone
+                assert lost_bytes
                 assert found[level].lost
 
     try:

@@ -1,4 +1,4 @@
-"""A server that is killed and comes back, is full, or has damaged data."""
+"""A server that is killed and restarted, is full, or has damaged data."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,27 +21,27 @@ from tests.faults.invented import MODEL, Invented
 from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import NO_LIMIT, at_work, insist
 from tests.faults.replacing import replace_now
-from tests.faults.scene import Scene, a_model, play
+from tests.faults.scene import Scene, play, scene_with_model
 from tests.faults.server import Server
 from tests.faults.waiting import until
 
 KEYS = Keys(MODEL)
 
 
-def test_a_server_killed_while_all_are_busy_has_every_acknowledged_event(
+def test_a_server_killed_under_load_has_every_acknowledged_event(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def one_kill(model: Scene) -> None:
-        await until(model.beyond(await model.committed()), "progress")
-        await model.moment(0.0, 0.3)
+        await until(model.committed_beyond(await model.committed()), "progress")
+        await model.random_pause(0.0, 0.3)
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
 
     async def scene() -> None:
-        async with a_model(server, 11) as model:
+        async with scene_with_model(server, 11) as model:
             async with await at_work(server.url, model.epoch, model.ledger, 11, pause=0.003):
                 for _ in range(2):
-                    pool.hire(server.url)
+                    pool.start(server.url)
                 for _ in range(rounds(4)):
                     await one_kill(model)
             title = "server killed"
@@ -50,23 +50,21 @@ def test_a_server_killed_while_all_are_busy_has_every_acknowledged_event(
     play(scene())
 
 
-def test_server_and_learner_killed_together_recover_alone(
-    server: Server, pool: LearnerProcesses
-) -> None:
+def test_server_and_learner_killed_together_recover(server: Server, pool: LearnerProcesses) -> None:
     async def one_kill(model: Scene) -> None:
-        learner = pool.hire(server.url)
-        await until(model.beyond(await model.committed()), "progress")
-        await model.moment(0.0, 0.1)
+        learner = pool.start(server.url)
+        await until(model.committed_beyond(await model.committed()), "progress")
+        await model.random_pause(0.0, 0.1)
         pool.kill(learner)
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
 
     async def scene() -> None:
-        async with a_model(server, 12) as model:
+        async with scene_with_model(server, 12) as model:
             async with await at_work(server.url, model.epoch, model.ledger, 12):
                 for _ in range(rounds(1)):
                     await one_kill(model)
-            pool.hire(server.url)
+            pool.start(server.url)
             await check(
                 server.url, model.ledger, "server and learner killed", watch=model.watch,
                 restarts=server.kills, kills=pool.kills,
@@ -76,9 +74,11 @@ def test_server_and_learner_killed_together_recover_alone(
 
 
 @asynccontextmanager
-async def some_history(server: Server, seed: int) -> AsyncIterator[tuple[Scene, Any, Invented]]:
-    """A model with some records and a replacement, and a plain client to do damage with."""
-    async with a_model(server, seed) as model:
+async def model_with_history(
+    server: Server, seed: int
+) -> AsyncIterator[tuple[Scene, Any, Invented]]:
+    """Provide a model with records and a replacement, and a plain client to damage it."""
+    async with scene_with_model(server, seed) as model:
         invented = Invented(seed)
         client: Any = Redis.from_url(server.url)
         await insist(model.store, model.epoch, [invented.event() for _ in range(30)], model.ledger)
@@ -91,33 +91,33 @@ async def some_history(server: Server, seed: int) -> AsyncIterator[tuple[Scene, 
 
 
 async def damage(client: Any, key: str, field: str) -> None:
-    """One flipped bit."""
+    """Flip one bit."""
     blob = bytearray(await client.hget(key, field))
     blob[len(blob) // 2] ^= 4
     await client.hset(key, field, bytes(blob))
 
 
 @pytest.mark.parametrize("field", ["spread", "meta"])
-def test_a_damaged_state_is_refused_and_mended_without_waiting_for_feedback(
+def test_a_damaged_state_is_refused_and_repaired_without_new_feedback(
     server: Server, pool: LearnerProcesses, field: str
 ) -> None:
     async def scene() -> None:
-        async with some_history(server, 13) as (model, client, invented):
-            learner = pool.hire(server.url)
+        async with model_with_history(server, 13) as (model, client, invented):
+            learner = pool.start(server.url)
             await learnt(server.url)
             pool.kill(learner)
             await damage(client, KEYS.state, field)
             with pytest.raises(BadBlob, match="damaged"):
                 await model.store.states.load(MODEL)
-            pool.hire(server.url)
-            await until(whole(model.store), "the state is mended")
+            pool.start(server.url)
+            await until(is_readable(model.store), "the state is repaired")
             await insist(model.store, model.epoch, [invented.event()], model.ledger)
             await check(server.url, model.ledger, f"damaged {field}", watch=model.watch)
 
     play(scene())
 
 
-def whole(store: Store) -> Callable[[], Awaitable[bool]]:
+def is_readable(store: Store) -> Callable[[], Awaitable[bool]]:
     """Whether the committed state can be read."""
 
     async def condition() -> bool:
@@ -130,34 +130,34 @@ def whole(store: Store) -> Callable[[], Awaitable[bool]]:
     return condition
 
 
-def test_a_damaged_version_is_passed_over_for_an_older_one(
+def test_a_damaged_version_is_skipped_for_an_older_one(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
-        async with some_history(server, 14) as (model, client, _):
-            learner = pool.hire(server.url)
+        async with model_with_history(server, 14) as (model, client, _):
+            learner = pool.start(server.url)
             await learnt(server.url)
             pool.kill(learner)
             versions = await model.store.states.versions(MODEL)
             assert len(versions) == 2
             await damage(client, KEYS.snapshot(versions[-1]), "spread")
             await damage(client, KEYS.state, "w")
-            pool.hire(server.url)
-            await until(whole(model.store), "the state is mended")
+            pool.start(server.url)
+            await until(is_readable(model.store), "the state is repaired")
             await check(server.url, model.ledger, "damaged version", watch=model.watch)
 
     play(scene())
 
 
 @pytest.mark.parametrize("field", ["seq", "chain"])
-def test_a_state_that_is_not_where_its_log_says_is_noticed(
+def test_a_state_with_a_wrong_seq_or_chain_is_noticed(
     server: Server, pool: LearnerProcesses, field: str
 ) -> None:
-    """I3: seq and chain are part of what is checked, not only of what is compared."""
+    """I3: seq and chain are checked when a state is loaded, too."""
 
     async def scene() -> None:
-        async with some_history(server, 15) as (model, client, invented):
-            learner = pool.hire(server.url)
+        async with model_with_history(server, 15) as (model, client, invented):
+            learner = pool.start(server.url)
             await learnt(server.url)
             pool.kill(learner)
             if field == "seq":
@@ -166,18 +166,18 @@ def test_a_state_that_is_not_where_its_log_says_is_noticed(
                 await damage(client, KEYS.state, "chain")
             with pytest.raises(BadBlob):
                 await model.store.states.load(MODEL)
-            pool.hire(server.url)
+            pool.start(server.url)
             await insist(model.store, model.epoch, [invented.event()], model.ledger)
             await check(server.url, model.ledger, f"damaged {field}")
 
     play(scene())
 
 
-def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
+def test_invalid_records_are_counted_and_do_not_stop_the_learner(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
-        async with a_model(server, 16) as model:
+        async with scene_with_model(server, 16) as model:
             invented, narrow = Invented(16), Invented(16, "narrow", n=3)
             good = codec.dump_record(invented.labels().feedback)
             poison = [b"", b"SLR", good[:-1], good[:40], bytes(300), model.rng.bytes(500)]
@@ -187,7 +187,7 @@ def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
             events = [NewRecord(f"x{at}", b"", blob) for at, blob in enumerate(poison)]
             await model.store.log.append(MODEL, model.epoch, events, limit=NO_LIMIT, time=0)
             await insist(model.store, model.epoch, [invented.labels()], model.ledger)
-            pool.hire(server.url)
+            pool.start(server.url)
             await learnt(server.url)
             assert await replay.verify(model.store, MODEL) == []
             measures = (await model.store.states.load(MODEL)).state.measures()
@@ -196,11 +196,11 @@ def test_records_that_are_none_are_counted_and_do_not_stop_the_learner(
     play(scene())
 
 
-def test_a_full_server_refuses_posts_but_what_it_has_is_learnt(
+def test_a_full_server_refuses_posts_but_learns_its_log(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
-        async with a_model(server, 17) as model:
+        async with scene_with_model(server, 17) as model:
             invented = Invented(17)
             posted = [invented.event() for _ in range(50)]
             await insist(model.store, model.epoch, posted, model.ledger)
@@ -210,22 +210,22 @@ def test_a_full_server_refuses_posts_but_what_it_has_is_learnt(
                 await post(model.store, MODEL, model.epoch, [refused], limit=NO_LIMIT, time=0)
             seen = KEYS.event(model.epoch, refused.feedback.event)
             assert not await model.store._client.exists(seen)
-            pool.hire(server.url)
+            pool.start(server.url)
             await learnt(server.url, seconds=10)
             await check(server.url, model.ledger, "a full server")
-            assert await model.store.models.delete(MODEL), "what is full must be possible to empty"
+            assert await model.store.models.delete(MODEL), (
+                "expected a deletion on a full server to succeed"
+            )
 
     play(scene())
 
 
-def test_what_the_log_has_is_never_read_as_something_else(
-    server: Server, pool: LearnerProcesses
-) -> None:
-    """A record damaged in the log breaks the chain, and `verify` says so."""
+def test_verify_reports_a_damaged_record_of_the_log(server: Server, pool: LearnerProcesses) -> None:
+    """A damaged record breaks the chain."""
 
     async def scene() -> None:
-        async with some_history(server, 18) as (model, client, _):
-            pool.hire(server.url)
+        async with model_with_history(server, 18) as (model, client, _):
+            pool.start(server.url)
             await learnt(server.url)
             found = await look(server.url)
             await rewrite(client, found.records, 20)
@@ -243,7 +243,7 @@ async def complaints_of(store: Store) -> list[str]:
 
 
 async def rewrite(client: Any, records: dict[int, bytes], damaged: int) -> None:
-    """The same log with another record in one place."""
+    """Rewrite the log with one other record."""
     await client.delete(KEYS.log)
     for seq, record in records.items():
         blob = records[damaged + 1] if seq == damaged else record

@@ -1,4 +1,4 @@
-"""Learners on several machines: each has its share of the models, and takes over when one goes."""
+"""Several learner processes: each leads a share of the models and takes over from others."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,13 +26,13 @@ async def models(store: Store) -> None:
 
 
 async def terms(store: Store) -> list[int]:
-    """How many learners each model has had; 0 while nobody learns it."""
+    """Return the number of lease takeovers of each model; 0 while it has no learner."""
     found = await store.models.statuses(NAMES)
     return [one.terms if one.leader else 0 for one in (found[name] for name in NAMES)]
 
 
 async def settled(store: Store, wanted: Sequence[int]) -> None:
-    """Wait until all are learnt, so many by their first learner, so many by their second …"""
+    """Wait until all models have a learner; `wanted` counts models by number of takeovers."""
 
     async def so() -> bool:
         found = np.bincount(await terms(store), minlength=len(wanted))
@@ -41,8 +41,8 @@ async def settled(store: Store, wanted: Sequence[int]) -> None:
     await until(so, f"learners of the models: {wanted}", 30.0)
 
 
-class Watched:
-    """How long any model was without a learner, looked at all the time."""
+class LeaderlessTimes:
+    """Measures how long any model has no learner."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._since, self.longest = store, dict.fromkeys(NAMES, monotonic()), 0.0
@@ -57,7 +57,7 @@ class Watched:
             await asyncio.sleep(0.01)
 
 
-def test_one_that_comes_later_gets_its_share_and_gives_it_back_when_it_goes(
+def test_a_later_learner_gets_its_share_and_returns_it_when_it_ends(
     server: Server, pool: LearnerProcesses
 ) -> None:
     """No model is without a learner for longer than a lease and a second."""
@@ -65,11 +65,11 @@ def test_one_that_comes_later_gets_its_share_and_gives_it_back_when_it_goes(
     async def scene() -> None:
         async with opened(server.url) as store:
             await models(store)
-            pool.hire(server.url)
+            pool.start(server.url)
             await settled(store, [0, 10])
-            watched = Watched(store)
+            watched = LeaderlessTimes(store)
             watching = asyncio.create_task(watched.run())
-            second = pool.hire(server.url)
+            second = pool.start(server.url)
             await settled(store, [0, 5, 5])
             assert watched.longest < 1.0
             pool.kill(second)
@@ -83,15 +83,15 @@ def test_one_that_comes_later_gets_its_share_and_gives_it_back_when_it_goes(
     play(scene())
 
 
-def test_a_learner_that_ends_in_order_leaves_its_models_at_once(
+def test_a_graceful_stop_releases_all_models_at_once(
     server: Server, pool: LearnerProcesses
 ) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
             await models(store)
-            first = pool.hire(server.url)
+            first = pool.start(server.url)
             await settled(store, [0, 10])
-            pool.hire(server.url)
+            pool.start(server.url)
             await settled(store, [0, 5, 5])
             first.terminate()
             await settled(store, [0, 0, 10])
@@ -100,8 +100,8 @@ def test_a_learner_that_ends_in_order_leaves_its_models_at_once(
     play(scene())
 
 
-def test_a_model_whose_name_was_lost_is_named_again_by_its_learner(server: Server) -> None:
-    """On a Cluster the names are on a node of their own, which may fail over alone."""
+def test_a_learner_restores_the_lost_name_of_its_model(server: Server) -> None:
+    """On a Cluster the names may be on another node, which may fail over alone."""
 
     async def scene() -> None:
         async with opened(server.url) as store:
@@ -121,7 +121,7 @@ def test_a_model_whose_name_was_lost_is_named_again_by_its_learner(server: Serve
     play(scene())
 
 
-def test_learners_that_may_not_be_counted_learn_all_the_same(server: Server) -> None:
+def test_learners_that_cannot_be_counted_still_learn(server: Server) -> None:
     async def scene() -> None:
         async with opened(server.url) as store:
             await models(store)

@@ -1,19 +1,19 @@
-"""Waiting for something to become true; never for some time to pass."""
+"""Waiting for conditions, never for a fixed time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 async def until(
-    condition: Callable[[], Awaitable[bool]], what: str, seconds: float = PATIENCE
+    condition: Callable[[], Awaitable[bool]], what: str, seconds: float = TIMEOUT_SECONDS
 ) -> float:
-    """Ask until it is so, or fail; how long it took."""
+    """Wait until a condition holds, or fail; return the seconds."""
     started = monotonic()
     while not await condition():
         if monotonic() > started + seconds:
-            raise AssertionError(f"waited {seconds:g} s in vain: {what}")
+            raise AssertionError(f"not true after {seconds:g} s: {what}")
         await asyncio.sleep(0.005)
     return monotonic() - started

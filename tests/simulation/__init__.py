@@ -1,14 +1,14 @@
-"""The real learner, posters and rankers against a server that is not: it fails by seed.
+"""Deterministic simulation: real learners, clients and replicas on a simulated server.
 
-    clockwork.py   an event loop whose time is a number, and whose threads are none
-    keyspace.py    what a Redis keeps, in plain Python; every write can be taken back
-    scripts.py     the Lua scripts of `app/storage/scripts`, line by line
-    server.py      a primary, its replica and its disk: what a restart, a power cut, a failover lose
-    client.py      what the store takes for redis-py: delays, losses, re-sends, pauses
-    checker.py     the invariants, after every step and in the end
-    world.py       who lives there, and what happens to them, all from one seed
-    mutants.py     bugs to be found
+    clockwork.py   an event loop with simulated time and without threads
+    keyspace.py    the data of a Redis in plain Python; writes can be lost
+    scripts.py     the Lua scripts of `app/storage/scripts` in Python
+    server.py      a primary, its replica and its disk: restarts, power cuts, failovers
+    client.py      a double of redis-py: delays, losses, resends, pauses
+    checker.py     the invariants, after every step and at the end
+    world.py       processes, clients and faults, all from one seed
+    mutants.py     planted bugs
 
-`Store` itself is the real one: the double stands where Redis and its client do. A seed is
-replayed by its number: `make simulate SEED=1234`.
+`Store` is the real one; the double replaces Redis and its client. To replay a seed, run
+`make simulate SEED=1234`.
 """

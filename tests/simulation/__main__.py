@@ -1,4 +1,4 @@
-"""`make simulate SEEDS=10000`: as many worlds; `make simulate SEED=1234`: one, with its trace."""
+"""`make simulate SEEDS=10000`: many seeds; `make simulate SEED=1234`: one with its trace."""
 
 import argparse
 import multiprocessing
@@ -7,15 +7,17 @@ import sys
 import time
 from collections.abc import Iterable
 
-from tests.simulation.world import Outcome, play, tried
+from tests.simulation.world import Outcome, play, try_seed
 
 
 def main() -> int:
-    """How many seeds failed."""
+    """Run the seeds; return 1 if one failed."""
     parser = argparse.ArgumentParser(prog="simulate")
-    parser.add_argument("--seed", type=int, help="one world, with its trace")
-    parser.add_argument("--seeds", type=int, default=1000, help="how many")
-    parser.add_argument("--start", type=int, default=1000, help="the first; tests take 0 to 199")
+    parser.add_argument("--seed", type=int, help="run one seed and print its trace")
+    parser.add_argument("--seeds", type=int, default=1000, help="number of seeds")
+    parser.add_argument(
+        "--start", type=int, default=1000, help="first seed; the tests use 0 to 199"
+    )
     given = parser.parse_args()
     if given.seed is not None:
         return replay(given.seed)
@@ -23,28 +25,31 @@ def main() -> int:
 
 
 def replay(seed: int) -> int:
-    """One world, told as it went."""
+    """Run one seed and print its trace."""
     try:
-        became = play(seed)
+        outcome = play(seed)
     except AssertionError as error:
         print(*getattr(error, "trace", ()), sep="\n")
         print(f"seed {seed}: {error}")
         return 1
-    print(*became.trace, sep="\n")
-    print(f"seed {seed}: {became.records} records, {became.lost} lost at {became.level}; all held")
+    print(*outcome.trace, sep="\n")
+    print(
+        f"seed {seed}: {outcome.records} records, {outcome.lost} lost at {outcome.level}; "
+        "all invariants held"
+    )
     return 0
 
 
 def many(seeds: range) -> int:
-    """All of them, on all processors."""
+    """Run all seeds on all processors."""
     started, failed, done = time.monotonic(), 0, list[Outcome]()
     with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        for at, (seed, became) in enumerate(pool.imap(tried, seeds, chunksize=5), 1):
-            if isinstance(became, str):
+        for at, (seed, outcome) in enumerate(pool.imap(try_seed, seeds, chunksize=5), 1):
+            if isinstance(outcome, str):
                 failed += 1
-                print(f"seed {seed}: {became}\n  make simulate SEED={seed}", flush=True)
+                print(f"seed {seed}: {outcome}\n  make simulate SEED={seed}", flush=True)
             else:
-                done.append(became)
+                done.append(outcome)
             if at % max(1, len(seeds) // 20) == 0:
                 print(f"{at} of {len(seeds)} in {time.monotonic() - started:.0f} s", flush=True)
     print(f"{len(seeds)} seeds, {failed} failed; " + summary(done))
@@ -52,12 +57,12 @@ def many(seeds: range) -> int:
 
 
 def summary(done: Iterable[Outcome]) -> str:
-    """What was acknowledged and lost, by level."""
+    """Return the acknowledged and lost events by level."""
     lost: dict[str, int] = {}
-    for became in done:
-        lost[became.level] = lost.get(became.level, 0) + became.lost
+    for outcome in done:
+        lost[outcome.level] = lost.get(outcome.level, 0) + outcome.lost
     each = ", ".join(f"{level} {count}" for level, count in sorted(lost.items()))
-    return f"acknowledged and lost, each accounted for: {each}"
+    return f"acknowledged and lost, all explained: {each}"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What the store takes for redis-py: the way to the server and back, and all that can go wrong.
+"""A double of redis-py: the network to the server and its faults.
 
-A request that was sent arrives, even if its sender is gone by then. A sender that hears nothing
-sends again, as redis-py does: then the server may have done it twice, or does it once more later.
+A sent request arrives even if its sender has ended. A sender without an answer resends, like
+redis-py, so the server may execute a request twice, or once more later.
 """
 
 import asyncio
@@ -17,33 +17,33 @@ from redis import exceptions as foreign
 from tests.simulation.keyspace import Keyspace
 from tests.simulation.server import Call, Server
 
-#: As `app/storage/connection.py` tells redis-py.
+#: The settings of `app/storage/connection.py`.
 SENDS, TIMEOUT = 3, 5.0
-#: Seconds until it is noticed that nothing comes back: the connection breaks, or it times out.
-NOTICED = (0.001, 0.01, 0.05, 0.05, TIMEOUT)
-#: Seconds between two looks whether a replica has what WAIT waits for.
-LOOK = 0.01
-#: What may arrive long after its sender has given up: a name is not created once more by chance.
+#: Seconds until a sender notices a lost answer: the connection breaks or times out.
+NOTICE_SECONDS = (0.001, 0.01, 0.05, 0.05, TIMEOUT)
+#: Seconds between two checks of the replica for WAIT.
+WAIT_CHECK_SECONDS = 0.01
+#: Requests that may arrive long after the sender's timeout; not `create`.
 MAY_BE_LATE = {
     "append", "commit", "lease", "release", "remember", "present", "mark", "wait", "script load",
 }  # fmt: skip
 _FAILED = foreign.ConnectionError("Connection reset by peer")
 
 
-class Fate(NamedTuple):
-    """What becomes of a request: seconds there and back; whether it, or its answer, is lost."""
+class Delivery(NamedTuple):
+    """The delivery of a request: delays in seconds, and whether it or its answer is lost."""
 
     there: float = 0.0
     back: float = 0.0
     lost: bool = False
     unheard: bool = False
-    late: float | None = None  # a lost one that arrives after all
-    notice: float = 0.0  # how long until the sender knows
+    late: float | None = None  # a lost request that arrives later
+    notice: float = 0.0  # seconds until the sender notices
 
 
 @dataclass
-class Weather:
-    """How bad it is on the way, by chance of one seed."""
+class NetworkFaults:
+    """Random network faults from one seed."""
 
     rng: Random
     delay: float = 0.002
@@ -51,44 +51,46 @@ class Weather:
     unheard: float = 0.0
     late: float = 0.0
 
-    def fate(self) -> Fate:
-        """Of the next request."""
+    def next_delivery(self) -> Delivery:
+        """Draw the delivery of the next request."""
         rng = self.rng
         there, back = (rng.expovariate(1 / self.delay) for _ in "ab")
-        what, notice = rng.random(), rng.choice(NOTICED)
+        what, notice = rng.random(), rng.choice(NOTICE_SECONDS)
         late = rng.uniform(0.01, 8.0) if rng.random() < self.late else None
         lost = what < self.lost
         unheard = not lost and what < self.lost + self.unheard
-        return Fate(there, back, lost, unheard, late, notice)
+        return Delivery(there, back, lost, unheard, late, notice)
 
     def clear(self) -> None:
-        """Nothing is lost from now on."""
+        """Stop all faults."""
         self.lost = self.unheard = self.late = 0.0
 
 
 class Client:
-    """One process's way to the server. It can be paused, and killed."""
+    """The client of one process, which can be paused and killed."""
 
-    def __init__(self, server: Server, weather: Weather | None = None) -> None:
-        self._server, self._weather = server, weather
+    address = ""
+
+    def __init__(self, server: Server, network: NetworkFaults | None = None) -> None:
+        self._server, self._network = server, network
         self._dead = False
         self._awake = asyncio.Event()
         self._awake.set()
 
-    # ---- what happens to the process ----
+    # ---- faults of the process ----
 
     def kill(self) -> None:
-        """What was sent arrives; whoever sends or hears anything after that ends there."""
+        """Deliver sent requests; cancel tasks that send or receive afterwards."""
         self._dead = True
         self._awake.set()
 
     def pause(self) -> None:
         self._awake.clear()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._awake.set()
 
-    # ---- redis-py's face ----
+    # ---- redis-py's interface ----
 
     def __getattr__(self, name: str) -> Any:
         if not hasattr(Keyspace, name):
@@ -99,21 +101,21 @@ class Client:
         return (await self.ask([Call(name, given)]))[0]
 
     async def together(self, _key: str, *commands: Sequence[Any]) -> list[Any]:
-        """The answers to commands that go over one connection; raises the first error."""
+        """Send commands over one connection; return the answers or raise the first error."""
         return await self.ask([Call.of(command) for command in commands])
 
     async def execute_command(self, *command: Any) -> Any:
-        """The answer to one command."""
+        """Send one command."""
         return (await self.ask([Call.of(command)]))[0]
 
     async def masters(self) -> list[Self]:
-        """Itself."""
+        """Return this client."""
         return [self]
 
     async def xread(
         self, streams: dict[str, str], count: int, block: int | None = None
     ) -> list[Any]:
-        """Waits at the server for the first, if it may."""
+        """Wait at the server for the first record, up to `block` milliseconds."""
         [key], ends = streams, self._server.clock() + (block or 0) / 1000
         while True:
             found: list[Any] = await self._ask_one("xread", streams, count)
@@ -139,10 +141,10 @@ class Client:
     async def aclose(self) -> None:
         pass
 
-    # ---- the way ----
+    # ---- the network ----
 
     async def ask(self, calls: Sequence[Call]) -> list[Any]:
-        """Send, and send all of it again if nothing is heard; raises the first error."""
+        """Send calls and resend all without an answer; raise the first error."""
         for left in reversed(range(SENDS)):
             try:
                 answers = await self._send(calls)
@@ -150,14 +152,14 @@ class Client:
                 if not left:
                     raise
             else:
-                return _whole(answers)
-            await asyncio.sleep(self._weather.rng.uniform(0.01, 0.2) if self._weather else 0.01)
+                return _raise_first_error(answers)
+            await asyncio.sleep(self._network.rng.uniform(0.01, 0.2) if self._network else 0.01)
         raise AssertionError
 
     async def _send(self, calls: Sequence[Call]) -> list[Any]:
         await self._alive()
         answers: list[Any] = await self._travel(
-            calls, self._weather.fate() if self._weather else Fate()
+            calls, self._network.next_delivery() if self._network else Delivery()
         )
         await self._alive()
         return answers
@@ -167,39 +169,41 @@ class Client:
         if self._dead:
             raise asyncio.CancelledError
 
-    def _travel(self, calls: Sequence[Call], fate: Fate) -> "asyncio.Future[Any]":
+    def _travel(self, calls: Sequence[Call], delivery: Delivery) -> "asyncio.Future[Any]":
         loop = asyncio.get_running_loop()
-        way = Endpoint(self._server, calls, fate, loop.create_future(), self._server.life)
-        if fate.lost:
-            loop.call_later(fate.notice, way.give, None, _FAILED)
-            if fate.late is not None and all(call.name in MAY_BE_LATE for call in calls):
-                loop.call_later(fate.late, way.arrive_late)
+        endpoint = Endpoint(
+            self._server, calls, delivery, loop.create_future(), self._server.incarnation
+        )
+        if delivery.lost:
+            loop.call_later(delivery.notice, endpoint.give, None, _FAILED)
+            if delivery.late is not None and all(call.name in MAY_BE_LATE for call in calls):
+                loop.call_later(delivery.late, endpoint.arrive_late)
         else:
-            loop.call_later(fate.there, way.arrive)
-        return way.answer
+            loop.call_later(delivery.there, endpoint.arrive)
+        return endpoint.answer
 
 
 @dataclass
 class Endpoint:
-    """There and back, of what is sent in one go over a connection of one life of the server."""
+    """The delivery of calls sent together over one connection of one server incarnation."""
 
     server: Server
     calls: Sequence[Call]
-    fate: Fate
+    delivery: Delivery
     answer: "asyncio.Future[Any]"
-    life: int
+    incarnation: int
 
     def arrive_late(self) -> None:
-        """It is done, and nobody hears of it."""
+        """Execute the calls without an answer."""
         with suppress(foreign.ConnectionError):
             self.server.serve(self.calls)
 
     def arrive(self) -> None:
         try:
-            self.server.reach(self.life)
+            self.server.reach(self.incarnation)
             answers, steps = self.server.serve(self.calls)
-        except foreign.ConnectionError as gone:
-            self._return(None, gone)
+        except foreign.ConnectionError as error:
+            self._return(None, error)
             return
         if self.calls[-1].name == "wait":
             _, milliseconds = self.calls[-1].given
@@ -208,29 +212,31 @@ class Endpoint:
             self._return(answers, None)
 
     def _wait(self, answers: list[Any], steps: int, ends: float) -> None:
-        """WAIT: until so many replicas have it, or so long; then how many they are."""
-        if self.life != self.server.life:
+        """WAIT: return the number of replicas with the writes, at the latest at `ends`."""
+        if self.incarnation != self.server.incarnation:
             self._return(None, _FAILED)
             return
         answers[-1] = self.server.copies(steps)
         if answers[-1] >= self.calls[-1].given[0] or self.server.clock() >= ends:
             self._return(answers, None)
         else:
-            asyncio.get_running_loop().call_later(LOOK, self._wait, answers, steps, ends)
+            asyncio.get_running_loop().call_later(
+                WAIT_CHECK_SECONDS, self._wait, answers, steps, ends
+            )
 
     def _return(self, answers: list[Any] | None, error: Exception | None) -> None:
         loop = asyncio.get_running_loop()
-        if self.fate.unheard:
-            loop.call_later(self.fate.notice, self.give, None, _FAILED)
+        if self.delivery.unheard:
+            loop.call_later(self.delivery.notice, self.give, None, _FAILED)
         else:
-            loop.call_later(self.fate.back, self._back, answers, error)
+            loop.call_later(self.delivery.back, self._back, answers, error)
 
     def _back(self, answers: list[Any] | None, error: Exception | None) -> None:
-        """The answer comes over a connection that may be gone by now."""
+        """Deliver the answer if the connection still exists."""
         try:
-            self.server.reach(self.life)
-        except foreign.ConnectionError as gone:
-            error = gone
+            self.server.reach(self.incarnation)
+        except foreign.ConnectionError as lost:
+            error = lost
         self.give(answers, error)
 
     def give(self, answers: list[Any] | None, error: Exception | None) -> None:
@@ -242,7 +248,7 @@ class Endpoint:
             self.answer.set_exception(error)
 
 
-def _whole(answers: list[Any]) -> list[Any]:
+def _raise_first_error(answers: list[Any]) -> list[Any]:
     for answer in answers:
         if isinstance(answer, Exception):
             raise answer
@@ -250,7 +256,7 @@ def _whole(answers: list[Any]) -> list[Any]:
 
 
 class Pipeline:
-    """Some commands in one round trip."""
+    """Commands in one round trip."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._calls = client, list[Call]()
@@ -266,11 +272,11 @@ class Pipeline:
 
 
 class Subscription:
-    """Hints, as long as the server is there."""
+    """Commit notifications while the server is up."""
 
     def __init__(self, server: Server) -> None:
-        self._server, self._life, self._channel = server, server.life, ""
-        self._heard = -1  # the answer to the subscription is a message too
+        self._server, self._incarnation, self._channel = server, server.incarnation, ""
+        self._heard = -1  # the answer to SUBSCRIBE is a message, too
 
     async def __aenter__(self) -> Self:
         return self
@@ -279,11 +285,11 @@ class Subscription:
         pass
 
     async def subscribe(self, channel: str) -> None:
-        self._server.reach(self._life)
+        self._server.reach(self._incarnation)
         self._channel = channel
 
     async def get_message(self, timeout: float) -> None:
-        self._server.reach(self._life)
+        self._server.reach(self._incarnation)
         if self._heard == self._server.published[self._channel]:
             await self._server.touched(self._channel, timeout)
         self._heard = self._server.published[self._channel]

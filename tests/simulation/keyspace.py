@@ -1,7 +1,7 @@
-"""What a Redis keeps, in plain Python, and the few commands that the store sends.
+"""The data of a Redis in plain Python, and the commands that the store sends.
 
-Values are never changed in place, so that a copy of the whole is a copy of its names. What was
-written since `begin` is known, so that a replica and a disk can follow behind.
+Values are never changed in place, so a shallow copy is a full copy. `begin` starts a record of all
+writes, so that a replica and a disk can follow.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,36 +10,36 @@ from typing import Any, NamedTuple, TypeAlias
 from redis import exceptions as foreign
 
 
-class Kept(NamedTuple):
-    """A value, and when it ends."""
+class Entry(NamedTuple):
+    """A value and its expiry time."""
 
     value: Any
     ends: float | None = None
 
 
-Writes: TypeAlias = dict[str, Kept | None]
+Writes: TypeAlias = dict[str, Entry | None]
 
 
 def text(value: Any) -> bytes:
-    """As it goes over the wire."""
+    """Encode a value like the Redis protocol."""
     return value if isinstance(value, bytes) else str(value).encode()
 
 
 class Keyspace:
     """Keys and values: bytes, dict (a hash, or a sorted set's scores), tuple (a stream), set."""
 
-    def __init__(self, clock: Callable[[], float], data: Mapping[str, Kept] | None = None) -> None:
+    def __init__(self, clock: Callable[[], float], data: Mapping[str, Entry] | None = None) -> None:
         self.clock, self.data = clock, dict(data or {})
         self.writes: Writes = {}
-        self.blocked = 0  # clients that wait for a record
+        self.blocked = 0  # clients blocked in XREAD
 
     def begin(self) -> Writes:
-        """From here on, what is written is counted anew."""
+        """Start a new record of writes."""
         self.writes = {}
         return self.writes
 
     def apply(self, writes: Writes) -> None:
-        """What another has written."""
+        """Apply the writes of another keyspace."""
         for key, kept in writes.items():
             if kept is None:
                 self.data.pop(key, None)
@@ -53,16 +53,16 @@ class Keyspace:
         return kept.value
 
     def put(self, key: str, value: Any, ttl: float | None = None) -> None:
-        """Without a TTL it keeps the one that it has, as HSET does; what is empty is not there."""
+        """Store a value; keep its TTL like HSET; delete an empty value."""
         if not value:
             self.drop(key)
             return
         before = self.data.get(key)
         ends = before.ends if before and self.find(key) is not None else None
-        self._write(key, Kept(value, ends if ttl is None else self.clock() + ttl))
+        self._write(key, Entry(value, ends if ttl is None else self.clock() + ttl))
 
     def keep(self, key: str, value: Any, ttl: float | None = None) -> None:
-        self._write(key, Kept(text(value), None if ttl is None else self.clock() + ttl))
+        self._write(key, Entry(text(value), None if ttl is None else self.clock() + ttl))
 
     def drop(self, *keys: str) -> int:
         there = [key for key in keys if key in self.data]
@@ -70,11 +70,11 @@ class Keyspace:
             self._write(key, None)
         return len(there)
 
-    def _write(self, key: str, kept: Kept | None) -> None:
+    def _write(self, key: str, kept: Entry | None) -> None:
         self.writes[key] = kept
         self.apply({key: kept})
 
-    # ---- what the scripts and the store call ----
+    # ---- commands of the scripts and the store ----
 
     def get(self, key: str) -> bytes | None:
         found: bytes | None = self.find(key)

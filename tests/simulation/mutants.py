@@ -1,4 +1,4 @@
-"""Bugs to be found: each is planted for as long as its block lasts."""
+"""Planted bugs, each active for one block."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,49 +16,49 @@ from tests.simulation.keyspace import Keyspace, text
 
 
 def _commit_on_any_base(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
-    """The commit does not compare what it builds on."""
+    """The commit does not compare its base."""
     epoch, seq, chain = db.hmget(keys[0], ["epoch", "seq", "chain"])
-    ours = list(args)
+    changed = list(args)
     if epoch == text(args[0]) and seq is not None:
-        ours[2:4] = [seq, chain]
-    return scripts.commit(db, keys, ours)
+        changed[2:4] = [seq, chain]
+    return scripts.commit(db, keys, changed)
 
 
 def _commit_of_any_fence(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
-    """Who was overtaken commits all the same."""
+    """A learner commits after a lease takeover."""
     return scripts.commit(db, keys, [args[0], db.get(keys[1]) or b"", *args[2:]])
 
 
 def _commit_of_lost_records(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
-    """The commit does not ask whether the log still has what was learnt."""
+    """The commit does not check that the log still has the learnt records."""
     return scripts.commit(db, keys, args[:14])
 
 
 def _commit_trims_too_far(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
-    """The log is trimmed past the oldest version that is kept."""
+    """The log is trimmed past the oldest version."""
     trim = args[12] + 3 if args[12] else 0
     return scripts.commit(db, keys, [*args[:12], trim, *args[13:]])
 
 
 def _append_without_dedupe(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
-    """A post that is sent again is entered again."""
+    """A resent post is appended again."""
     db.drop(*keys[3::2])
     return scripts.append(db, keys, args)
 
 
 def _append_without_limit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
-    """The backlog may be any."""
+    """The backlog has no limit."""
     return scripts.append(db, keys, [args[0], 1 << 40, *args[2:]])
 
 
 def _append_any_body(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
-    """Another body with a known id passes for the same."""
+    """Another body with a known id counts as repeated."""
     code, *answers = scripts.append(db, keys, args)
     return [code, *([1 if one == 2 else one, seq] for one, seq in answers)]
 
 
-def _builds_on_nothing(event: Feedback, _: PriorFeedback) -> tuple[Feedback, PriorFeedback]:
-    """A record does not carry what came of its request before."""
+def _ignore_prior_feedback(event: Feedback, _: PriorFeedback) -> tuple[Feedback, PriorFeedback]:
+    """A record does not carry the earlier feedback of its request."""
     return on_request(event, PriorFeedback.load(b""))
 
 
@@ -67,30 +67,32 @@ def _no_wait(_: calls.ScriptRunner, __: str) -> list[Any]:
     return []
 
 
-_until_kept = calls.ScriptRunner._until_kept
+_wait_for_replicas = calls.ScriptRunner._wait_for_replicas
 
 
 def _no_mark(self: calls.ScriptRunner, key: str) -> list[Any]:
     """WAIT on a connection that may have written nothing."""
-    return _until_kept(self, key)[1:]
+    return _wait_for_replicas(self, key)[1:]
 
 
-def _unheeded(_: calls.ScriptRunner, answers: list[Any]) -> Any:
-    """What WAIT answers is nobody's."""
+def _ignore_wait(_: calls.ScriptRunner, answers: list[Any]) -> Any:
+    """The answer of WAIT is ignored."""
     return answers[0]
 
 
 async def _always_leads(*_: Any) -> bool:
-    """A store that went back and on again passes for one that went on."""
+    """A rollback followed by new records is not noticed."""
     return True
 
 
-def _posts_on(*_: Any) -> None:
-    """A poster sees no log go back."""
+def _ignore_rollback(*_: Any) -> None:
+    """The appender does not report a rollback of the log."""
 
 
-async def _goes_back_quietly(self: weight_cache_module.WeightCache, model: str, found: Any) -> Any:
-    """What goes back is served, but nobody is told."""
+async def _unreported_rollback(
+    self: weight_cache_module.WeightCache, model: str, found: Any
+) -> Any:
+    """A rollback is served but not reported."""
     serving = self.serving[model] = weight_cache_module.ServedModel.of(model, found)
     self._tell(Served(model, 0, False))
     return serving
@@ -100,14 +102,14 @@ _measured = reducer.Reducer._measured
 
 
 def _counts_twice(self: reducer.Reducer, event: Any, submission: Any) -> Any:
-    """Each round of clicks counts its query once more."""
+    """Each round of clicks counts its query again."""
     gained = _measured(self, event, submission)
     gained[0] = 1.0
     return gained
 
 
-def _half_the_dedupe_is_lost(steps: server.Copy, journal: Any, until: int) -> None:
-    """A replica gets the log but not the dedupe keys."""
+def _dedupe_not_replicated(steps: server.Copy, journal: Any, until: int) -> None:
+    """The replica gets the log but not the dedupe keys."""
     for step in journal[steps.steps : until]:
         steps.db.apply({k: v for k, v in step.writes.items() if ":d:" not in k})
     steps.steps = max(steps.steps, until)
@@ -122,7 +124,7 @@ def _in(owner: Any, name: str, mutant: Any) -> Callable[[], Any]:
 
 
 class Mutant(NamedTuple):
-    """How a bug is planted, what may find it, and where that happens often if it is rare."""
+    """A planted bug, the invariants that find it, and the fault and level that trigger it."""
 
     plant: Callable[[], Any]
     numbers: tuple[str, ...]
@@ -138,32 +140,35 @@ MUTANTS = {
     ),
     "log trimmed too far": Mutant(_script("commit", _commit_trims_too_far), ("I11",)),
     "append without dedupe": Mutant(_script("append", _append_without_dedupe), ("I6",)),
-    "any body passes": Mutant(_script("append", _append_any_body), ("I7",)),
-    "clicks before forgotten": Mutant(_in(appender, "on_request", _builds_on_nothing), ("I5",)),
+    "any body counts as repeated": Mutant(_script("append", _append_any_body), ("I7",)),
+    "earlier clicks ignored": Mutant(_in(appender, "on_request", _ignore_prior_feedback), ("I5",)),
     "append without limit": Mutant(_script("append", _append_without_limit), ("I18",)),
     "no WAIT": Mutant(
-        _in(calls.ScriptRunner, "_until_kept", _no_wait), ("I1",), "_fail_over", "replicated"
+        _in(calls.ScriptRunner, "_wait_for_replicas", _no_wait), ("I1",), "_fail_over", "replicated"
     ),
     "WAIT without a mark": Mutant(
-        _in(calls.ScriptRunner, "_until_kept", _no_mark), ("I1",), "_cut_off", "replicated"
+        _in(calls.ScriptRunner, "_wait_for_replicas", _no_mark), ("I1",), "_cut_off", "replicated"
     ),
-    "WAIT unheeded": Mutant(
-        _in(calls.ScriptRunner, "_first", _unheeded), ("I1",), "_cut_off", "replicated"
+    "WAIT ignored": Mutant(
+        _in(calls.ScriptRunner, "_first_answer", _ignore_wait), ("I1",), "_cut_off", "replicated"
     ),
-    "a mark that needs room": Mutant(
-        _in(server, "NEED_ROOM", server.NEED_ROOM | {"mark"}), ("I8",), "_fill", "replicated"
+    "a mark refused when full": Mutant(
+        _in(server, "REFUSED_WHEN_FULL", server.REFUSED_WHEN_FULL | {"mark"}),
+        ("I8",),
+        "_fill",
+        "replicated",
     ),
-    "going back uncounted": Mutant(
-        _in(weight_cache_module.WeightCache, "_take", _goes_back_quietly), ("I12",), "_fail_over"
+    "unreported rollback": Mutant(
+        _in(weight_cache_module.WeightCache, "_take", _unreported_rollback), ("I12",), "_fail_over"
     ),
-    "back and on again uncounted": Mutant(
+    "unreported rollback with new records": Mutant(
         _in(rollback, "_leads", _always_leads), ("I12",), "_fail_over_unseen", "fsync"
     ),
-    "a poster that posts on": Mutant(
-        _in(appender.Appender, "_note", _posts_on), ("I12",), "_fail_over"
+    "an appender that ignores a rollback": Mutant(
+        _in(appender.Appender, "_note", _ignore_rollback), ("I12",), "_fail_over"
     ),
     "a query counted twice": Mutant(_in(reducer.Reducer, "_measured", _counts_twice), ("I5",)),
     "dedupe keys not replicated": Mutant(
-        _in(server.Copy, "follow", _half_the_dedupe_is_lost), ("I6",), "_fail_over"
+        _in(server.Copy, "follow", _dedupe_not_replicated), ("I6",), "_fail_over"
     ),
 }

@@ -1,6 +1,6 @@
 """The scripts of `app/storage/scripts`, in Python: the same keys, arguments and answers.
 
-The contract tests of `tests/test_store.py` hold each to what its Lua does.
+The contract tests of `tests/test_store.py` run on both.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ def delete(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
 
 
 class Fresh(NamedTuple):
-    """An event that enters the log."""
+    """An event to append."""
 
     seq: int
     seen: str
@@ -55,7 +55,7 @@ def append(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
         return [1]
     start = int(db.get(seq) or 0)
     try:
-        answer, fresh, known = _sorted_out(db, keys[3:], args[6:], start)
+        answer, fresh, known = _classify(db, keys[3:], args[6:], start)
     except _Changed:
         return [4]
     if not fresh:
@@ -76,13 +76,13 @@ def append(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
 
 
 class _Changed(Exception):
-    """A request is no longer what an event builds on."""
+    """An event builds on outdated feedback."""
 
 
-def _sorted_out(
+def _classify(
     db: Keyspace, keys: Sequence[str], args: Sequence[Any], tail: int
 ) -> tuple[list[Any], list[Fresh], dict[str, bytes]]:
-    """The answer, what is new, and the dedupe keys of that."""
+    """Return the answer, the new events and their dedupe keys."""
     answer: list[Any] = [0]
     fresh: list[Fresh] = []
     known: dict[str, bytes] = {}
@@ -117,7 +117,7 @@ def _sha1(content: bytes) -> bytes:
 def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     state, fence, log, snaps, snapshot, tail = keys[:6]
     sent = [text(one) for one in args]
-    epoch, ours, seq, chain, new_seq, new_chain = sent[:6]
+    epoch, own_fence, seq, chain, new_seq, new_chain = sent[:6]
     version, trim, again = sent[11:14]
     now = tuple(db.hmget(state, ["epoch", "seq", "chain"]))
     done = now == (epoch, new_seq, new_chain)
@@ -127,12 +127,12 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         return 2
     if int(new_seq) > int(db.get(tail) or -1):
         return 2
-    if db.get(fence) != ours:
+    if db.get(fence) != own_fence:
         return 3
     if not _has(db, log, sent[14:]):
         return 4
     names = ("epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta")
-    values = (epoch, ours, new_seq, new_chain, *sent[6:10])
+    values = (epoch, own_fence, new_seq, new_chain, *sent[6:10])
     fields = [part for pair in zip(names, values, strict=True) for part in pair]
     db.hset(state, *fields)
     if version == b"1":
@@ -147,7 +147,7 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
 
 
 def _has(db: Keyspace, log: str, learnt: Sequence[bytes]) -> bool:
-    """Whether the log has what was learnt: seq, SHA-1 and time of each."""
+    """Whether the log has the learnt records: seq, SHA-1 and time of each."""
     there = dict(db.find(log, ()))
     for seq, digest, time in zip(*[iter(learnt)] * 3, strict=True):
         found = there.get(int(seq))
@@ -158,16 +158,16 @@ def _has(db: Keyspace, log: str, learnt: Sequence[bytes]) -> bool:
 
 def lease(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     state, fence, held = keys
-    ours, ttl = text(args[0]), args[1]
+    own_fence, ttl = text(args[0]), args[1]
     if not db.exists(state):
         return -1
     holder = db.get(held)
-    if holder and holder != ours:
+    if holder and holder != own_fence:
         return 0
     if holder:
         db.pexpire(held, ttl)
         return int(holder)
-    if ours:
+    if own_fence:
         return 0
     new = db.incr(fence)
     db.keep(held, new, int(ttl) / 1000)
@@ -209,7 +209,7 @@ ALL: dict[str, Script] = {
     "mark": mark,
 }  # fmt: skip
 _SOURCES = {name: (SCRIPTS / f"{name}.lua").read_bytes() for name in ALL}
-#: How a script is called for: by the SHA-1 of its source.
+#: Scripts by the SHA-1 of their source.
 BY_DIGEST = {_sha1(source).decode(): name for name, source in _SOURCES.items()}
-#: Those that a full server still runs.
-WITHOUT_ROOM = {name for name, source in _SOURCES.items() if b"allow-oom" in source.split(b"\n")[0]}
+#: Scripts that a full server runs.
+ALLOW_OOM = {name for name, source in _SOURCES.items() if b"allow-oom" in source.split(b"\n")[0]}

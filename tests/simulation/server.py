@@ -1,9 +1,9 @@
-"""A primary, its replica and its disk: what each has, and what is lost when one is gone.
+"""A primary, its replica and its disk: the data of each and the losses of faults.
 
-level        power cut loses             failover loses
-local        what was not fsynced yet    what the replica has not got yet
-fsync        nothing                     what the replica has not got yet
-replicated   nothing                     nothing acknowledged: the store sends WAIT, and heeds it
+level        power cut loses     failover loses
+local        unsynced writes     writes not yet on the replica
+fsync        nothing             writes not yet on the replica
+replicated   nothing             nothing acknowledged: the store checks WAIT
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from tests.simulation.keyspace import Keyspace, Writes
 Level = Literal["local", "fsync", "replicated"]
 LEVELS: tuple[Level, ...] = ("local", "fsync", "replicated")
 #: Seconds between two fsyncs at `local`.
-EVERY = 1.0
+FSYNC_SECONDS = 1.0
 #: Commands that a full server refuses.
-NEED_ROOM = {"sadd", *scripts.ALL} - scripts.WITHOUT_ROOM
+REFUSED_WHEN_FULL = {"sadd", *scripts.ALL} - scripts.ALLOW_OOM
 
 
 class Call(NamedTuple):
-    """What a client asks for: a script (with keys and arguments), or a plain command."""
+    """A call of a client: a script (with keys and arguments) or a plain command."""
 
     name: str
     given: tuple[Any, ...]
@@ -35,7 +35,7 @@ class Call(NamedTuple):
 
     @classmethod
     def of(cls, command: Sequence[Any]) -> "Call":
-        """A command as it goes over the wire."""
+        """Parse a command of the Redis protocol."""
         word, *words = command
         if word != "EVALSHA":
             return cls(str(word).lower(), tuple(words))
@@ -44,14 +44,14 @@ class Call(NamedTuple):
         return cls(name, (rest[:count], rest[count:]), digest)
 
     def run(self, db: Keyspace) -> Any:
-        """The answer."""
+        """Execute the call; return the answer."""
         if self.name in scripts.ALL:
             return scripts.ALL[self.name](db, *self.given)
         return getattr(db, self.name)(*self.given)
 
 
 class Step(NamedTuple):
-    """A call that was made, its answer, and what it wrote."""
+    """An executed call, its answer and its writes."""
 
     call: Call
     answer: Any
@@ -60,13 +60,13 @@ class Step(NamedTuple):
 
 @dataclass
 class Copy:
-    """A keyspace some steps behind."""
+    """A copy of the keyspace that lags by some steps."""
 
     db: Keyspace
     steps: int = 0
 
     def follow(self, journal: Sequence[Step], until: int) -> None:
-        """Catch up to so many steps."""
+        """Apply steps up to `until`."""
         for step in journal[self.steps : until]:
             self.db.apply(step.writes)
         self.steps = max(self.steps, until)
@@ -74,7 +74,7 @@ class Copy:
 
 @dataclass
 class Watcher:
-    """Who is told of every step, and of every step that is lost."""
+    """Callbacks for every step and for lost steps."""
 
     step: Callable[[Step], None] = lambda _: None
     lost: Callable[[Sequence[Step]], None] = lambda _: None
@@ -82,7 +82,7 @@ class Watcher:
 
 @dataclass
 class Server:
-    """What stands behind one address; clients see one server, whatever is behind it."""
+    """The servers behind one address: a primary, a replica and a disk."""
 
     clock: Callable[[], float]
     level: Level = "fsync"
@@ -90,7 +90,7 @@ class Server:
     watcher: Watcher = field(default_factory=Watcher)
     up: bool = True
     full: bool = False
-    life: int = 0  # every connection ends with it
+    incarnation: int = 0  # incarnation; every connection belongs to one
 
     def __post_init__(self) -> None:
         self.db = Keyspace(self.clock)
@@ -102,13 +102,13 @@ class Server:
         self.published: Counter[str] = Counter()
         self._loaded: set[str] = set()
 
-    # ---- what clients do ----
+    # ---- calls of clients ----
 
     def serve(self, calls: Sequence[Call]) -> tuple[list[Any], int]:
-        """All that came in one go, whatever becomes of each: the answers, errors among them.
+        """Execute calls sent together; return the answers, including errors, and a step count.
 
-        Also how many steps a replica must have to have what was written here; 0 if nothing was,
-        as on a connection that has written nothing before.
+        A replica with that many steps has all writes of the calls; it is 0 without writes, as on a
+        connection that wrote nothing.
         """
         before, answers = len(self.journal), list[Any]()
         for call in calls:
@@ -119,20 +119,20 @@ class Server:
         return answers, len(self.journal) if len(self.journal) > before else 0
 
     def copies(self, steps: int) -> int:
-        """How many replicas have so many steps."""
+        """Return the number of replicas with `steps` steps."""
         return int(self._replica.steps >= steps)
 
     def execute(self, call: Call) -> Any:
-        """One call, whole or not at all."""
-        self.reach(self.life)
+        """Execute one call atomically."""
+        self.reach(self.incarnation)
         if call.name == "script load":
             self._loaded.add(sha1(call.given[0], usedforsecurity=False).hexdigest())
             return None
         if call.name == "wait":
-            return 0  # the client waits for it, see `client.py`
+            return 0  # `client.py` implements the wait
         if call.digest and call.digest not in self._loaded:
             raise foreign.NoScriptError("No matching script. Please use EVAL.")
-        if self.full and call.name in NEED_ROOM:
+        if self.full and call.name in REFUSED_WHEN_FULL:
             raise foreign.OutOfMemoryError("command not allowed when used memory > 'maxmemory'")
         self._sync()
         writes = self.db.begin()
@@ -141,9 +141,9 @@ class Server:
             self._written(Step(call, answer, writes))
         return answer
 
-    def reach(self, life: int) -> None:
-        """ConnectionError if the connection of that life is no more."""
-        if not self.up or life != self.life:
+    def reach(self, incarnation: int) -> None:
+        """Raise ConnectionError if the connection belongs to an earlier incarnation."""
+        if not self.up or incarnation != self.incarnation:
             raise foreign.ConnectionError("Connection closed by server.")
 
     def _written(self, step: Step) -> None:
@@ -158,11 +158,11 @@ class Server:
             self.published[channel] += 1
             self.wake(channel)
 
-    # ---- who waits for a key or a channel ----
+    # ---- waiting for keys and channels ----
 
     async def touched(self, key: str, seconds: float) -> None:
-        """Until somebody writes there, or so long; ConnectionError if the server goes."""
-        self.reach(self.life)
+        """Wait for a write to a key, up to `seconds`; ConnectionError if the server stops."""
+        self.reach(self.incarnation)
         loop = asyncio.get_running_loop()
         waiting = loop.create_future()
         self._waiting.setdefault(key, []).append(waiting)
@@ -177,33 +177,33 @@ class Server:
         for waiting in self._waiting.get(key, ()):
             _settle(waiting)
 
-    # ---- what happens to it ----
+    # ---- faults ----
 
     def stop(self) -> None:
-        """Every connection ends, and no script is known any more."""
-        self.up, self.life = False, self.life + 1
+        """Stop: close all connections and drop loaded scripts."""
+        self.up, self.incarnation = False, self.incarnation + 1
         self._loaded.clear()
         for all_waiting in self._waiting.values():
             for waiting in all_waiting:
                 _settle(waiting, foreign.ConnectionError("Connection closed by server."))
 
     def start(self) -> None:
-        """A restart after a kill: what was written to the file is there, fsynced or not."""
+        """Restart after a kill: all written data are there, also unsynced ones."""
         self.up = True
 
     def cut_power(self) -> None:
-        """The machine goes: what was not fsynced is lost."""
+        """Cut the power: unsynced data are lost."""
         self.stop()
         self._sync()
         self._go_back(self._disk)
 
     def fail_over(self) -> None:
-        """The replica takes over; what it has not got is lost, also on the old one's disk."""
+        """Promote the replica; writes that it lacks are lost, also from the old disk."""
         self.stop()
         self._go_back(self._replica)
 
     def stall(self, stalled: bool) -> None:
-        """The replica hears nothing, or hears it all."""
+        """Stop or resume replication."""
         self._stalled = stalled
         if not stalled:
             self._send(len(self.journal))
@@ -218,22 +218,22 @@ class Server:
             self.watcher.lost(lost)
 
     def _sync(self) -> None:
-        """At `local` the disk is up to a second behind; else an answer waits for it."""
+        """Sync the disk: once a second at `local`, else before every answer."""
         if self.level != "local":
             self._disk.follow(self.journal, len(self.journal))
-        elif self.clock() >= self._synced + EVERY:
+        elif self.clock() >= self._synced + FSYNC_SECONDS:
             self._disk.follow(self.journal, len(self.journal))
             self._synced = self.clock()
 
     def _send(self, steps: int) -> None:
-        """To the replica, as late as it is."""
+        """Send steps to the replica with its lag."""
         if lag := self.lag():
-            asyncio.get_running_loop().call_later(lag, self._arrived, steps, self.life)
+            asyncio.get_running_loop().call_later(lag, self._arrived, steps, self.incarnation)
         else:
-            self._arrived(steps, self.life)
+            self._arrived(steps, self.incarnation)
 
-    def _arrived(self, steps: int, life: int) -> None:
-        if not self._stalled and life == self.life:
+    def _arrived(self, steps: int, incarnation: int) -> None:
+        if not self._stalled and incarnation == self.incarnation:
             self._replica.follow(self.journal, steps)
 
 

@@ -1,4 +1,4 @@
-"""Two hundred worlds, each from its number; `docs/reliability.md` tells what they found."""
+"""Two hundred simulated seeds; `docs/reliability.md` lists their findings."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from app.storage.log import REPEATED, AppendResult, NewRecord
 from app.storage.store import Store
 from tests.faults.invented import MODEL, new_model
 from tests.simulation.client import Client
-from tests.simulation.clockwork import Clockwork, run
+from tests.simulation.clockwork import SimulatedLoop, run
 from tests.simulation.scripts import BY_DIGEST
 from tests.simulation.server import LEVELS, Call, Level, Server, Step
 from tests.simulation.world import play
@@ -24,23 +24,23 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))
-def test_nothing_that_must_never_happen_happens(start: int) -> None:
+def test_all_invariants_hold(start: int) -> None:
     for seed in range(start, start + CHUNK):
         play(seed)
 
 
-def test_some_worlds_lose_what_was_acknowledged_and_none_at_the_highest_level() -> None:
-    """Else nothing was tried; how much each loses is counted exactly, or `play` fails."""
+def test_acknowledged_events_are_lost_at_local_and_never_at_replicated() -> None:
+    """Losses at `local` show that faults happen; `play` counts all losses exactly."""
     lost = dict.fromkeys(LEVELS, 0)
     for seed in range(30):
-        became = play(seed)
-        lost[became.level] += became.lost
+        outcome = play(seed)
+        lost[outcome.level] += outcome.lost
     assert lost["local"] > 0
     assert lost["replicated"] == 0
 
 
 def simulated(*words: str) -> list[str]:
-    """What `make simulate` says."""
+    """Return the output of `make simulate`."""
     command = [sys.executable, "-m", "tests.simulation", *words]
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     ran = subprocess.run(
@@ -49,17 +49,17 @@ def simulated(*words: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_a_seed_is_the_same_world_in_every_process() -> None:
+def test_a_seed_gives_the_same_trace_in_every_process() -> None:
     *trace, summary = simulated("--seed", "7")
     assert trace == list(play(7).trace)
     assert summary.startswith("seed 7: ")
 
 
-def test_many_seeds_are_played_at_once() -> None:
+def test_many_seeds_run_in_parallel() -> None:
     assert simulated("--seeds", "3", "--start", "5")[-1].startswith("3 seeds, 0 failed")
 
 
-# ---- what a server loses ----
+# ---- losses of a server ----
 
 
 class Clock:
@@ -72,7 +72,7 @@ class Clock:
 @pytest.mark.parametrize(
     ("level", "left"), [("local", b"1"), ("fsync", b"3"), ("replicated", b"3")]
 )
-def test_a_power_cut_loses_what_was_not_fsynced(level: Level, left: bytes) -> None:
+def test_a_power_cut_loses_unsynced_writes(level: Level, left: bytes) -> None:
     clock = Clock()
     server = Server(clock, level)
     for seconds in (0.0, 1.5, 0.1):
@@ -84,7 +84,7 @@ def test_a_power_cut_loses_what_was_not_fsynced(level: Level, left: bytes) -> No
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_failover_loses_what_the_replica_has_not_got(level: Level) -> None:
+def test_a_failover_loses_writes_that_the_replica_lacks(level: Level) -> None:
     server, lost = Server(Clock(), level), list[Step]()
     server.watcher.lost = lost.extend
     server.execute(Call("incr", ("count",)))
@@ -105,13 +105,13 @@ def test_a_restart_after_a_kill_loses_nothing(level: Level) -> None:
     assert server.execute(Call("get", ("count",))) == b"1"
 
 
-def test_what_the_replica_has_not_got_is_not_acknowledged_not_even_when_it_is_repeated() -> None:
-    """By the store's own WAIT: what repeats an event has written nothing but a mark."""
+def test_an_event_that_the_replica_lacks_is_not_acknowledged_even_when_repeated() -> None:
+    """Uses the store's WAIT: a repeated event writes only a mark."""
 
-    async def act(loop: Clockwork) -> None:
+    async def act(loop: SimulatedLoop) -> None:
         server = Server(loop.time, "replicated")
-        face: Any = Client(server)
-        store = Store(face, "replicated")
+        client_double: Any = Client(server)
+        store = Store(client_double, "replicated")
         epoch, events = await new_model(store), [NewRecord("e", b"body", b"record")]
 
         async def append() -> list[AppendResult]:
@@ -119,7 +119,7 @@ def test_what_the_replica_has_not_got_is_not_acknowledged_not_even_when_it_is_re
 
         server.stall(True)
         for _ in range(2):
-            with pytest.raises(Unavailable, match="no replica has it yet"):
+            with pytest.raises(Unavailable, match="not yet on a replica"):
                 await append()
         assert await store.log.tail(MODEL) == 1
         server.stall(False)
@@ -128,8 +128,8 @@ def test_what_the_replica_has_not_got_is_not_acknowledged_not_even_when_it_is_re
     run(act)
 
 
-def test_a_server_that_comes_back_knows_no_script_until_it_is_told() -> None:
-    async def act(loop: Clockwork) -> None:
+def test_a_restarted_server_has_no_scripts_until_they_are_loaded() -> None:
+    async def act(loop: SimulatedLoop) -> None:
         server = Server(loop.time)
         client: Any = Client(server)
         await new_model(Store(client))
@@ -144,6 +144,6 @@ def test_a_server_that_comes_back_knows_no_script_until_it_is_told() -> None:
     run(act)
 
 
-def test_a_client_knows_only_what_redis_knows() -> None:
+def test_a_client_has_only_redis_commands() -> None:
     with pytest.raises(AttributeError):
         _ = Client(Server(Clock())).nonsense

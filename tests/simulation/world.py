@@ -1,8 +1,8 @@
-"""Who lives there, and what happens to them: all of it by chance of one seed.
+"""Processes, clients and faults of one seed.
 
-Posters insist (some give up), learners learn, rankers follow, somebody administers; meanwhile
-servers restart, lose their power or fail over, processes are killed or paused. Then the weather
-clears, and all that was posted must be learnt, served and accounted for.
+Clients post and retry (some give up), learners learn, replicas follow, an operator changes the
+model. Servers restart, lose power or fail over; processes are killed or paused. Then the faults
+end, and every posted event must be learnt, served and accounted for.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ from app.storage.states import LogPosition
 from app.storage.store import Store
 from tests.faults.invented import Invented
 from tests.simulation import clockwork
-from tests.simulation.checker import Checker, Told, Violation, check_by_its_own_words, hold
-from tests.simulation.client import Client, Weather
-from tests.simulation.clockwork import Clockwork
+from tests.simulation.checker import Acknowledgement, Checker, Violation, check_with_verify, hold
+from tests.simulation.client import Client, NetworkFaults
+from tests.simulation.clockwork import SimulatedLoop
 from tests.simulation.server import LEVELS, Level, Server, Step
 
 MODEL, N = "m", 3
-LIMITS = (12, 60)  # records that may wait
-BAD = 6.0  # seconds of bad weather
-PATIENCE = 60.0  # seconds until everything is learnt once it is over
+LIMITS = (12, 60)  # of the backlog
+FAULT_SECONDS = 6.0  # duration of the faults
+SETTLE_SECONDS = 60.0  # seconds to learn everything after the faults
 KINDS = (
     ModelConfig(("a", "b", "c")),
     ModelConfig(("a", "b", "c"), "solar-i"),
@@ -51,7 +51,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a seed."""
+    """The outcome of a seed."""
 
     seed: int
     level: Level
@@ -62,24 +62,24 @@ class Outcome:
 
 
 class Process:
-    """A learner or a replica: a way to the server of its own, and what it runs."""
+    """A learner or replica with a separate client."""
 
     def __init__(self, world: "World", work: Callable[[Store], Awaitable[None]]) -> None:
-        self.client = Client(world.server, world.weather)
+        self.client = Client(world.server, world.network)
         self.store = world.store(self.client)
         self.task = asyncio.ensure_future(work(self.store))
 
     async def kill(self) -> None:
-        """Nothing that it would still do is done."""
+        """Kill the process: it does nothing afterwards."""
         self.client.kill()
         await end([self.task])
 
 
 class World:
-    """One seed's."""
+    """The simulated world of one seed."""
 
     def __init__(
-        self, seed: int, loop: Clockwork, only: str = "", level: Level | None = None
+        self, seed: int, loop: SimulatedLoop, only: str = "", level: Level | None = None
     ) -> None:
         self.only = only
         self.seed, self.rng, self._loop = seed, Random(seed), loop  # noqa: S311
@@ -87,17 +87,17 @@ class World:
         chosen = rng.choice(LEVELS) if level is None else level
         self._lag = rng.choice((0.0, 0.01, 0.1, 0.3))
         self.server = Server(loop.time, chosen, lambda: rng.uniform(0.0, self._lag))
-        self.weather = Weather(rng, delay=rng.choice((0.0005, 0.002, 0.02)))
+        self.network = NetworkFaults(rng, delay=rng.choice((0.0005, 0.002, 0.02)))
         self._usual = rng.choice((0.0, 0.02, 0.1))
-        self._storm(self._usual)
+        self._set_losses(self._usual)
         self.limit, self.busy = rng.choice(LIMITS), bool(only) or rng.random() < 0.2
         self.checker = Checker(self.server, self.limit)
         self.history = History(self.checker)
         self.trace: list[str] = []
         self._checks, self._takes_away = self.server.watcher.step, self.server.watcher.lost
-        self.server.watcher.step, self.server.watcher.lost = self._seen, self._gone
+        self.server.watcher.step, self.server.watcher.lost = self._seen, self._steps_lost
         self.learners: list[Process] = []
-        self.rankers: list[Follower] = []
+        self.replicas: list[Follower] = []
         self.lists: dict[int, Any] = {}
         self._stop = asyncio.Event()
         self.pace = LearnerOptions(
@@ -105,7 +105,7 @@ class World:
             idle=0.5, version=10, versions=3, discover=0.5, clock=loop.time,
         )  # fmt: skip
 
-    # ---- what is written down ----
+    # ---- trace ----
 
     def say(self, what: str) -> None:
         self.trace.append(f"{self._loop.now - 1000:9.4f} {what}")
@@ -116,7 +116,7 @@ class World:
             self.say(f"{step.call.name}{new}: {step.answer}")
         self._checks(step)
 
-    def _gone(self, steps: Any) -> None:
+    def _steps_lost(self, steps: Any) -> None:
         self.say(f"lost {len(steps)} steps: {[step.call.name for step in steps]}")
         self._takes_away(steps)
 
@@ -124,25 +124,25 @@ class World:
         return int(self._loop.now * 1000)
 
     def store(self, client: Client | None = None) -> Store:
-        """A way to the server that nothing happens to but the weather."""
-        face: Any = client or Client(self.server, self.weather)
-        return Store(face, self.server.level)
+        """Return a store with network faults only."""
+        client_double: Any = client or Client(self.server, self.network)
+        return Store(client_double, self.server.level)
 
-    # ---- all of it ----
+    # ---- run ----
 
     async def run(self) -> Outcome:
         store = self.store()
         await insist(lambda: self.create(store))
-        self.rankers = [Follower(self) for _ in range(self.rng.choice((1, 2)))]
+        self.replicas = [Follower(self) for _ in range(self.rng.choice((1, 2)))]
         for _ in range(self.rng.choice((1, 1, 2))):
-            self.hire()
-        posters = [
-            asyncio.create_task(Hand(self, f"p{at}-").work())
+            self.start_learner()
+        clients = [
+            asyncio.create_task(FeedbackClient(self, f"p{at}-").work())
             for at in range(self.rng.choice((1, 2, 3)))
         ]
-        bad = asyncio.create_task(Fate(self).work())
+        bad = asyncio.create_task(FaultInjector(self).work())
         await bad
-        await asyncio.gather(*posters)
+        await asyncio.gather(*clients)
         await self._settle()
         return self._outcome()
 
@@ -151,61 +151,61 @@ class World:
         with suppress(ModelExists):
             await store.models.create(MODEL, initial_state(settings, seed=self.rng.randbytes(8)))
 
-    def hire(self) -> Process:
+    def start_learner(self) -> Process:
         losses = self.checker.losses
 
         def tell(fact: Fact) -> None:
             if isinstance(fact, LogRolledBack):
-                self.say("a learner: it went back")
-                hold(self.checker.losses > losses, "I12: it went back, but nothing was lost")
+                self.say("a learner: version rollback")
+                hold(self.checker.losses > losses, "I12: rollback reported, but nothing was lost")
 
         new = Process(self, lambda store: learn_all(store, self._stop, self.pace, tell))
         self.learners.append(new)
         return new
 
-    async def dismiss(self, learner: Process) -> None:
+    async def kill_learner(self, learner: Process) -> None:
         self.learners.remove(learner)
         await learner.kill()
 
-    def _storm(self, strength: float) -> None:
-        self.weather.lost = self.weather.unheard = strength
-        self.weather.late = 0.5 if strength else 0.0
+    def _set_losses(self, strength: float) -> None:
+        self.network.lost = self.network.unheard = strength
+        self.network.late = 0.5 if strength else 0.0
 
-    def storm(self, strength: float | None = None) -> None:
-        self._storm(self._usual if strength is None else strength)
+    def set_losses(self, strength: float | None = None) -> None:
+        self._set_losses(self._usual if strength is None else strength)
 
     async def _settle(self) -> None:
-        """I15: nothing fails any more, so everything is learnt and served, and soon."""
-        self.say("the weather clears")
-        self.weather.clear()
+        """I15: without faults, everything is learnt and served soon."""
+        self.say("the faults end")
+        self.network.clear()
         self.server.full = False
         self.server.stall(False)
-        ends = self._loop.now + PATIENCE
+        ends = self._loop.now + SETTLE_SECONDS
         while not self._settled():
-            hold(self._loop.now < ends, f"I15: {PATIENCE} s later it is not learnt and served")
+            hold(self._loop.now < ends, f"I15: not learnt and served after {SETTLE_SECONDS} s")
             await asyncio.sleep(0.1)
         self.checker.acknowledged_and_lost()
-        for model in self.checker.living():
+        for model in self.checker.existing_models():
             self.checker.check_log(model)
-            await check_by_its_own_words(self.store(), model)
+            await check_with_verify(self.store(), model)
 
     def _settled(self) -> bool:
-        living = [life for life in self.checker.lives.values() if not life.ended]
-        return all(life.state.seq == len(life.records) for life in living) and all(
-            one.serves_what_is_committed() for one in self.rankers
+        existing = [current for current in self.checker.epochs.values() if not current.ended]
+        return all(current.state.seq == len(current.records) for current in existing) and all(
+            one.serves_what_is_committed() for one in self.replicas
         )
 
     def _outcome(self) -> Outcome:
         checker = self.checker
         return Outcome(
             self.seed, self.server.level, len(self.server.journal),
-            sum(len(life.records) for life in checker.lives.values()),
+            sum(len(current.records) for current in checker.epochs.values()),
             len(checker.acknowledged_and_lost()), tuple(self.trace),
         )  # fmt: skip
 
 
 async def insist(act: Callable[[], Awaitable[Any]]) -> None:
-    """Again and again, until it is done."""
+    """Retry until success."""
     while True:
         try:
             await act()
@@ -216,19 +216,19 @@ async def insist(act: Callable[[], Awaitable[Any]]) -> None:
 
 
 class Follower:
-    """A replica that serves: what it serves was committed, and what goes back is counted (I12)."""
+    """A serving replica; checks that it serves committed weights and reports rollbacks (I12)."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.client = Client(world.server, world.weather)
+        self.client = Client(world.server, world.network)
         self._store = world.store(self.client)
         self.weight_cache = WeightCache(self._store, self._served, poll=0.5)
         self._before: LogPosition | None = None
-        self.weight_cache.serving = Serves(self)
+        self.weight_cache.serving = ServedModels(self)
         self._starting = asyncio.ensure_future(self.weight_cache.start())
 
     def forget(self) -> None:
-        """The model was gone: whatever comes is another."""
+        """Forget the last position: the model was deleted."""
         self._before = None
 
     def _served(self, fact: Served) -> None:
@@ -237,34 +237,34 @@ class Follower:
         self._world.checker.serves(serving)
         before, self._before = self._before, serving.place
         if before is None:
-            hold(not fact.backwards, "I12: it went back, but nothing was served")
+            hold(not fact.backwards, "I12: rollback reported, but nothing was served")
         else:
             self._world.history.check(self._store, before, serving.place, fact.backwards)
 
     def serves_what_is_committed(self) -> bool:
-        """I13, once nothing moves any more."""
+        """I13 after the faults."""
         serving, checker = self.weight_cache.serving.get(MODEL), self._world.checker
         if serving is None:
-            return not checker.living()
-        life = checker.lives.get((MODEL, serving.epoch))
-        if life is None or life.ended:
+            return not checker.existing_models()
+        current = checker.epochs.get((MODEL, serving.epoch))
+        if current is None or current.ended:
             return False
-        state = life.state
+        state = current.state
         same = serving.weights.tobytes() == state.model.weights.tobytes()
         return same and serving.version == state.seq
 
 
 class History:
-    """What `rolled_back` says, held to what the checker knows (I12)."""
+    """Compares the answers of `rolled_back` with the checker (I12)."""
 
     def __init__(self, checker: Checker) -> None:
         self._checker = checker
-        self._said: dict[tuple[Store, LogPosition, LogPosition], bool] = {}
+        self._answers: dict[tuple[Store, LogPosition, LogPosition], bool] = {}
 
     async def rolled_back(
         self, store: Store, model: str, before: LogPosition, now: LogPosition
     ) -> bool:
-        """Exact, if the log stays the same, leads to the one and reaches back to the other."""
+        """Check the answer if the log is unchanged, leads to `now` and reaches back to `before`."""
         checker, losses = self._checker, self._checker.losses
         could_tell = checker.can_tell(model, before, now)
         said = await rollback.rolled_back(store, model, before, now)
@@ -273,19 +273,19 @@ class History:
             hold(said == lost, f"I12: {before[:2]}, then {now[:2]}: lost {lost}, said {said}")
         if said:
             checker.rolled_back(before, now)
-        self._said[store, before, now] = said
+        self._answers[store, before, now] = said
         return said
 
-    def check(self, store: Store, before: LogPosition, now: LogPosition, told: bool) -> None:
-        """What is told is what was found out; without a look at the log, it is so."""
-        right = self._said.pop((store, before, now), None)
+    def check(self, store: Store, before: LogPosition, now: LogPosition, reported: bool) -> None:
+        """Check that the reported rollback is the detected one."""
+        right = self._answers.pop((store, before, now), None)
         if right is None:
             right = self._checker.is_lost(before, now)
-        hold(told == right, f"I12: {before[:2]}, then {now[:2]}: told {told}")
+        hold(reported == right, f"I12: {before[:2]}, then {now[:2]}: reported {reported}")
 
 
-class Serves(dict[str, ServedModel]):
-    """What a ranker serves, with an eye on what it serves no more."""
+class ServedModels(dict[str, ServedModel]):
+    """The served models of a replica; notes removed models."""
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
@@ -295,8 +295,8 @@ class Serves(dict[str, ServedModel]):
         return super().pop(*given)
 
 
-class Hand:
-    """Somebody who posts."""
+class FeedbackClient:
+    """A client that posts feedback."""
 
     def __init__(self, world: World, name: str) -> None:
         self._world, self._rng = world, world.rng
@@ -304,7 +304,7 @@ class Hand:
         self._store = world.store()
         self._returned: list[LogRolledBack] = []
         self._appender = Appender(self._store, world.limit, 60.0, self._returned.append, world.now)
-        self._told: dict[int, Told] = {}  # the last that entered the log, by epoch
+        self._last_appended: dict[int, Acknowledgement] = {}  # the last appended event by epoch
         self._sent: list[tuple[int, list[PendingEvent]]] = []
         self._epoch = 0
 
@@ -329,7 +329,7 @@ class Hand:
             self._invented.lists.clear()
 
     def _choose(self) -> list[PendingEvent]:
-        """New events, an old post once more, or an old id with another body."""
+        """Return new events, a repeated post, or an old id with another body."""
         old = [events for epoch, events in self._sent if epoch == self._epoch]
         chance = self._rng.random()
         if old and chance < 0.15:
@@ -341,12 +341,12 @@ class Hand:
         return [self._invented.event() for _ in range(self._rng.choice((1, 1, 2, 4)))]
 
     async def _post(self, epoch: int, events: list[PendingEvent]) -> None:
-        """Until there is an answer, or until patience ends."""
+        """Post until there is an answer or no attempt is left."""
         self._world.checker.sent.update(event.feedback.event for event in events)
         self._sent.append((epoch, events))
-        patience = self._rng.choice((1, 3, 1000))
-        while patience:
-            patience -= 1
+        attempts = self._rng.choice((1, 3, 1000))
+        while attempts:
+            attempts -= 1
             try:
                 await self._try(epoch, events)
             except NoSuchModel:
@@ -363,7 +363,7 @@ class Hand:
         wait = self._rng.random() < 0.2
         answers = await self._appender.post((MODEL, epoch), Post(events, recalled, wait))
         self._world.say(
-            f"told {[(e.feedback.event, *a) for e, a in zip(events, answers, strict=True)]}"
+            f"answered {[(e.feedback.event, *a) for e, a in zip(events, answers, strict=True)]}"
         )
         self._world.checker.tell(MODEL, epoch, events, answers)
         self._check_returned(epoch, events, answers)
@@ -373,30 +373,30 @@ class Hand:
     def _check_returned(
         self, epoch: int, events: list[PendingEvent], answers: Sequence[AppendResult]
     ) -> None:
-        """I12: a poster says that the log went back if what it was told is lost, and only then."""
+        """I12: the appender reports a rollback exactly if an acknowledged event is lost."""
         new = [
-            Told(MODEL, epoch, event.feedback.event, answer.seq)
+            Acknowledgement(MODEL, epoch, event.feedback.event, answer.seq)
             for event, answer in zip(events, answers, strict=True)
             if answer.outcome == APPENDED
         ]
         if not new:
             return
-        last, self._told[epoch] = self._told.get(epoch), new[-1]
+        last, self._last_appended[epoch] = self._last_appended.get(epoch), new[-1]
         back = last is not None and new[0].seq <= last.seq
         hold(not back or last in self._world.checker.lost, f"I12: {last}, then {new[0]}")
-        hold(len(self._returned) == back, f"I12: {last}, then {new[0]}: told {self._returned}")
+        hold(len(self._returned) == back, f"I12: {last}, then {new[0]}: reported {self._returned}")
         self._returned.clear()
 
     async def _read_back(self, seq: int) -> None:
-        """I19: who asks for at least what it wrote is not served from before."""
-        weight_cache = self._rng.choice(self._world.rankers).weight_cache
+        """I19: check that `min_seq` is not answered with older weights."""
+        weight_cache = self._rng.choice(self._world.replicas).weight_cache
         with suppress(SolarError):
             serving = await weight_cache.reach(MODEL, seq, 1.0)
             hold(serving is None or serving.version >= seq, f"I19: {seq} was asked for")
 
 
-class Fate:
-    """What happens to all of them."""
+class FaultInjector:
+    """Injects random faults."""
 
     def __init__(self, world: World) -> None:
         self._world, self._rng, self._server = world, world.rng, world.server
@@ -404,8 +404,8 @@ class Fate:
         self._records = 0
         kinds = [
             self._restart, self._cut_power, self._fail_over, self._fail_over, self._stall,
-            self._fill, self._kill, self._kill, self._pause, self._storm, self._administer,
-            self._administer, self._pause_a_ranker, self._begin_anew, self._cut_off,
+            self._fill, self._kill, self._kill, self._pause, self._lossy_network, self._administer,
+            self._administer, self._pause_a_ranker, self._recreate, self._cut_off,
             self._fail_over_unseen,
         ]  # fmt: skip
         self._kinds = self._rng.sample(kinds, self._rng.randrange(2, 7))
@@ -414,7 +414,7 @@ class Fate:
 
     async def work(self) -> None:
         loop = asyncio.get_running_loop()
-        ends = loop.time() + BAD
+        ends = loop.time() + FAULT_SECONDS
         while loop.time() < ends:
             await asyncio.sleep(self._rng.expovariate(1.5))
             happens = self._rng.choice(self._kinds)
@@ -425,25 +425,25 @@ class Fate:
 
     async def _restart(self) -> None:
         self._server.stop()
-        await self._moment()
+        await self._random_pause()
         self._server.start()
 
     async def _cut_power(self) -> None:
         self._server.cut_power()
-        await self._moment()
+        await self._random_pause()
         self._server.start()
 
     async def _fail_over(self) -> None:
-        if self._rng.random() < 0.5:  # as it is when a primary is cut off first
+        if self._rng.random() < 0.5:  # like a primary that is cut off first
             self._server.stall(True)
-            await self._moment()
+            await self._random_pause()
         self._server.fail_over()
         self._server.stall(False)
-        await self._moment()
+        await self._random_pause()
         self._server.start()
 
     async def _cut_off(self) -> None:
-        """The replica hears nothing for longer than anybody waits for it, and takes over then."""
+        """Stop replication for longer than WAIT, then fail over."""
         self._server.stall(True)
         await asyncio.sleep(self._rng.uniform(1.0, 3.0))
         self._server.fail_over()
@@ -451,55 +451,55 @@ class Fate:
         self._server.start()
 
     async def _fail_over_unseen(self) -> None:
-        """Who serves does not look until others have come in the place of what was lost."""
+        """Pause replicas until new records have replaced the lost ones."""
         self._server.stall(True)
         await asyncio.sleep(self._rng.uniform(0.2, 1.0))
-        for one in self._world.rankers:
+        for one in self._world.replicas:
             one.client.pause()
         self._server.fail_over()
         self._server.stall(False)
         self._server.start()
         await asyncio.sleep(self._rng.uniform(0.5, 3.0))
-        for one in self._world.rankers:
-            one.client.go_on()
+        for one in self._world.replicas:
+            one.client.resume()
 
     async def _stall(self) -> None:
         self._server.stall(True)
-        await self._moment()
+        await self._random_pause()
         self._server.stall(False)
 
     async def _fill(self) -> None:
         self._server.full = True
-        await self._moment()
+        await self._random_pause()
         if self._rng.random() < 0.3:
             await self._delete()
         self._server.full = False
 
     async def _kill(self) -> None:
-        await self._world.dismiss(self._rng.choice(self._world.learners))
-        await self._moment()
-        self._world.hire()
+        await self._world.kill_learner(self._rng.choice(self._world.learners))
+        await self._random_pause()
+        self._world.start_learner()
 
     async def _pause(self) -> None:
         await self._pausing(self._rng.choice(self._world.learners).client)
 
     async def _pause_a_ranker(self) -> None:
-        await self._pausing(self._rng.choice(self._world.rankers).client)
+        await self._pausing(self._rng.choice(self._world.replicas).client)
 
     async def _pausing(self, client: Client) -> None:
         client.pause()
         if self._rng.random() < 0.5:
-            self._world.hire()
+            self._world.start_learner()
         await asyncio.sleep(self._rng.uniform(0.1, 3.0))
-        client.go_on()
+        client.resume()
 
-    async def _storm(self) -> None:
-        self._world.storm(0.4)
-        await self._moment()
-        self._world.storm()
+    async def _lossy_network(self) -> None:
+        self._world.set_losses(0.4)
+        await self._random_pause()
+        self._world.set_losses()
 
     async def _administer(self) -> None:
-        """A rollback, other parameters, or measures from the start."""
+        """Append a rollback, other parameters, or a reset of the measures."""
         with suppress(SolarError):
             epoch, *_ = await self._store.states.position(MODEL)
             state = await self._store.states.version(
@@ -517,7 +517,7 @@ class Fate:
             )
 
     async def _delete(self) -> None:
-        """That makes room, and needs none."""
+        """Delete the model; this must work on a full server."""
         try:
             await self._store.models.delete(MODEL)
         except Full as error:
@@ -525,25 +525,24 @@ class Fate:
         except SolarError as error:
             self._world.say(f"not deleted: {error}")
 
-    async def _begin_anew(self) -> None:
+    async def _recreate(self) -> None:
         with suppress(SolarError):
             await self._delete()
-            await self._moment()
+            await self._random_pause()
             await self._world.create(self._store)
 
-    async def _moment(self) -> None:
+    async def _random_pause(self) -> None:
         await asyncio.sleep(self._rng.choice((0.0, 0.01, 0.1, 0.5, 1.5)) * self._rng.random())
 
 
 def play(seed: int, only: str = "", level: Level | None = None) -> Outcome:
-    """A seed from its beginning to its end; a violation carries the trace.
+    """Run a seed; a violation carries the trace.
 
-    With `only`, nothing but that happens to those who live there, who are busy then; with a level,
-    at that one.
+    `only` names the single fault to inject, under more load; `level` sets the durability.
     """
     worlds: list[World] = []
 
-    async def main(loop: Clockwork) -> Outcome:
+    async def main(loop: SimulatedLoop) -> Outcome:
         world = World(seed, loop, only, level)
         worlds.append(world)
         with (
@@ -560,10 +559,10 @@ def play(seed: int, only: str = "", level: Level | None = None) -> Outcome:
         raise
 
 
-def tried(seed: int) -> tuple[int, Outcome | str]:
-    """What became of a seed, or what was wrong; for processes that only play."""
+def try_seed(seed: int) -> tuple[int, Outcome | str]:
+    """Return the outcome of a seed or its error, for worker processes."""
     logging.disable(logging.CRITICAL)
     try:
         return seed, play(seed)
-    except BaseException as error:  # noqa: BLE001  # whatever it is, it is a finding
+    except BaseException as error:  # noqa: BLE001  # every error is a finding
         return seed, f"{type(error).__name__}: {error}"

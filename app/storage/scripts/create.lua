@@ -1,5 +1,6 @@
 #!lua
--- A model comes to life at seq 0, in an epoch of its own.
+-- Create a model at seq 0 in a new epoch.
+-- Returns the epoch, or 0 if the model exists.
 -- KEYS: epoch state seq snaps snap:0   ARGV: chain w spread sums meta
 if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
 local epoch = redis.call('INCR', KEYS[1])

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- A model ends, if it still lives in this epoch. Its epoch stays, so that old keys never answer for a new one.
+-- Delete a model of this epoch. The epoch key stays, so old keys never belong to a new model.
 -- KEYS: state seq log lease snaps snap:…   ARGV: epoch
--- Returns 1 gone, 0 not there, -1 there are other versions by now.
+-- Returns 1 deleted, 0 no such model, -1 the kept versions have changed.
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 0 end
 local kept = redis.call('ZRANGE', KEYS[5], 0, -1)
 if #kept ~= #KEYS - 5 then return -1 end

@@ -1,8 +1,8 @@
 #!lua
--- A job begins, if no other trains the model; sent twice, it has begun once.
--- KEYS: state job:<id> training trained   ARGV: epoch, who trains, lease in ms, how long a job is kept in ms,
+-- Start a training job unless another one trains the model; safe to resend.
+-- KEYS: state job:<id> training trained   ARGV: epoch, training process, lease in ms, TTL of a job in ms,
 --       then the job's fields and values
--- Returns 0, or 1 if there is no such model, or 2 if another trains it.
+-- Returns 0, 1 if there is no such model, 2 if another job trains it.
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 1 end
 local trains = redis.call('GET', KEYS[3])
 if trains and trains ~= ARGV[2] then return 2 end

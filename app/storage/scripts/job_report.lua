@@ -1,11 +1,10 @@
 #!lua flags=allow-oom
--- How a job goes on, from who trains; that also keeps the lease. With '1' it ends here.
--- A lease that has run out is taken anew, if nobody has begun to train the model since: a store that
--- was gone for a while ends no training.
--- KEYS: job:<id> training trained   ARGV: who trains, lease in ms, how long a job is kept in ms, '1' if it
---       ends, then fields and values
--- Returns 0, or 1 if another trains, or it was forgotten, or 2 if it is to be cancelled; then
--- nothing was written, unless it ends.
+-- Store the progress of a job and renew its lease; '1' ends the job.
+-- An expired lease is renewed unless another job has started: an outage of the store ends no job.
+-- KEYS: job:<id> training trained   ARGV: training process, lease in ms, TTL of a job in ms, '1' if
+--       it ends, then fields and values
+-- Returns 0, 1 if another job trains or this one has expired, 2 if it is to be cancelled. Codes 1
+-- and 2 write nothing.
 local trains, ends = redis.call('GET', KEYS[2]), ARGV[4] == '1'
 if redis.call('HGET', KEYS[1], 'ended') == ARGV[1] then return ends and 0 or 1 end
 if trains and trains ~= ARGV[1] then return 1 end

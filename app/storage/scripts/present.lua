@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- A learner is at work, for so long at least; those of whom nothing was heard for longer are not.
--- KEYS: learners   ARGV: its name, for how long in ms
--- Returns how many learners there are.
+-- Register a running learner and remove expired ones.
+-- KEYS: learners   ARGV: its name, TTL in ms
+-- Returns the number of learners.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, now)

@@ -1,6 +1,6 @@
 #!lua
--- What was shown for some requests. A request shown anew begins anew; sent twice, it stays as it is.
--- KEYS: imp:<request> …   ARGV: TTL in ms, then what was shown for each
+-- Store impressions. A new impression of a request drops its feedback; a resent one keeps it.
+-- KEYS: imp:<request> …   ARGV: TTL in ms, then the impression of each
 for i, key in ipairs(KEYS) do
   if redis.call('HGET', key, 'i') ~= ARGV[i + 1] then
     redis.call('DEL', key)
