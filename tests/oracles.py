@@ -96,7 +96,7 @@ def click_pairs(clicks: Sequence[int], shown: int, strategy: str) -> list[tuple[
     return [(c, u) for c, u in everything if c in clicked and u not in clicked and keep(c, u)]
 
 
-class NaiveFold:
+class NaiveReducer:
     """A naive reducer: a model that learns event by event and stores all events, not records.
 
     `documents` are in the order shown. `submitted[d]` is the submitted position of document d;

@@ -206,7 +206,7 @@ def test_solar_log_prints_one_record_per_line(url: str) -> None:
     )
     records = [
         codec.dump_record(clicks),
-        codec.dump_record(Retune(gamma=5.0)),
+        codec.dump_record(Retune(gamma=5.0, explore=False)),
         codec.dump_record(ResetMeasures()),
         codec.dump_record(Replace(first().model, "warm start")),
         b"junk",
@@ -218,7 +218,7 @@ def test_solar_log_prints_one_record_per_line(url: str) -> None:
     assert [int(line.split()[0]) for line in lines] == [1, 2, 3, 4, 5]
     for part in ('"clicks": [2]', '"source": "web"', '"event": "e-1"', '"documents": 3'):
         assert part in lines[0]
-    assert '"gamma": 5.0' in lines[1]
+    assert lines[1].endswith('{"retune": {"gamma": 5.0, "explore": false}}')
     assert "reset" in lines[2]
     assert '"replace": "warm start"' in lines[3]
     assert "unreadable: expected a SOLAR blob" in lines[4]

@@ -124,16 +124,16 @@ def posts_on(draw: st.DrawFn, shown: Impression) -> Post:
     return Post(shown, kind, draw(st.lists(weighted, max_size=6)))
 
 
-def naive(algorithm: tuple[str, str], n: int, strategy: str) -> oracles.NaiveFold:
+def naive(algorithm: tuple[str, str], n: int, strategy: str) -> oracles.NaiveReducer:
     learner: Any = oracles.NaiveSolarI(n, 0.1)
     if algorithm == ("solar-ii", "full"):
         learner = oracles.NaiveSolarII(n, 10.0)
     if algorithm == ("solar-ii", "diagonal"):
         learner = oracles.NaiveSolarIIDiagonal(n, 10.0)
-    return oracles.NaiveFold(learner, strategy)
+    return oracles.NaiveReducer(learner, strategy)
 
 
-def play(oracle: oracles.NaiveFold, post: Post) -> None:
+def play(oracle: oracles.NaiveReducer, post: Post) -> None:
     query, documents, submitted = post.shown
     do: dict[str, Callable[..., None]] = {
         "labels": oracle.labels,

@@ -88,7 +88,7 @@ NEW_MODELS: dict[str, Any] = {
     }},
 }  # fmt: skip
 PATCHES: dict[str, Any] = {
-    "gamma": {"summary": "Smaller steps from now on", "value": {"gamma": 1e3}},
+    "gamma": {"summary": "Larger steps from now on", "value": {"gamma": 1e3}},
     "explore": {"summary": "No exploration: rank by score alone", "value": {"explore": False}},
 }
 ROLLBACKS: dict[str, Any] = {"first": {"summary": "The first version", "value": {"version": 0}}}

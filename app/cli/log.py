@@ -3,6 +3,7 @@
 import argparse
 import json
 import time
+from dataclasses import asdict
 from typing import Any
 
 from app.cli.options import add_store_arguments, natural, positive
@@ -65,7 +66,8 @@ def _fields(record: Record) -> dict[str, Any]:
         config = record.model.config
         return {"replace": record.reason, "algorithm": config.algorithm, "n": config.n}
     if isinstance(record, Retune):
-        return {"retune": {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}}
+        settings = asdict(record)
+        return {"retune": {name: new for name, new in settings.items() if new is not None}}
     return {"reset": "measures"}
 
 

@@ -26,7 +26,7 @@ from app.storage.states import StoredState
 from app.storage.store import Store
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.oracles import (
-    NaiveFold,
+    NaiveReducer,
     NaiveSolarI,
     NaiveSolarII,
     NaiveSolarIIDiagonal,
@@ -112,10 +112,10 @@ class NaiveModel:
     learner: Learner
     normalized: bool = False
     strategy: str = "click-skip-above"
-    reducer: NaiveFold = field(init=False)
+    reducer: NaiveReducer = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reducer = NaiveFold(self.learner, self.strategy)
+        self.reducer = NaiveReducer(self.learner, self.strategy)
 
     def normalized_rows(self, rows: Rows) -> NDArray[np.float64]:
         return (naive_min_max(rows) if self.normalized else rows).astype(np.float64)
