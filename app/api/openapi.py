@@ -1,5 +1,6 @@
 """The OpenAPI document: FastAPI's document plus the schemas of msgspec and of problems."""
 
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
@@ -7,6 +8,7 @@ from fastapi.openapi.utils import get_openapi
 
 from app.api import schemas
 from app.api.admin_schemas import ProblemBody, TrainingOptions
+from app.api.descriptions import describe, describe_parameter
 from app.api.errors import PROBLEM_MEDIA_TYPE, TITLES
 
 DESCRIPTION = (
@@ -46,7 +48,9 @@ def fast_answers(
 ) -> dict[int | str, dict[str, Any]]:
     """Describe all answers of a FastRoute; msgspec has the schema."""
     content = {"application/json": {"schema": {"$ref": f"{_REFERENCE}{schema}"}}}
-    answers: dict[int | str, dict[str, Any]] = {status: {"description": "Done", "content": content}}
+    answers: dict[int | str, dict[str, Any]] = {
+        status: {"description": HTTPStatus(status).phrase, "content": content}
+    }
     if learnt:
         answers[200] = {"description": "Learnt within `Prefer: wait`", "content": content}
     return answers | problems(*errors)
@@ -65,6 +69,8 @@ def document(app: FastAPI) -> dict[str, Any]:
         parts |= schemas.components()
         parts["WarmStartBody"] = _warm_start()
         parts["ProblemBody"] = _problem()
+        for name, part in parts.items():
+            describe(name, part)
         for path in built["paths"].values():
             for operation in path.values():
                 _complete(operation)
@@ -79,11 +85,14 @@ def _complete(operation: dict[str, Any]) -> None:
         operation["description"] += f"\n\nRequired scope of the API key: `{scope}`."
         operation["security"].append({})  # a service without keys needs none
     for parameter in operation.get("parameters", ()):
+        describe_parameter(parameter)
         _remove_default(parameter)
     answers = operation["responses"]
     if "application/json" in answers.get("422", {}).get("content", {}):  # FastAPI's own 422
         del answers["422"]
-    for answer in answers.values():
+    for status, answer in answers.items():
+        if answer["description"] == "Successful Response":
+            answer["description"] = HTTPStatus(int(status)).phrase
         answer.setdefault("headers", {})["x-request-id"] = _REQUEST_ID
 
 

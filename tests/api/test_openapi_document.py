@@ -35,6 +35,22 @@ def test_no_component_has_a_property_with_the_same_name() -> None:
         assert name.lower() not in properties
 
 
+def test_every_field_and_parameter_has_a_description() -> None:
+    fields = {
+        f"{name}.{field}": about
+        for name, schema in SCHEMAS.items()
+        for field, about in schema.get("properties", {}).items()
+    }
+    parameters = {
+        f"{name} {one['name']}": one
+        for name, operation in OPERATIONS.items()
+        for one in operation.get("parameters", ())
+    }
+    assert len(fields) > 100
+    everything = {**fields, **parameters}
+    assert [name for name, about in everything.items() if not about.get("description")] == []
+
+
 def test_every_component_is_used_and_every_reference_resolves() -> None:
     assert set(references(DOCUMENT)) == set(SCHEMAS)
 

@@ -68,8 +68,17 @@ def _body(operation: dict[str, Any]) -> Iterator[str]:
 
 def _block(media: str, value: Any) -> str:
     if media == "application/json":
-        return f"```json\n{json.dumps(value, ensure_ascii=False)}\n```"
+        return f"```json\n{_json(value)}\n```"
     return f"```text\n{str(value).strip()}\n```"
+
+
+def _json(value: dict[str, Any]) -> str:
+    """Render an object, a field a line if it is long."""
+    short = json.dumps(value, ensure_ascii=False)
+    if len(short) <= 100:
+        return short
+    fields = (f"{json.dumps(name)}: {json.dumps(one)}" for name, one in value.items())
+    return "{" + ",\n ".join(fields) + "}"
 
 
 def _answers(operation: dict[str, Any]) -> Iterator[str]:
