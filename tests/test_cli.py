@@ -354,6 +354,18 @@ def test_an_unreachable_store_is_a_one_line_error(tmp_path: Path) -> None:
     assert "store URL: expected one of" in one_line(solar("http://here", "log", "books"))
 
 
+@pytest.mark.parametrize("words", [["verify"], ["log", "books"], ["replay", "books"]])
+def test_a_directory_without_a_store_is_an_error_and_stays_empty(
+    tmp_path: Path, words: list[str]
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "app", *words, "--data-dir", str(tmp_path)],
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=60,
+    )  # fmt: skip
+    assert f"{tmp_path}: no store there" in one_line(ran)
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---- without a source ----
 
 SETTINGS = ModelConfig(("x", "y", "z"), gamma=10.0)

@@ -27,7 +27,7 @@ def add_log_arguments(parser: argparse.ArgumentParser) -> None:
         "--count", type=positive, default=1000, metavar="N",
         help="maximum number of records to print (default 1000)",
     )  # fmt: skip
-    parser.set_defaults(run=lambda options: with_store(options, _log))
+    parser.set_defaults(run=lambda options: with_store(options, _log, existing=True))
 
 
 async def _log(options: argparse.Namespace, store: Store) -> None:

@@ -27,7 +27,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace the model by the result; requires --without-source",
     )
-    parser.set_defaults(run=lambda options: with_store(options, _replay))
+    parser.set_defaults(run=lambda options: with_store(options, _replay, existing=True))
 
 
 async def _replay(options: argparse.Namespace, store: Store) -> None:

@@ -15,7 +15,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "models", nargs="*", metavar="MODEL", help="names of the models to check (default: all)"
     )
-    parser.set_defaults(run=lambda options: with_store(options, _verify))
+    parser.set_defaults(run=lambda options: with_store(options, _verify, existing=True))
 
 
 async def _verify(options: argparse.Namespace, store: Store) -> None:

@@ -5,16 +5,29 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from app.cli.options import store_settings
+from app.errors import SolarError
 from app.runtime import wiring
+from app.storage.embedded import server
 from app.storage.store import Store
 
 StoreCommand = Callable[[argparse.Namespace, Store], Awaitable[None]]
 Print = Callable[[str], None]
 
 
-def with_store(options: argparse.Namespace, work: StoreCommand, *, wait: bool = False) -> None:
-    """Run a command on the store; with `wait` the command itself waits for the server."""
+def with_store(
+    options: argparse.Namespace, work: StoreCommand, *, wait: bool = False, existing: bool = False
+) -> None:
+    """Run a command on the store.
+
+    With `wait` the command itself waits for the server. With `existing` a data directory without a
+    store is an error; otherwise a store is created there.
+    """
     settings = store_settings(options)
+    if existing and not settings.redis_url and not server.has_data(settings.data_dir):
+        raise SolarError(
+            f"{settings.data_dir}: no store there; name the service's store by --data-dir or "
+            "--redis-url"
+        )
 
     async def run(url: str) -> None:
         store = Store.open(url, settings.durability)

