@@ -46,7 +46,7 @@ dashboards: $(VENV)/.ops ## write the dashboards and alert rules in docker/
 docs: $(VENV)/.docs ## write the reference pages, and build the documentation site in site/
 	$(BIN)/python -m tools.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "site/index.html is built; $(BIN)/mkdocs serve shows it on http://127.0.0.1:8000"
+	@echo "site/index.html is built; to read it: $(BIN)/python -m http.server 8008 --bind 127.0.0.1 -d site"
 
 trace: $(VENV)/.dev ## which files of app/ a ranking, a click and a learner's round cross
 	$(BIN)/python -m tools.trace_request

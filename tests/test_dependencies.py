@@ -54,7 +54,7 @@ def test_a_default_model_created_meanwhile_with_other_features_is_unavailable(
                     await store.models.create(DEFAULT, initial_state(others))
                 return len(served.config.given)
 
-            with pytest.raises(Unavailable, match="of other features"):
+            with pytest.raises(Unavailable, match="with other features"):
                 await service.resolve(DEFAULT, width)
             served, decoded = await service.resolve(DEFAULT, width)
             assert (served.epoch, served.config, decoded) == (1, others, 3)

@@ -13,6 +13,7 @@ from redis.asyncio import RedisCluster
 
 from app.storage.cluster import SLOTS, slot_of
 from app.storage.connection import connect
+from tests.waits import TIMEOUT
 
 HOST = "127.0.0.1"
 HALF = SLOTS // 2
@@ -26,6 +27,7 @@ class ClusterNode:
     def __init__(self, cluster: "MovingCluster") -> None:
         self._cluster, self._connections = cluster, 0
         self.got: list[tuple[str, int]] = []
+        self.handlers: set[asyncio.Task[Any]] = set()
 
     async def listen(self) -> asyncio.Server:
         server = await asyncio.start_server(self._serve, HOST, 0)
@@ -33,6 +35,9 @@ class ClusterNode:
         return server
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handler = asyncio.current_task()
+        assert handler is not None
+        self.handlers.add(handler)
         self._connections += 1
         connection, commands = self._connections, hiredis.Reader()
         while data := await reader.read(1 << 16):
@@ -42,6 +47,7 @@ class ClusterNode:
                 self.got.append((name, connection))
                 writer.write(self._cluster.answer(self, name, words))
         writer.close()
+        await writer.wait_closed()
 
 
 class MovingCluster:
@@ -73,6 +79,8 @@ async def moving() -> AsyncIterator[MovingCluster]:
     cluster = MovingCluster()
     async with await cluster.source.listen(), await cluster.target.listen():
         yield cluster
+        for handler in cluster.source.handlers | cluster.target.handlers:
+            await asyncio.wait_for(handler, TIMEOUT)  # the client has closed its connections
 
 
 def key_in(slots: range) -> str:

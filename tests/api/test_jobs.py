@@ -214,7 +214,7 @@ def test_solar_verify_accepts_the_store(scene: Scene) -> None:
         [sys.executable, "-m", "app", "verify", "--redis-url", store_of(scene.running), *KINDS],
         cwd=ROOT, capture_output=True, text=True, timeout=3 * TIMEOUT, check=False,
     )  # fmt: skip
-    assert (ran.returncode, ran.stdout.count("weights sound")) == (0, len(KINDS)), ran
+    assert (ran.returncode, ran.stdout.count("weights valid")) == (0, len(KINDS)), ran
 
 
 def test_a_finished_job_leaves_no_files(scene: Scene) -> None:
