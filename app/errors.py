@@ -13,9 +13,10 @@ SolarError
     ├── DataDirectoryInUse  another server holds the data directory
     ├── ServerFailed        the embedded server did not start
     ├── Unavailable         the store is unreachable or loading: retry
+    │   └── NotReplicated       written, but no replica has confirmed it yet: retry
     ├── Full                the store is at its memory limit
     ├── Backlog             the backlog limit is reached: retry later
-    ├── Changed             a request received other feedback meanwhile: rebuild the record
+    ├── Changed             a request has a new impression or other feedback: rebuild the record
     └── Fenced              another learner took the lease over, or the state has advanced
         └── RolledBack          the log and the learnt records differ (after a failover)
 
@@ -76,8 +77,12 @@ class Unavailable(StoreError):
     """The store is unreachable or loading; retrying is safe."""
 
 
+class NotReplicated(Unavailable):
+    """A write is on the master and no replica has confirmed it in time; retrying is safe."""
+
+
 class Full(StoreError):
-    """The store is at its memory limit; nothing was written."""
+    """The store is at its memory limit."""
 
 
 class Backlog(StoreError):

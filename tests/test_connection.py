@@ -275,6 +275,21 @@ def test_an_outage_is_logged_at_its_start_once_a_minute_and_at_its_end(
     ]
 
 
+def test_a_store_that_fails_and_returns_again_and_again_is_a_few_lines_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = [0.0]
+    outages = Outages("the store", clock=lambda: now[0])
+    with caplog.at_level("INFO", "solar.storage"):
+        for second in range(120):
+            now[0] = float(second)
+            outages.failed("books", "unreachable")
+            now[0] += 0.5
+            outages.succeeded("books")
+    minutes = [record.message for record in caplog.records]
+    assert minutes == ["unreachable", "the store is reachable again after 0.5 s"] * 4
+
+
 def test_a_store_that_answers_for_some_models_only_is_one_outage(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from app.config import Settings
-from app.errors import NotDurable, SolarError, Unavailable
+from app.errors import NotDurable, NotReplicated, SolarError, Unavailable
 from app.runtime.wiring import StoreLocator, is_durable
 from app.storage import calls
 from app.storage.cluster import slot_of
@@ -166,7 +166,7 @@ def test_a_repeated_event_is_not_acknowledged_before_a_replica_has_it(
     replica.pause()
     try:
         for _ in range(3):
-            with pytest.raises(Unavailable, match="not yet on a replica"):
+            with pytest.raises(NotReplicated, match="not yet on a replica"):
                 with_store(master.url, post, durability="replicated")
         assert master.client.get("solar:{books}:seq") == b"1"  # written, but not acknowledged
     finally:

@@ -11,7 +11,7 @@ from app.domain import codec
 from app.domain.facts import LogRolledBack
 from app.domain.impressions import PriorFeedback, on_request
 from app.domain.records import Feedback
-from app.errors import Changed, InvalidInput, SolarError, Unavailable
+from app.errors import Changed, InvalidInput, SolarError
 from app.storage.batching import MicroBatcher
 from app.storage.log import APPENDED, AppendResult, NewRecord, StoredImpression
 from app.storage.store import Store
@@ -112,11 +112,11 @@ async def post(
         except Changed as error:
             recalled = await recall(store, model, epoch, events)
             if any(_impression_changed(event, recalled) for event in events):
-                raise Unavailable(
+                raise Changed(
                     f"model {model}: the impression of a request changed meanwhile; try again"
                 ) from error
             known = await store.log.known(model, epoch, [event.feedback.event for event in events])
-    raise Unavailable(f"model {model}: too many concurrent posts on the same request; try again")
+    raise Changed(f"model {model}: too many concurrent posts on the same request; try again")
 
 
 def _impression_changed(event: PendingEvent, recalled: Mapping[str, StoredImpression]) -> bool:

@@ -49,9 +49,9 @@ class Learner:
             try:
                 await self._check_rollback()
                 fence = await self._store.leases.take(self.model, 0, self._options.lease)
-                self._store.outages.succeeded(self.model)
                 if fence:
                     await self._lead(fence, stop)
+                self._store.outages.succeeded(self.model)
                 await sleep(self._rest(taken=not fence), stop)
             except NoSuchModel:
                 self._store.outages.succeeded(self.model)
@@ -65,7 +65,7 @@ class Learner:
             except SolarError as error:
                 self._tell(LeaseLost(self.model))
                 if isinstance(error, Unavailable):
-                    self._store.outages.failed(self.model, error)
+                    self._store.outages.failed(self.model, f"model {self.model}: {error}")
                 else:
                     log.warning("model %s: %s", self.model, error)
                 await sleep(self._options.idle, stop)
@@ -106,6 +106,7 @@ class Learner:
                 if renewing.done():
                     renewing.result()  # raises its error
                 await session.round()
+                self._store.outages.succeeded(self.model)
             await session.commit()
             await session.commit_done()
         finally:

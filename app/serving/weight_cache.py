@@ -195,9 +195,8 @@ class WeightCache:
                 async with asyncio.timeout(self._check_timeout):
                     await self._discover()
             except (SolarError, TimeoutError) as error:
-                late = (
-                    f"{self._store.name} is unreachable: no answer within {self._check_timeout:g} s"
-                )
-                self._store.outages.failed(OUTAGE_TASK, str(error) or late)
+                timeout = f"no answer within {self._check_timeout:g} s"
+                reason = str(error) or f"{self._store.name} is unreachable or slow: {timeout}"
+                self._store.outages.failed(OUTAGE_TASK, reason)
                 self.reachable = False
             await asyncio.sleep(self._poll)

@@ -19,7 +19,7 @@ from typing import Any
 
 from redis import exceptions as foreign
 
-from app.errors import Full, StoreError, Unavailable
+from app.errors import Full, NotReplicated, StoreError, Unavailable
 
 SCRIPTS = Path(__file__).parent / "scripts"
 #: Seconds to wait for replicas.
@@ -83,7 +83,7 @@ class ScriptRunner:
 
     def _first_answer(self, answers: list[Any]) -> Any:
         if len(answers) > 1 and answers[-1] < self._replicas:
-            raise Unavailable("written, but not yet on a replica; sending it again is safe")
+            raise NotReplicated("written, but not yet on a replica; sending it again is safe")
         return answers[0]
 
 

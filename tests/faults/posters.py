@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.errors import Backlog, Unavailable
+from app.errors import Backlog, Changed, Unavailable
 from app.ingest.appender import PendingEvent, post
 from app.storage.log import APPENDED, REPEATED, AppendResult
 from app.storage.store import Store
@@ -47,7 +47,7 @@ async def insist(
     while True:
         try:
             answers = await post(store, model, epoch, events, limit=limit, time=0)
-        except (Unavailable, Backlog):
+        except (Unavailable, Backlog, Changed):
             await asyncio.sleep(0.01)
             continue
         ledger.note(events, answers)

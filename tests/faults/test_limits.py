@@ -19,7 +19,7 @@ from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
-from app.errors import Full, Unavailable
+from app.errors import Changed, Full, Unavailable
 from app.ingest.appender import PendingEvent, fingerprint, post
 from app.learning.pool import learn_all
 from app.learning.replay import verify
@@ -158,7 +158,7 @@ def test_a_click_on_a_replaced_impression_is_not_learnt_on_the_new_one(
             )  # fmt: skip
             shorter = Impression(old.ids[:3], old.documents[:3], np.arange(3))
             await store.log.remember(MODEL, epoch, {request: shorter.dump()}, ttl=60)
-            with pytest.raises(Unavailable, match="impression of a request changed"):
+            with pytest.raises(Changed, match="impression of a request changed"):
                 await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
             assert await store.log.tail(MODEL) == 0
 
