@@ -1,4 +1,4 @@
-"""SOLAR: a streaming online-ranking service. README.md maps the packages."""
+"""SOLAR: a streaming online-ranking service. docs/architecture.md lists the packages."""
 
 from app.runtime import jit_cache
 

@@ -81,8 +81,8 @@ COMMANDS = {
 }
 
 
-class OneLineErrorParser(argparse.ArgumentParser):
-    """A parser that prints an error in one line, without the usage."""
+class ShortErrorParser(argparse.ArgumentParser):
+    """A parser that prints an error and the command for help, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         """Print the error and where to find help; exit with code 2."""
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     """Build the parser of all commands; only `names` get their arguments and are imported."""
-    parser = OneLineErrorParser(
+    parser = ShortErrorParser(
         prog="solar",
         description="Streaming online learning to rank. `solar COMMAND --help` explains a command.",
     )

@@ -1,6 +1,7 @@
 """A request visits few files, so a reader can follow it."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,23 @@ def test_the_files_of_a_walk_exist_and_lead_from_its_start_to_the_store(
         assert files[0].split("/")[0] == package
         assert any(file.startswith("storage/") for file in files)
     assert "ranking/solar.py" in found[COMMIT]  # records are applied in a thread
+
+
+@pytest.mark.parametrize(
+    ("walk", "start", "end"),
+    [
+        (RANK, "## A `/rank` request", "## A click"),
+        (CLICK, "## A click", "From the record to new weights"),
+        (COMMIT, "From the record to new weights", "Workers hear of"),
+    ],
+    ids=["rank", "click", "commit"],
+)
+def test_the_architecture_page_lists_the_files_of_a_walk(
+    found: dict[str, list[str]], walk: str, start: str, end: str
+) -> None:
+    text = (APP.parent / "docs" / "architecture.md").read_text()
+    section = text[text.index(start) : text.index(end)]
+    assert set(re.findall(r"`app/(\S+\.py)`", section)) == set(found[walk])
 
 
 def test_the_table_lists_every_walk_and_every_file() -> None:

@@ -68,6 +68,16 @@ def documents(root: Path = ROOT) -> Prose:
     return _measure((str(path.relative_to(root)), path.read_text()) for path in paths)
 
 
+def sources(root: Path = ROOT) -> list[str]:
+    """Find unwanted words anywhere in source files: messages, comments, names."""
+    folders = ("app", "benchmarks", "docker", "k8s", "ops", "tests", "tools")
+    files = [path for folder in folders for path in (root / folder).rglob("*")]
+    kinds = {".conf", ".lua", ".py", ".sh", ".yaml", ".yml"}
+    own = {"prose.py", "test_prose.py"}
+    read = [path for path in sorted(files) if path.suffix in kinds and path.name not in own]
+    return _measure((str(path.relative_to(root)), path.read_text()) for path in read).unwanted
+
+
 def docstrings(root: Path = ROOT) -> Prose:
     """Measure the docstrings of the package."""
     return _measure(_docstrings(root))

@@ -52,7 +52,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         help="seed of the permutations and of --world (default 0)",
     )  # fmt: skip
     parser.add_argument(
-        "--C", type=number, default=DEFAULT_C, help="aggressiveness of SOLAR-I (default 1e-5)"
+        "--C", type=number, default=DEFAULT_C, help="step size of SOLAR-I (default 1e-5)"
     )
     parser.add_argument(
         "--gamma", type=number, default=DEFAULT_GAMMA,

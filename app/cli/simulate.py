@@ -65,7 +65,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
         help="algorithm of the model (default solar-ii)",
     )  # fmt: skip
     parser.add_argument("--gamma", type=number, help="regularization of SOLAR-II (default 1e4)")
-    parser.add_argument("--C", type=number, help="aggressiveness of SOLAR-I (default 1e-5)")
+    parser.add_argument("--C", type=number, help="step size of SOLAR-I (default 1e-5)")
     parser.add_argument(
         "--prior", type=number, metavar="WEIGHT",
         help="initial weight of the submitted order (default 0; with --url the service's default)",

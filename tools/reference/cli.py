@@ -11,7 +11,8 @@ from tools.reference.markdown import table
 _HEAD = """# Commands
 
 All commands of `solar` with their options. `solar --version` prints the version, `solar COMMAND --help` the
-options of a command. Exit codes: 0 success, 2 an error with one line on standard error, 130 interrupted by Ctrl-C.
+options of a command. Exit codes: 0 success, 2 an error (on standard error, without a stack trace), 130 Ctrl-C,
+141 the reader of the output closed the pipe.
 """
 _FLAGS = {f"--{name.replace('_', '-')}" for name in VARIABLES.values()}
 _FLAGS |= {f"--no-{name}" for name in VARIABLES.values()}
