@@ -82,6 +82,6 @@ def test_the_search_finds_the_page_of_a_task(browser: Browser, host: str) -> Non
     search = page.get_by_role("textbox", name="Search")
     search.click()
     page.get_by_text("Type to start searching").wait_for()  # the index is loaded
-    search.fill("roll back")
+    search.press_sequentially("roll back")
     page.locator('.md-search-result__item a[href*="models.html"]').first.wait_for()
     assert problems == []
