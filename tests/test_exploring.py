@@ -26,7 +26,7 @@ from app.domain.model_config import (
 from app.domain.records import Feedback, ResetMeasures, Retune
 from app.domain.reducer import Reducer
 from app.ranking import debiased, fair, serving
-from app.ranking.clicks import READINGS, STRATEGIES
+from app.ranking.clicks import CLASSICAL_STRATEGIES, CLICK_STRATEGIES
 from app.ranking.covariance import diagonal
 from app.ranking.pairs import Pairs
 from app.ranking.serving import uniforms
@@ -243,9 +243,9 @@ def test_fair_pairs_are_learnt_and_counted_in_the_debiased_wins() -> None:
     assert sums["baseline_debiased_wins"] == 10.0 * (shown.submitted[c] < shown.submitted[u])
 
 
-@pytest.mark.parametrize("reading", ["debiased", "fair-pairs"])
-def test_clicks_without_exploration_teach_nothing_but_are_measured(reading: str) -> None:
-    sums = applied(reading, clicked(shown_list(None), [3])).measures()
+@pytest.mark.parametrize("strategy", ["debiased", "fair-pairs"])
+def test_clicks_without_exploration_teach_nothing_but_are_measured(strategy: str) -> None:
+    sums = applied(strategy, clicked(shown_list(None), [3])).measures()
     assert (sums["stepped"], sums["passive"], sums["debiased_weight"]) == (0.0, 0.0, 0.0)
     assert (sums["queries"], sums["explored_queries"]) == (1.0, 0.0)
 
@@ -288,9 +288,9 @@ def test_a_reset_also_resets_the_measures_of_randomised_rankings() -> None:
 # ---- settings ----
 
 
-def test_api_core_and_settings_have_the_same_click_readings() -> None:
-    assert set(get_args(ClickStrategy)) == set(READINGS)
-    assert set(READINGS) == {*STRATEGIES, *EXPLORING}
+def test_api_core_and_settings_have_the_same_click_strategies() -> None:
+    assert set(get_args(ClickStrategy)) == set(CLICK_STRATEGIES)
+    assert set(CLICK_STRATEGIES) == {*CLASSICAL_STRATEGIES, *EXPLORING}
 
 
 def test_a_new_model_has_debiased_clicks_and_a_prior_on_the_submitted_order() -> None:
@@ -370,7 +370,7 @@ def test_prior_and_exploration_survive_encoding() -> None:
     assert codec.dump_config(ModelConfig(("a",))).keys().isdisjoint({"prior", "explore"})
 
 
-def test_exploration_can_be_set_and_else_follows_the_click_reading() -> None:
+def test_exploration_can_be_set_and_else_follows_the_click_strategy() -> None:
     reducer = Reducer(initial_state(ModelConfig(("a",))))
     explores = [reducer.config.explores]
     for change in (Retune(clicks="debiased"), Retune(explore=False), Retune(clicks="fair-pairs")):

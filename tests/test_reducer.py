@@ -17,7 +17,7 @@ from app.domain.model import SUMS, Model, ModelState, initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.domain.reducer import Reducer, sound
-from app.ranking.clicks import STRATEGIES
+from app.ranking.clicks import CLASSICAL_STRATEGIES
 from app.ranking.covariance import square
 from app.ranking.solar import SolarII
 from tests import oracles
@@ -155,7 +155,7 @@ def nearly_tied(w: Any, documents: Any) -> bool:
 # ---- against the oracle ----
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", CLASSICAL_STRATEGIES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=" ".join)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())

@@ -14,7 +14,7 @@ import numpy as np
 
 from app.ranking import measures
 from app.ranking.arrays import Dense, Floats, Integers
-from app.ranking.clicks import READINGS
+from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.debiased import KAPPA, pair_weights, seen_pairs
 from app.ranking.fair import WEIGHT
 from app.ranking.lanes import kernel
@@ -88,12 +88,14 @@ class Show(NamedTuple):
     sharpness: float = SHARPNESS
 
     @classmethod
-    def to_learn(cls, reading: str, places: int) -> "Show":
+    def to_learn(cls, strategy: str, places: int) -> "Show":
         """Return the exploration that the setting `clicks` needs."""
         hows = {"debiased": DRAWN, "fair-pairs": SWAPPED}
-        if reading not in READINGS:
-            raise ValueError(f"clicks: expected one of {', '.join(READINGS)}, got {reading!r}")
-        return cls(hows.get(reading, PLAIN), places)
+        if strategy not in CLICK_STRATEGIES:
+            raise ValueError(
+                f"clicks: expected one of {', '.join(CLICK_STRATEGIES)}, got {strategy!r}"
+            )
+        return cls(hows.get(strategy, PLAIN), places)
 
 
 class Visit(NamedTuple):
