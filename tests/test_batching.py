@@ -120,8 +120,8 @@ def test_concurrent_posts_are_each_in_the_log_once_also_on_one_request(url: str)
         async def one(posted: PendingEvent) -> tuple[int, int]:
             key = (MODEL, epoch)
             asked = [posted.feedback.query] if posted.on_request else []
-            recalled = await appender.recall(key, asked)
-            (became,) = await appender.post(key, Post([posted], recalled))
+            impressions = await appender.load_impressions(key, asked)
+            (became,) = await appender.post(key, Post([posted], impressions))
             return became
 
         events = [invented.labels() for _ in range(20)]
@@ -150,10 +150,10 @@ def test_a_post_that_cannot_be_built_is_refused_alone(url: str) -> None:
             "bad", "clicks", shown.documents, shown.submitted,
             clicks=np.array([99]), query=request,
         )  # fmt: skip
-        recalled = await appender.recall((MODEL, epoch), [request])
+        impressions = await appender.load_impressions((MODEL, epoch), [request])
         posts = [
             Post([invented.labels()], {}),
-            Post([PendingEvent(beyond, on_request=True)], recalled),
+            Post([PendingEvent(beyond, on_request=True)], impressions),
             Post([invented.labels()], {}),
         ]
         first = appender.post((MODEL, epoch), Post([invented.labels()], {}))

@@ -413,7 +413,7 @@ POSTS_OF_GOOD = [posted for posted in POSTS if posted.feedback.source == "good"]
 async def posted_to(store: Store, model: str, posts: list[PendingEvent]) -> None:
     epoch = await store.models.create(model, initial_state(SETTINGS))
     shown = {name: one.dump() for name, one in IMPRESSIONS.items()}
-    await store.log.remember(model, epoch, shown, 60.0)
+    await store.log.store_impressions(model, epoch, shown, 60.0)
     for one in posts:
         await post(store, model, epoch, [one], limit=100, time=1)
 

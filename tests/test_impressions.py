@@ -18,7 +18,7 @@ from app.domain.reducer import Reducer
 from app.errors import BadBlob, NoSuchModel
 from app.ingest.appender import PendingEvent, post
 from app.learning.replay import SourceFilter
-from app.storage.log import APPENDED, FORGOTTEN, OTHER_BODY, REPEATED
+from app.storage.log import APPENDED, NO_IMPRESSION, OTHER_BODY, REPEATED
 from app.storage.store import Store
 from tests import test_reducer
 from tests.servers import server, url, with_store
@@ -93,7 +93,7 @@ def test_a_click_beyond_the_ranking_gives_no_record(places: list[int]) -> None:
 
 async def begin(store: Store) -> int:
     epoch = await store.models.create("books", initial_state(ModelConfig(("x", "y", "z"))))
-    await store.log.remember("books", epoch, {"r": SHOWN.dump(), "s": SHOWN.dump()}, 60.0)
+    await store.log.store_impressions("books", epoch, {"r": SHOWN.dump(), "s": SHOWN.dump()}, 60.0)
     return epoch
 
 
@@ -115,7 +115,7 @@ def test_events_of_one_post_build_on_each_other(url: str) -> None:
         assert records[1].clicked_before.tolist() == [2]
         assert records[1].counted.tolist() == [0.0, 0.0, 1.0, 0.0]
         assert records[2].counted is None
-        found = await store.log.recall("books", epoch, ["r"])
+        found = await store.log.load_impressions("books", epoch, ["r"])
         assert found[0] is not None
         assert PriorFeedback.load(found[0].accumulated).clicks.tolist() == [2, 0]
 
@@ -167,7 +167,7 @@ def test_an_event_on_an_expired_request_is_refused_and_the_others_are_appended(u
         own = replace(clicks(1, event="own"), submitted=None, query="")
         gone = [clicks(1, event="1", query="gone"), clicks(2, event="2", query="gone")]
         answers = await send(store, epoch, *gone, own)
-        assert answers == [(FORGOTTEN, 0), (FORGOTTEN, 0), (APPENDED, 1)]
+        assert answers == [(NO_IMPRESSION, 0), (NO_IMPRESSION, 0), (APPENDED, 1)]
         with pytest.raises(NoSuchModel):
             await send(store, epoch + 1, own)
 

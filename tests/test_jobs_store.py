@@ -36,7 +36,7 @@ async def create_model(store: Store, n: int = 2) -> int:
 
 
 async def read_job(store: Store, job: str = JOB) -> Job:
-    found = await store.jobs.look("books", job)
+    found = await store.jobs.read("books", job)
     assert found is not None
     return found
 
@@ -107,7 +107,7 @@ def test_a_second_job_of_a_model_is_refused_and_writes_nothing(url: str) -> None
         assert not await store.jobs.begin(lease(OTHER), epoch, ABOUT)
         assert not await store.jobs.begin(lease(JOB), epoch, {"training": {}})
         assert stored_jobs(url) == before
-        assert await store.jobs.look("books", OTHER) is None
+        assert await store.jobs.read("books", OTHER) is None
 
     with_store(url, act)
 
@@ -285,7 +285,7 @@ def test_a_report_of_an_expired_job_is_refused_and_creates_nothing(url: str) -> 
         await store._client.delete(KEYS.job(JOB))
         assert await store.jobs.report(held, progress={"a": 1}) == "lost"
         assert await store.jobs.report(held, ends=True, state="done") == "lost"
-        assert await store.jobs.look("books", JOB) is None
+        assert await store.jobs.read("books", JOB) is None
 
     with_store(url, act)
 
@@ -378,7 +378,7 @@ def test_calls_for_an_unknown_job_create_nothing(url: str) -> None:
         await create_model(store)
         assert await store.jobs.cancel("books", JOB) == "unknown"
         assert await store.jobs.cancel("unknown", JOB) == "unknown"
-        assert await store.jobs.look("unknown", JOB) is None
+        assert await store.jobs.read("unknown", JOB) is None
 
     with_store(url, act)
     assert stored_jobs(url) == {b"training": None}
@@ -446,7 +446,7 @@ def test_a_job_is_in_the_slot_of_its_model() -> None:
 def test_an_unreachable_store_is_an_unavailable_error() -> None:
     async def act(store: Store) -> None:
         for ask in (
-            store.jobs.look("books", JOB),
+            store.jobs.read("books", JOB),
             store.jobs.cancel("books", JOB),
             store.jobs.begin(lease(), 1, ABOUT),
             store.jobs.report(lease()),

@@ -146,7 +146,7 @@ def test_the_weight_cache_detects_a_rollback_and_serves_the_stored_version(
         await story(store, snapshot)
         await weight_cache._refresh(MODEL)
         found = await store.states.load_weights(MODEL)
-        assert weight_cache.serving[MODEL].place == (found.epoch, found.seq, found.chain)
+        assert weight_cache.serving[MODEL].position == (found.epoch, found.seq, found.chain)
         assert (weight_cache.serving[MODEL].weights == found.weights).all()
         return [one.backwards for one in facts_seen]
 

@@ -426,7 +426,7 @@ def test_objects_names_columns_and_msgpack_give_the_same_ranking_and_impression(
 def logged_impressions(service: Running, model: str, requests: list[str]) -> list[bytes]:
     epoch, url = stored(service, model).epoch, server.find(service.data)
     assert url is not None
-    found = with_store(url, lambda store: store.log.recall(model, epoch, requests))
+    found = with_store(url, lambda store: store.log.load_impressions(model, epoch, requests))
     return [one.shown for one in found if one is not None]
 
 

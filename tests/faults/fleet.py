@@ -22,9 +22,9 @@ from tests.faults.checker import (
     check_state,
     learnt,
     missing,
+    read_stored,
     repeated,
 )
-from tests.faults.checker import look as look_at
 from tests.faults.invented import MODEL, Invented, N
 from tests.faults.learners import LEASE
 from tests.faults.posters import NO_LIMIT, Ledger
@@ -119,7 +119,7 @@ async def count_losses(
     docs/reliability.md for each level.
     """
     await learnt(url)
-    found, clients = await look_at(url), list(clients)
+    found, clients = await read_stored(url), list(clients)
     feedback = found.feedback()
     assert found.start.seq == 0, "the log was trimmed, so losses cannot be counted"
     assert repeated(feedback) == []

@@ -74,7 +74,7 @@ class Invented:
             name, self._shown = f"{self._name}.list{self._shown}", self._shown + 1
             made[name] = Impression(ids, self._documents(SHOWN), self.rng.permutation(SHOWN))
         shown = {name: one.dump() for name, one in made.items()}
-        await store.log.remember(model, epoch, shown, ttl=3600)
+        await store.log.store_impressions(model, epoch, shown, ttl=3600)
         self.lists.update(made)
         return list(made)
 

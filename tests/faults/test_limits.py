@@ -25,7 +25,7 @@ from app.learning.pool import learn_all
 from app.learning.replay import verify
 from app.learning.session import LearnerOptions
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.log import APPENDED, FORGOTTEN, REPEATED, NewRecord
+from app.storage.log import APPENDED, NO_IMPRESSION, REPEATED, NewRecord
 from app.storage.store import Store
 from tests.faults.invented import MODEL, SHOWN, Invented, new_model
 from tests.faults.scene import play
@@ -157,7 +157,7 @@ def test_a_click_on_a_replaced_impression_is_not_learnt_on_the_new_one(
                 on_request=True, shown=fingerprint(old.dump()),
             )  # fmt: skip
             shorter = Impression(old.ids[:3], old.documents[:3], np.arange(3))
-            await store.log.remember(MODEL, epoch, {request: shorter.dump()}, ttl=60)
+            await store.log.store_impressions(MODEL, epoch, {request: shorter.dump()}, ttl=60)
             with pytest.raises(Unavailable, match="impression of a request changed"):
                 await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
             assert await store.log.tail(MODEL) == 0
@@ -182,7 +182,7 @@ def test_an_event_on_an_expired_request_does_not_affect_others(server: Server) -
             answers = await post(
                 store, MODEL, epoch, [lost, same_id, click], limit=NO_LIMIT, time=0
             )
-            assert [one.outcome for one in answers] == [FORGOTTEN, APPENDED, APPENDED]
+            assert [one.outcome for one in answers] == [NO_IMPRESSION, APPENDED, APPENDED]
             again = await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
             assert again == [(REPEATED, answers[2].seq)]
             assert await post(store, MODEL, epoch, [], limit=NO_LIMIT, time=0) == []

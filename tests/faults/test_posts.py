@@ -14,7 +14,7 @@ from app.ingest.appender import PendingEvent, post
 from app.storage.keys import Keys
 from app.storage.log import APPENDED, OTHER_BODY, REPEATED
 from tests.faults import rounds
-from tests.faults.checker import check, look
+from tests.faults.checker import check, read_stored
 from tests.faults.invented import MODEL, SETTINGS, SHOWN, Invented
 from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import NO_LIMIT, Ledger, insist
@@ -160,7 +160,7 @@ def test_a_post_with_one_outdated_event_is_not_stored_in_part(server: Server) ->
             with contextlib.suppress(Backlog):
                 answers = await post(store, MODEL, model.epoch, events, limit=limit, time=0)
                 model.ledger.note(events, answers)
-            names = {one.event for one in (await look(server.url)).feedback().values()}
+            names = {one.event for one in (await read_stored(server.url)).feedback().values()}
             stored = [event.feedback.event in names for event in events]
             assert stored == [bool(model.ledger.acknowledged)] * 2
 

@@ -16,7 +16,7 @@ from app.storage.keys import Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store
 from tests.faults import rounds
-from tests.faults.checker import check, learnt, look
+from tests.faults.checker import check, learnt, read_stored
 from tests.faults.invented import MODEL, Invented
 from tests.faults.learners import LearnerProcesses
 from tests.faults.posters import NO_LIMIT, at_work, insist
@@ -227,7 +227,7 @@ def test_verify_reports_a_damaged_record_of_the_log(server: Server, pool: Learne
         async with model_with_history(server, 18) as (model, client, _):
             pool.start(server.url)
             await learnt(server.url)
-            found = await look(server.url)
+            found = await read_stored(server.url)
             await rewrite(client, found.records, 20)
             complaints = await complaints_of(model.store)
             assert any("chain" in complaint for complaint in complaints)

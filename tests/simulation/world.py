@@ -227,19 +227,19 @@ class Follower:
         self.weight_cache.serving = ServedModels(self)
         self._starting = asyncio.ensure_future(self.weight_cache.start())
 
-    def forget(self) -> None:
-        """Forget the last position: the model was deleted."""
+    def drop_position(self) -> None:
+        """Drop the last position: the model was deleted."""
         self._before = None
 
     def _served(self, fact: Served) -> None:
         serving = self.weight_cache.serving[MODEL]
         self._world.say(f"serves {serving.version}{' (back)' if fact.backwards else ''}")
         self._world.checker.serves(serving)
-        before, self._before = self._before, serving.place
+        before, self._before = self._before, serving.position
         if before is None:
             hold(not fact.backwards, "I12: rollback reported, but nothing was served")
         else:
-            self._world.history.check(self._store, before, serving.place, fact.backwards)
+            self._world.history.check(self._store, before, serving.position, fact.backwards)
 
     def serves_what_is_committed(self) -> bool:
         """I13 after the faults."""
@@ -291,7 +291,7 @@ class ServedModels(dict[str, ServedModel]):
         self._follower = follower
 
     def pop(self, *given: Any) -> Any:
-        self._follower.forget()
+        self._follower.drop_position()
         return super().pop(*given)
 
 
@@ -359,9 +359,11 @@ class FeedbackClient:
 
     async def _try(self, epoch: int, events: list[PendingEvent]) -> None:
         requests = sorted({one.feedback.query for one in events if one.on_request})
-        recalled = await self._appender.recall((MODEL, epoch), requests) if requests else {}
+        impressions = (
+            await self._appender.load_impressions((MODEL, epoch), requests) if requests else {}
+        )
         wait = self._rng.random() < 0.2
-        answers = await self._appender.post((MODEL, epoch), Post(events, recalled, wait))
+        answers = await self._appender.post((MODEL, epoch), Post(events, impressions, wait))
         self._world.say(
             f"answered {[(e.feedback.event, *a) for e, a in zip(events, answers, strict=True)]}"
         )

@@ -187,4 +187,4 @@ async def _log_impression(
     documents = submitted.documents[ranking.shown]
     shown = Impression(ids, documents, ranking.shown, ranking.odds, ranking.swaps)
     writer = service.impression_writer
-    return await writer.remember(served.name, served.epoch, request, shown.dump())
+    return await writer.store_impression(served.name, served.epoch, request, shown.dump())
