@@ -37,7 +37,7 @@ lists = st.integers(1, 12)
 
 
 def sampling(name: object) -> Exploration:
-    return Exploration("drawn", partial(uniforms, str(name)))
+    return Exploration("sampled", partial(uniforms, str(name)))
 
 
 def swapping(name: object) -> Exploration:
@@ -59,9 +59,9 @@ def test_uniforms_are_deterministic_per_name_and_evenly_distributed() -> None:
 
 
 @given(lists, st.text(max_size=5), st.sets(st.integers(0, 11)))
-def test_only_paired_neighbours_are_swapped(places: int, name: str, held: set[int]) -> None:
-    fixed = np.array(sorted(at for at in held if at < places), np.int64)
-    moved, swaps = serving.swapped(np.arange(places), uniforms(name, 1 + places // 2), fixed)
+def test_only_paired_neighbours_are_swapped(length: int, name: str, held: set[int]) -> None:
+    fixed = np.array(sorted(at for at in held if at < length), np.int64)
+    moved, swaps = serving.swapped(np.arange(length), uniforms(name, 1 + length // 2), fixed)
     paired = dict(swaps.tolist())
     for upper, exchanged in paired.items():
         expected = [upper + 1, upper] if exchanged else [upper, upper + 1]
@@ -69,9 +69,9 @@ def test_only_paired_neighbours_are_swapped(places: int, name: str, held: set[in
     of_pairs = {*paired, *(upper + 1 for upper in paired)}
     assert len(of_pairs) == 2 * len(paired)
     assert not of_pairs & set(fixed.tolist())
-    assert all(moved[at] == at for at in range(places) if at not in of_pairs)
-    assert (fair.plain_places(swaps, places) == moved).all()
-    fair.checked_swaps(swaps, places)
+    assert all(moved[at] == at for at in range(length) if at not in of_pairs)
+    assert (fair.model_positions(swaps, length) == moved).all()
+    fair.checked_swaps(swaps, length)
 
 
 def test_each_pair_of_neighbours_is_shown_in_both_orders_equally_often() -> None:
@@ -237,7 +237,7 @@ def test_fair_pairs_are_learnt_and_counted_in_the_debiased_wins() -> None:
     assert len(pairs) == 1
     assert state.model.weights.tolist() == learnt_weights(shown, pairs)
     sums, (c, u) = state.measures(), pairs.listed()[0]
-    plain = fair.plain_places(shown.swaps, 5)
+    plain = fair.model_positions(shown.swaps, 5)
     assert sums["debiased_weight"] == 10.0
     assert sums["debiased_wins"] == 10.0 * (plain[c] < plain[u])
     assert sums["baseline_debiased_wins"] == 10.0 * (shown.submitted[c] < shown.submitted[u])

@@ -32,9 +32,14 @@ SHOWN = Impression(("a", "b", "c", "d"), DOCUMENTS, np.array([2, 0, 3, 1]))
 NOTHING = PriorFeedback.load(b"")
 
 
-def clicks(*places: int, event: str = "e", query: str = "r") -> Feedback:
+def clicks(*positions: int, event: str = "e", query: str = "r") -> Feedback:
     return Feedback(
-        event, "clicks", DOCUMENTS, SHOWN.submitted, clicks=np.array(places, np.int64), query=query
+        event,
+        "clicks",
+        DOCUMENTS,
+        SHOWN.submitted,
+        clicks=np.array(positions, np.int64),
+        query=query,
     )
 
 
@@ -82,10 +87,10 @@ def test_clicks_add_up_and_the_record_contains_the_earlier_ones() -> None:
     assert measured_labels(two).tolist() == [1.0, 0.0, 1.0, 0.0]
 
 
-@pytest.mark.parametrize("places", [[4], [-1]])
-def test_a_click_beyond_the_ranking_gives_no_record(places: list[int]) -> None:
+@pytest.mark.parametrize("positions", [[4], [-1]])
+def test_a_click_beyond_the_ranking_gives_no_record(positions: list[int]) -> None:
     with pytest.raises(ValueError, match="expected numbers from 0 to 3"):
-        on_request(clicks(*places), NOTHING)
+        on_request(clicks(*positions), NOTHING)
 
 
 # ---- posting ----

@@ -21,7 +21,7 @@ from app.errors import BadBlob, NoSuchModel
 from app.learning.learner import Learner
 from app.learning.pool import learn_all
 from app.learning.replay import verify
-from app.learning.session import LearnerOptions, Tell, ignore_fact
+from app.learning.session import LearnerOptions, ReportFact, ignore_fact
 from app.storage.keys import Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store
@@ -71,11 +71,11 @@ def replayed(state: ModelState, records: list[bytes]) -> ModelState:
 
 @contextlib.asynccontextmanager
 async def learning(
-    store: Store, pace: LearnerOptions = QUICK, tell: Tell = ignore_fact
+    store: Store, pace: LearnerOptions = QUICK, report: ReportFact = ignore_fact
 ) -> AsyncIterator[None]:
     """Run a learner for all models, then stop it gracefully."""
     stop = asyncio.Event()
-    task = asyncio.create_task(learn_all(store, stop, pace, tell))
+    task = asyncio.create_task(learn_all(store, stop, pace, report))
     try:
         yield
     finally:
@@ -289,7 +289,7 @@ def test_a_replacement_is_reported_once_with_its_reason(url: str) -> None:
         await store.models.create("books", first())
         await append(store, [*blobs(0, 3), replacement(2.0), *blobs(3, 5)])
         facts: list[object] = []
-        async with learning(store, tell=facts.append):
+        async with learning(store, report=facts.append):
             await committed(store, 6)
         assert [one for one in facts if isinstance(one, Replaced)] == [
             Replaced("books", "a warm start")

@@ -165,11 +165,11 @@ def test_a_learner_detects_a_rollback_and_continues_from_the_stored_state(
         await feed(store, "second")
         metrics = Metrics()
 
-        def tell(fact: Fact) -> None:
+        def report(fact: Fact) -> None:
             facts.append(fact)
             metrics.learnt(fact)
 
-        learner = Learner(store, MODEL, QUICK, tell)
+        learner = Learner(store, MODEL, QUICK, report)
         learning = asyncio.create_task(learner.run(stop))
         await eventually(lambda: store.states.position(MODEL), lambda place: place[1] == 6)
         stop.set()

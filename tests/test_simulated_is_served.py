@@ -12,19 +12,19 @@ from app.domain.model import initial_state
 from app.domain.model_config import new_model_config
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking import traffic
 from app.ranking import users as crowd
 from app.ranking.arrays import Floats
 from app.ranking.online import LabelledQuery
-from app.ranking.traffic import PLAIN, USERS_AT_ONCE, Show, Site
+from app.ranking.traffic import MODEL_ORDER, USERS_AT_ONCE, Show, Site
 from app.simulation import runner
 from app.simulation.runner import Judged, Scenario
 
 RANKINGS = 600  # more than one block of USERS_AT_ONCE
 
 
-_, QUERIES = World(6, 40, 14, noise=0.8).draw(np.random.default_rng(2))
+_, QUERIES = SyntheticData(6, 40, 14, noise=0.8).draw(np.random.default_rng(2))
 SHORT = [LabelledQuery(query.labels[:many], query.documents[:many])
          for many, query in enumerate(QUERIES[:15], start=1)]  # fmt: skip
 JUDGED = Judged([*SHORT, *QUERIES[15:30]], QUERIES[30:])
@@ -32,16 +32,16 @@ JUDGED = Judged([*SHORT, *QUERIES[15:30]], QUERIES[30:])
 
 def numbers(site: Site, show: Show) -> Iterator[tuple[int, Floats, Floats]]:
     """The query of each visit, and the random numbers of its clicks and of its ranking."""
-    rng, clicks = np.random.default_rng([0, 0]), 1 + 2 * show.places
+    rng, clicks = np.random.default_rng([0, 0]), 1 + 2 * show.length
     while True:
         queries = rng.integers(len(site.ideal), size=USERS_AT_ONCE)
-        drawn = rng.random((USERS_AT_ONCE, clicks + max(site.longest, 1 + show.places)))
+        drawn = rng.random((USERS_AT_ONCE, clicks + max(site.longest, 1 + show.length)))
         for q, some in zip(queries, drawn, strict=True):
             yield int(q), some[:clicks], some[clicks:]
 
 
 def exploring(strategy: str, draws: Floats) -> Exploration | None:
-    hows: dict[str, Any] = {"debiased": "drawn", "fair-pairs": "swapped"}
+    hows: dict[str, Any] = {"debiased": "sampled", "fair-pairs": "swapped"}
     return Exploration(hows[strategy], lambda many: draws[:many]) if strategy in hows else None
 
 
@@ -76,7 +76,7 @@ def test_a_simulated_visit_agrees_with_the_service(
         assert visit.shown.tolist() == ranking.shown.tolist()
         assert np.flatnonzero(visit.clicked).tolist() == clicked.tolist()
 
-        pairs = visit.pairs if show.how != PLAIN else visit.classical(strategy)
+        pairs = visit.pairs if show.how != MODEL_ORDER else visit.classical(strategy)
         learner.learn_pairs(site.of_query(q), pairs)
         won += (visit.weight, visit.won, visit.submitted_won)
         event = Feedback(

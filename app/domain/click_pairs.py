@@ -30,7 +30,7 @@ def explored(event: Feedback) -> bool:
     """Check whether the ranking was randomised."""
     if event.swaps is not None:
         return len(event.swaps) > 0
-    return event.odds is not None and debiased.varied(event.odds)
+    return event.odds is not None and debiased.is_randomised(event.odds)
 
 
 class ClickPairs:
@@ -101,9 +101,9 @@ class ClickPairs:
         if not pairs.weights.size:
             return np.zeros(3)
         if event.swaps is not None:
-            model_order = fair.plain_places(event.swaps, self._shown)
+            model_order = fair.model_positions(event.swaps, self._shown)
         elif event.odds is not None:
-            model_order = debiased.plain_places(event.odds, event.submitted)
+            model_order = debiased.model_positions(event.odds, event.submitted)
         both = debiased.wins(pairs, model_order), debiased.wins(pairs, event.submitted)
         found = np.array([float(pairs.weights.sum()), *both])
         if event.swaps is not None:  # weigh as sampled pairs with both orders equally likely

@@ -198,11 +198,11 @@ class Appender:
         store: Store,
         limit: int,
         impression_seconds: float,
-        tell: Callable[[LogRolledBack], None] = lambda _: None,
+        report: Callable[[LogRolledBack], None] = lambda _: None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._store, self._limit, self._impression_seconds = store, limit, impression_seconds
-        self._tell, self._now = tell, clock or now
+        self._report, self._now = report, clock or now
         self._acknowledged: dict[tuple[str, int], int] = {}  # highest acknowledged seq
         self.post = MicroBatcher(self._post)
         self.load_impressions = MicroBatcher(self._load_impressions)
@@ -264,7 +264,7 @@ class Appender:
                 model[0], acknowledged, min(new) - 1,
             )  # fmt: skip
             self._acknowledged[model] = 0
-            self._tell(LogRolledBack(model[0]))
+            self._report(LogRolledBack(model[0]))
         self._acknowledged[model] = max(*new, self._acknowledged.get(model, 0))
 
 

@@ -59,11 +59,11 @@ class WeightCache:
     def __init__(
         self,
         store: Store,
-        tell: Callable[[Served], None] = lambda _: None,
+        report: Callable[[Served], None] = lambda _: None,
         poll: float = 0.25,
         check_timeout: float = 1.0,
     ) -> None:
-        self._store, self._tell = store, tell
+        self._store, self._report = store, report
         self._poll, self._check_timeout = poll, check_timeout
         self.serving: dict[str, ServedModel] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
@@ -138,7 +138,7 @@ class WeightCache:
                 "model %s: version rollback in the store; now at version %d", model, found.seq
             )
         appended = found.info.time if before else 0  # at startup the last record may be a week old
-        self._tell(Served(model, appended, backwards))
+        self._report(Served(model, appended, backwards))
         self._news.pop(model, asyncio.Event()).set()
         return serving
 

@@ -19,7 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.domain.impressions import Impression
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.learning import replay
 from app.storage.embedded import server
 from app.storage.states import StoredState
@@ -94,8 +94,8 @@ def create(http: httpx.Client, model: str, **settings: Any) -> None:
 
 def synthetic_queries(seed: int, queries: int) -> list[tuple[Rows, list[float]]]:
     """Return synthetic labelled documents, far from 0 to 1, some with a constant feature."""
-    world = World(N, queries, DOCUMENTS, noise=0.1)
-    judged = world.draw(np.random.default_rng(seed))[1]
+    synthetic = SyntheticData(N, queries, DOCUMENTS, noise=0.1)
+    judged = synthetic.draw(np.random.default_rng(seed))[1]
     found = []
     for at, query in enumerate(judged):
         documents = np.array(query.documents, np.float32)

@@ -175,8 +175,8 @@ def test_concurrent_clicks_on_one_ranking_are_learnt_once_and_the_query_counts_o
             invented = Invented(38)
             learner = pool.start(server.url)
             for request in await invented.show(model.store, model.epoch, rounds(4)):
-                places = [*range(SHOWN), *range(SHOWN)]
-                posts = [[invented.click(request, place)] for place in places]
+                positions = [*range(SHOWN), *range(SHOWN)]
+                posts = [[invented.click(request, at)] for at in positions]
                 await post_concurrently(server.url, model, posts + posts)
             found = await check(server.url, model.ledger, "clicks at once", watch=model.watch)
             assert learner.runs()

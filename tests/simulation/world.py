@@ -154,12 +154,12 @@ class World:
     def start_learner(self) -> Process:
         losses = self.checker.losses
 
-        def tell(fact: Fact) -> None:
+        def report(fact: Fact) -> None:
             if isinstance(fact, LogRolledBack):
                 self.say("a learner: version rollback")
                 hold(self.checker.losses > losses, "I12: rollback reported, but nothing was lost")
 
-        new = Process(self, lambda store: learn_all(store, self._stop, self.pace, tell))
+        new = Process(self, lambda store: learn_all(store, self._stop, self.pace, report))
         self.learners.append(new)
         return new
 
@@ -367,7 +367,7 @@ class FeedbackClient:
         self._world.say(
             f"answered {[(e.feedback.event, *a) for e, a in zip(events, answers, strict=True)]}"
         )
-        self._world.checker.tell(MODEL, epoch, events, answers)
+        self._world.checker.check_answers(MODEL, epoch, events, answers)
         self._check_returned(epoch, events, answers)
         if wait:
             await self._read_back(max(one.seq for one in answers))
