@@ -33,7 +33,7 @@ from app.ranking.serving import uniforms
 from app.ranking.solar import SolarII
 
 NO_PINS = np.zeros(0, np.int64)
-lists = st.integers(1, 12)
+lengths = st.integers(1, 12)
 
 
 def sampling(name: object) -> Exploration:
@@ -58,7 +58,7 @@ def test_uniforms_are_deterministic_per_name_and_evenly_distributed() -> None:
 # ---- neighbours ----
 
 
-@given(lists, st.text(max_size=5), st.sets(st.integers(0, 11)))
+@given(lengths, st.text(max_size=5), st.sets(st.integers(0, 11)))
 def test_only_paired_neighbours_are_swapped(length: int, name: str, held: set[int]) -> None:
     fixed = np.array(sorted(at for at in held if at < length), np.int64)
     moved, swaps = serving.swapped(np.arange(length), uniforms(name, 1 + length // 2), fixed)
@@ -133,7 +133,7 @@ def test_impossible_swaps_are_refused(bad: Positions) -> None:
 # ---- pinned ----
 
 
-@given(lists, st.sets(st.integers(0, 11)), st.integers(1, 12), st.text(max_size=3))
+@given(lengths, st.sets(st.integers(0, 11)), st.integers(1, 12), st.text(max_size=3))
 def test_pinned_documents_keep_their_positions_and_the_others_move(
     count: int, held: set[int], top: int, name: str
 ) -> None:

@@ -23,7 +23,7 @@ from app.storage.store import Store
 from tests import test_reducer
 from tests.servers import server, url, with_store
 from tests.test_codec import bits
-from tests.test_reducer import Post, applied, lists, posts_on, start
+from tests.test_reducer import Post, applied, posts_on, rankings, start
 
 __all__ = ["server", "url"]  # fixtures
 
@@ -185,7 +185,7 @@ def test_an_event_on_an_expired_request_is_refused_and_the_others_are_appended(u
 @st.composite
 def sourced(draw: st.DrawFn) -> list[tuple[Post, str]]:
     """Posts of two sources on few requests, so that they share requests."""
-    requests = [draw(lists(2, f"r{at}")) for at in range(draw(st.integers(1, 2)))]
+    requests = [draw(rankings(2, f"r{at}")) for at in range(draw(st.integers(1, 2)))]
     return [
         (draw(posts_on(draw(st.sampled_from(requests)))), draw(st.sampled_from(["good", "bad"])))
         for _ in range(draw(st.integers(1, 10)))

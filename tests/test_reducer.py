@@ -91,7 +91,7 @@ def as_log(posts: Sequence[Post]) -> list[bytes]:
 
 
 @st.composite
-def lists(draw: st.DrawFn, n: int, query: str) -> Impression:
+def rankings(draw: st.DrawFn, n: int, query: str) -> Impression:
     """Documents drawn from a normal distribution, some of them twice; on a request or not."""
     count, rng = draw(st.integers(1, 12)), np.random.default_rng(draw(st.integers(0, 2**32)))
     documents = rng.standard_normal((count, n)).astype(np.float32)
@@ -104,7 +104,7 @@ def lists(draw: st.DrawFn, n: int, query: str) -> Impression:
 @st.composite
 def post_logs(draw: st.DrawFn, n: int) -> list[Post]:
     """Up to 12 posts, several on the same request."""
-    requests = [draw(lists(n, f"r{at}")) for at in range(draw(st.integers(1, 4)))]
+    requests = [draw(rankings(n, f"r{at}")) for at in range(draw(st.integers(1, 4)))]
     return [
         draw(posts_on(draw(st.sampled_from(requests)))) for _ in range(draw(st.integers(1, 12)))
     ]

@@ -15,7 +15,7 @@ from app.ranking.kernels import PASSIVE, REFUSED, STEPPED
 from app.ranking.pairs import Pairs
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal
 from tests.oracles import NaiveSolarI, NaiveSolarII, NaiveSolarIIDiagonal
-from tests.strategies import Stream, lists, streams, values
+from tests.strategies import Stream, rankings, streams, values
 
 MAKERS: list[Any] = [SolarI, SolarII, SolarIIDiagonal]
 hyperparameters = st.sampled_from([1e-5, 1e-2, 1.0, 100.0])
@@ -254,7 +254,7 @@ def test_a_batch_gives_the_bits_of_single_pairs(make: Any, stream: Stream, gamma
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@given(documents_and_pairs=lists())
+@given(documents_and_pairs=rankings())
 def test_pairs_give_the_bits_of_their_gaps(make: Any, documents_and_pairs: Any) -> None:
     documents, pairs = documents_and_pairs
     by_pairs, by_gaps = make(documents.shape[1], 1.0), make(documents.shape[1], 1.0)
@@ -266,7 +266,7 @@ def test_pairs_give_the_bits_of_their_gaps(make: Any, documents_and_pairs: Any) 
 
 
 @pytest.mark.parametrize("make", [SolarI, SolarIIDiagonal])
-@given(documents_and_pairs=lists())
+@given(documents_and_pairs=rankings())
 def test_sparse_rows_give_the_bits_of_dense_rows(make: Any, documents_and_pairs: Any) -> None:
     documents, pairs = documents_and_pairs
     dense, sparse = make(documents.shape[1], 1.0), make(documents.shape[1], 1.0)

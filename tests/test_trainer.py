@@ -30,13 +30,13 @@ NAMES = tuple(f"f{at}" for at in range(1, 7))
 BOUND = 1e4
 
 
-def invented(seed: int = 0, queries: int = 30, noise: float = 1.0) -> JudgedData:
+def synthetic(seed: int = 0, queries: int = 30, noise: float = 1.0) -> JudgedData:
     drawn = SyntheticData(6, queries, 8, noise).draw(np.random.default_rng(seed))[1]
     return JudgedData(6, drawn)
 
 
 def judged(seed: int = 0, queries: int = 30) -> Judgements:
-    return trainer.judgements(invented(seed, queries), ModelConfig(NAMES), BOUND)
+    return trainer.judgements(synthetic(seed, queries), ModelConfig(NAMES), BOUND)
 
 
 def query(labels: list[float], *rows: list[float]) -> LabelledQuery:

@@ -34,7 +34,7 @@ from tests.faults.checker import (
     read_stored,
     repeated,
 )
-from tests.faults.scene import play
+from tests.faults.observed_model import run_scenario
 from tests.servers import TIMEOUT, until
 
 N = 3
@@ -211,7 +211,7 @@ def check_nothing_lost(store: str, sent: Traffic) -> None:
         check_state(found)
         await check_replay(store, "m")
 
-    play(check(), 3 * TIMEOUT)
+    run_scenario(check(), 3 * TIMEOUT)
 
 
 def check_record(record: Feedback, rows: list[list[float]]) -> None:
@@ -382,7 +382,7 @@ def check_all_stored(store: str, acknowledged: set[str]) -> None:
         check_log(found)
         await check_replay(store, "m")
 
-    play(check(), 3 * TIMEOUT)
+    run_scenario(check(), 3 * TIMEOUT)
 
 
 def test_a_half_sent_request_is_answered_during_a_stop() -> None:

@@ -23,8 +23,8 @@ from app.learning import replay
 from app.storage.connection import connect
 from app.storage.keys import Keys
 from app.storage.store import Store
-from tests.faults.invented import MODEL
-from tests.faults.posters import Ledger
+from tests.faults.event_generator import MODEL
+from tests.faults.feedback_clients import Ledger
 from tests.faults.waiting import until
 
 

@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError
 from app.errors import Unavailable
 from app.storage.log import REPEATED, AppendResult, NewRecord
 from app.storage.store import Store
-from tests.faults.invented import MODEL, new_model
+from tests.faults.event_generator import MODEL, new_model
 from tests.simulation.client import Client
 from tests.simulation.clockwork import SimulatedLoop, run
 from tests.simulation.scripts import BY_DIGEST
