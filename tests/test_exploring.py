@@ -98,12 +98,12 @@ def test_a_document_clicked_alone_is_preferred_to_its_neighbour(
     assert found.weights.tolist() == [100.0] * len(naive)
 
 
-def test_clicks_by_position_alone_give_no_preference_over_all_swaps() -> None:
+def test_clicks_that_depend_on_position_alone_prefer_no_document_over_all_swaps() -> None:
     won = np.zeros((4, 4))
     for first, *coins in product((0.0, 0.9), (0.0, 0.9), (0.0, 0.9)):
         shown, swaps = serving.swapped(np.arange(4), np.array([first, *coins]), NO_PINS)
-        for place, click in enumerate([0.5, 0.3, 0.15, 0.05]):
-            for c, u in fair.pairs([place], swaps, 4).listed():
+        for position, click in enumerate([0.5, 0.3, 0.15, 0.05]):
+            for c, u in fair.pairs([position], swaps, 4).listed():
                 won[shown[c], shown[u]] += click
     assert won.sum() > 0.0
     assert won == pytest.approx(won.T)
@@ -370,7 +370,7 @@ def test_prior_and_exploration_survive_encoding() -> None:
     assert codec.dump_config(ModelConfig(("a",))).keys().isdisjoint({"prior", "explore"})
 
 
-def test_exploration_can_be_set_and_else_follows_the_click_strategy() -> None:
+def test_exploration_follows_the_click_strategy_unless_it_is_set() -> None:
     reducer = Reducer(initial_state(ModelConfig(("a",))))
     explores = [reducer.config.explores]
     for change in (Retune(clicks="debiased"), Retune(explore=False), Retune(clicks="fair-pairs")):

@@ -243,7 +243,7 @@ def test_a_request_id_reused_after_expiry_is_a_new_request() -> None:
     assert [without.keep(blob) for blob in [*log_, again]] == [log_[0], None, again]
 
 
-def test_other_records_are_unchanged_to_the_byte() -> None:
+def test_a_source_filter_keeps_records_of_other_sources_byte_for_byte() -> None:
     without = SourceFilter("bad")
     for blob in (b"junk", codec.dump_record(ResetMeasures()), *as_log([(OWN, "good")])):
         assert without.keep(blob) == blob

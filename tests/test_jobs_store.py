@@ -194,7 +194,7 @@ def test_a_report_is_stored_and_renews_the_lease_and_the_job(url: str) -> None:
     assert remaining(url, KEYS.job(JOB)) > JOB_KEPT_SECONDS - 60
 
 
-def test_a_job_without_a_training_process_is_failed(url: str) -> None:
+def test_a_job_fails_if_its_training_process_stops_reporting(url: str) -> None:
     async def act(store: Store) -> Job:
         assert await store.jobs.begin(lease(seconds=SHORT), await create_model(store), ABOUT)
         return await eventually(lambda: read_job(store), lambda job: job.state == "failed")
@@ -202,7 +202,7 @@ def test_a_job_without_a_training_process_is_failed(url: str) -> None:
     assert with_store(url, act).error == DIED
 
 
-def test_a_job_whose_model_is_trained_by_another_is_failed(url: str) -> None:
+def test_a_job_fails_if_another_job_trains_its_model(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await create_model(store)
         assert await store.jobs.begin(lease(seconds=SHORT), epoch, ABOUT)
@@ -439,7 +439,7 @@ def test_a_resent_end_after_the_start_of_another_job_changes_nothing(url: str) -
 # ---- the store itself ----
 
 
-def test_a_job_is_in_the_slot_of_its_model() -> None:
+def test_the_keys_of_a_job_are_in_the_cluster_slot_of_its_model() -> None:
     assert all("{books}" in key for key in (KEYS.training, KEYS.job(JOB), KEYS.state))
 
 

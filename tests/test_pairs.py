@@ -43,13 +43,15 @@ def test_each_strategy_gives_the_pairs_of_an_example(
 
 
 @pytest.mark.parametrize("strategy", CLASSICAL_STRATEGIES)
-def test_no_click_and_all_clicked_give_no_pairs(strategy: str) -> None:
+def test_rankings_without_clicks_or_with_every_document_clicked_give_no_pairs(
+    strategy: str,
+) -> None:
     assert len(from_clicks([], 5, strategy)) == 0
     assert len(from_clicks([2, 0, 1], 3, strategy)) == 0
     assert len(from_clicks([0], 1, strategy)) == 0
 
 
-def test_a_click_on_the_last_document_has_no_next_one() -> None:
+def test_a_click_on_the_last_document_gives_no_pair_with_a_next_one() -> None:
     assert from_clicks([2], 3, "click-no-click-next").listed() == []
 
 

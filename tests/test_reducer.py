@@ -438,7 +438,7 @@ def test_a_record_that_cannot_be_applied_is_rejected(what: str) -> None:
     rejects(codec.dump_record(BAD[what]))
 
 
-def test_the_base_of_the_invalid_records_is_valid() -> None:
+def test_the_records_that_the_invalid_ones_are_made_from_are_valid() -> None:
     for record in (GOOD, LABELS, TRIPLETS, Replace(MODEL, "")):
         assert Reducer(start()).apply(codec.dump_record(record))
 

@@ -734,7 +734,7 @@ def test_a_watcher_wakes_on_a_commit(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_watcher_wakes_without_any_commit(url: str) -> None:
+def test_a_watcher_wakes_at_the_poll_interval_without_a_commit(url: str) -> None:
     async def act(store: Store) -> None:
         watching = store.states.watch("books", poll=0.02)
         for _ in range(4):
@@ -911,7 +911,7 @@ def test_an_old_server_is_refused_with_its_version_and_the_required_one(
             assert str(caught.value) == f"{expected} {named}"
 
 
-def test_a_new_server_is_accepted(url: str) -> None:
+def test_a_server_of_a_supported_version_is_accepted(url: str) -> None:
     with_store(url, lambda store: store.servers.refuse_old())
 
 

@@ -184,7 +184,7 @@ def test_the_api_key_comes_from_the_environment(
         (["--output", "no/such/folder/m.json", "--C", "1"], "no/such/folder/m.json: No such"),
     ],
 )
-def test_an_error_is_one_line(
+def test_an_error_of_solar_train_is_printed_in_one_line(
     solar: Solar, files: list[Path], tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     where = [] if "--url" in arguments else ["--data-dir", str(tmp_path)]

@@ -186,7 +186,7 @@ def test_an_upload_that_cannot_be_written_to_disk_is_503(
     assert where != "a full disk" or list(kept.iterdir()) == []
 
 
-def test_a_click_that_overtakes_its_impression_can_be_retried(server: Any) -> None:
+def test_a_click_that_arrives_before_its_impression_can_be_retried(server: Any) -> None:
     """The impression is written after the impressions are loaded and before the append."""
 
     async def run() -> None:
