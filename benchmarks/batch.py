@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.evaluation import letor
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking.arrays import Floats
 from app.ranking.batch import bundle, newton
 from app.ranking.batch.judgements import Judgements
@@ -65,17 +65,17 @@ def judged(documents: int, features: int, queries: int, labels: int | None) -> J
     return Judgements(X, worth, np.linspace(0, documents, queries + 1).astype(np.int64))
 
 
-def partly_trained(world: Judgements) -> Floats:
+def partly_trained(data: Judgements) -> Floats:
     """Random weights with about half of the pairs inside their margin."""
-    w: Floats = np.random.default_rng(1).standard_normal(world.n) / np.sqrt(world.n)
+    w: Floats = np.random.default_rng(1).standard_normal(data.n) / np.sqrt(data.n)
     return w
 
 
 def against_products() -> list[Goal]:
     """One evaluation and one Hessian product against Xw and Xᵀc."""
-    world = judged(DOCUMENTS, FEATURES, QUERIES, LABELS)
-    X, w, c = world.X, partly_trained(world), np.ones(DOCUMENTS)
-    objective = squared_hinge(world, C=1.0)
+    data = judged(DOCUMENTS, FEATURES, QUERIES, LABELS)
+    X, w, c = data.X, partly_trained(data), np.ones(DOCUMENTS)
+    objective = squared_hinge(data, C=1.0)
     point = objective.at(w)
     seconds = side_by_side(
         {
@@ -101,8 +101,8 @@ def growth() -> None:
     rows = []
     for queries, labels in ((1_000, 3), (1_000, 5), (1_000, None), (1, 5), (1, None)):
         for documents in (10**4, 10**5, 10**6):
-            world = judged(documents, 4, queries, labels)
-            w, objective = partly_trained(world), squared_hinge(world, C=1.0)
+            data = judged(documents, 4, queries, labels)
+            w, objective = partly_trained(data), squared_hinge(data, C=1.0)
             point = objective.at(w)
             seconds = side_by_side(
                 {
@@ -125,13 +125,13 @@ def _gradient(at: Callable[[Floats], newton.NewtonPoint], w: Floats) -> Floats:
 
 def whole_trainings() -> None:
     """Training to the same objective: the squared hinge, then the hinge with two labels."""
-    world, name = training_data()
+    data, name = training_data()
     for C in (0.01, 1.0):
-        squared_hinge_race(world, name, C)
-    two = Judgements(world.X, (world.labels > 0.0).astype(np.float64), world.starts)
+        squared_hinge_race(data, name, C)
+    two = Judgements(data.X, (data.labels > 0.0).astype(np.float64), data.starts)
     for C in (0.01, 1.0):
         hinge_race(two.with_pairs(), name, C)
-    path_and_warm_start(world, name)
+    path_and_warm_start(data, name)
 
 
 def training_data() -> tuple[Judgements, str]:
@@ -140,23 +140,23 @@ def training_data() -> tuple[Judgements, str]:
     if folder:
         read = letor.read_letor([Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3)])
         return Judgements.of(read.queries).with_pairs(), "MQ2008, fold 1"
-    _, queries = World(46, 400, 20, noise=1.0).draw(np.random.default_rng(8))
+    _, queries = SyntheticData(46, 400, 20, noise=1.0).draw(np.random.default_rng(8))
     return Judgements.of(queries).with_pairs(), "synthetic data"
 
 
-def squared_hinge_race(world: Judgements, name: str, C: float) -> None:
+def squared_hinge_race(data: Judgements, name: str, C: float) -> None:
     """SOLAR's Newton solver against scikit-learn's LinearSVC on all pairs."""
-    objective = squared_hinge(world, C)
+    objective = squared_hinge(data, C)
     best = newton.minimise(objective, tolerance=1e-10).value
 
     def solar(tolerance: float) -> Floats:
-        return newton.minimise(squared_hinge(world, C), tolerance=tolerance).w
+        return newton.minimise(squared_hinge(data, C), tolerance=tolerance).w
 
     entries = [reach("SOLAR, newton", solar, lambda w: objective.at(w).value, best)]
     if missing("sklearn.svm:LinearSVC"):
         print("scikit-learn is not installed: LinearSVC is skipped")
     else:
-        rows, classes = two_classes(explicit(world))
+        rows, classes = two_classes(explicit(data))
         for dual in (False, True):
             sklearn = partial(linear_svc, rows, classes, C, dual)
             label = f"LinearSVC, {len(rows):,} pairs, {'dual' if dual else 'primal'}"
@@ -164,12 +164,12 @@ def squared_hinge_race(world: Judgements, name: str, C: float) -> None:
     report(f"Squared hinge, {name}, C = {C:g}, to {CLOSE:g} of the minimum", entries)
 
 
-def explicit(world: Judgements) -> Floats:
+def explicit(data: Judgements) -> Floats:
     """All gaps, one per row."""
     found = []
-    for q in world.queries:
-        pairs = from_labels(world.labels[q])
-        found.append(world.X[q][pairs.preferred] - world.X[q][pairs.other])
+    for q in data.queries:
+        pairs = from_labels(data.labels[q])
+        found.append(data.X[q][pairs.preferred] - data.X[q][pairs.other])
     return np.concatenate(found)
 
 
@@ -183,19 +183,19 @@ def linear_svc(rows: Floats, classes: Floats, C: float, dual: bool, tolerance: f
     return weights
 
 
-def hinge_race(world: Judgements, name: str, C: float) -> None:
+def hinge_race(data: Judgements, name: str, C: float) -> None:
     """SOLAR's bundle solver against dlib's svm_rank_trainer, which supports two labels."""
-    loss = hinge(world, C)
+    loss = hinge(data, C)
 
     def value(w: Floats) -> float:
         return bundle.objective(loss.at(w))
 
     def solar(tolerance: float) -> Floats:
-        return bundle.minimise(hinge(world, C), tolerance=tolerance).w
+        return bundle.minimise(hinge(data, C), tolerance=tolerance).w
 
     best = bundle.minimise(loss, tolerance=1e-9).value
     entries = [reach("SOLAR, bundle", solar, value, best)]
-    with dlib.trainer(world, loss.tree.pairs * C) as compiled:
+    with dlib.trainer(data, loss.tree.pairs * C) as compiled:
         if compiled is None:
             print("no dlib or no compiler (Debian: libdlib-dev, g++): svm_rank_trainer is skipped")
         else:
@@ -231,19 +231,19 @@ def report(title: str, entries: Iterable[Reached]) -> None:
     print(table(title, ["", "tolerance", "excess", "CPU time", "/ SOLAR"], rows), end="\n\n")
 
 
-def path_and_warm_start(world: Judgements, name: str) -> None:
+def path_and_warm_start(data: Judgements, name: str) -> None:
     """The whole path over C, and Σ for a warm start."""
-    middle = world.starts[len(world.starts) // 2]
-    cut = len(world.starts) // 2 + 1
-    train = Judgements(world.X[:middle], world.labels[:middle], world.starts[:cut])
-    held_out = Judgements(world.X[middle:], world.labels[middle:], world.starts[cut - 1 :] - middle)
+    middle = data.starts[len(data.starts) // 2]
+    cut = len(data.starts) // 2 + 1
+    train = Judgements(data.X[:middle], data.labels[:middle], data.starts[:cut])
+    held_out = Judgements(data.X[middle:], data.labels[middle:], data.starts[cut - 1 :] - middle)
     path = follow_path(trainer("l2", train), held_out)
     seconds = side_by_side(
         {
             f"path over {len(path.tried)} C": again(
                 lambda: follow_path(trainer("l2", train), held_out)
             ),
-            "Σ for a warm start": again(lambda: covariance_after(world, path.best.minimum.w, 1e4)),
+            "Σ for a warm start": again(lambda: covariance_after(data, path.best.minimum.w, 1e4)),
         },
         lasting=1.0,
     )

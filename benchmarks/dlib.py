@@ -43,7 +43,7 @@ class Trainer:
 
 
 @contextmanager
-def trainer(world: Judgements, C: float) -> Iterator[Trainer | None]:
+def trainer(judged: Judgements, C: float) -> Iterator[Trainer | None]:
     """Compile the trainer and write the queries; None without dlib or a compiler.
 
     C is for the mean over all pairs.
@@ -53,7 +53,7 @@ def trainer(world: Judgements, C: float) -> Iterator[Trainer | None]:
         if not _built(binary):
             yield None
             return
-        _write(world, data)
+        _write(judged, data)
         yield Trainer(binary, data, C)
 
 
@@ -66,11 +66,11 @@ def _built(binary: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def _write(world: Judgements, data: Path) -> None:
+def _write(judged: Judgements, data: Path) -> None:
     with data.open("wb") as file:
-        file.write(np.array([len(world.queries), world.n], np.int64).tobytes())
-        for q in world.queries:
-            order = np.argsort(-world.labels[q], kind="stable")
-            relevant = int((world.labels[q] > 0.0).sum())
+        file.write(np.array([len(judged.queries), judged.n], np.int64).tobytes())
+        for q in judged.queries:
+            order = np.argsort(-judged.labels[q], kind="stable")
+            relevant = int((judged.labels[q] > 0.0).sum())
             sizes = np.array([relevant, len(order) - relevant], np.int64)
-            file.write(sizes.tobytes() + world.X[q][order].tobytes())
+            file.write(sizes.tobytes() + judged.X[q][order].tobytes())

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from app.evaluation import letor
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.path import follow_path
 from app.ranking.batch.trainers import trainer
@@ -63,7 +63,7 @@ def fold() -> tuple[list[LabelledQuery], Judgements, str]:
         parts = [Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3, 4)]
         train, held_out = letor.read_letor(parts[:3]).queries, letor.read_letor(parts[3:]).queries
         return train, Judgements.of(held_out), "MQ2008, fold 1"
-    _, queries = World(46, 628, 20, noise=1.0).draw(np.random.default_rng(8))
+    _, queries = SyntheticData(46, 628, 20, noise=1.0).draw(np.random.default_rng(8))
     return queries[:471], Judgements.of(queries[471:]), "synthetic data"
 
 
@@ -75,15 +75,15 @@ def measured(queries: list[LabelledQuery], held_out: Judgements) -> Part:
 
 def candidates(queries: list[LabelledQuery], held_out: Judgements) -> Mapping[str, Prepare]:
     """The candidates by name."""
-    world = Judgements.of(queries)
+    data = Judgements.of(queries)
     found: dict[str, Prepare] = {
-        "SOLAR-I": warmed(partial(one_pass, SolarI, world), times=3),
-        "SOLAR-II": warmed(partial(one_pass, SolarII, world)),
-        f"RankSVM, C = {C:g}": warmed(again(lambda: trainer("l2", world).fit(C))),
-        "RankSVM, path over C": again(lambda: follow_path(trainer("l2", world), held_out)),
+        "SOLAR-I": warmed(partial(one_pass, SolarI, data), times=3),
+        "SOLAR-II": warmed(partial(one_pass, SolarII, data)),
+        f"RankSVM, C = {C:g}": warmed(again(lambda: trainer("l2", data).fit(C))),
+        "RankSVM, path over C": again(lambda: follow_path(trainer("l2", data), held_out)),
     }
     if not missing("sklearn.svm:LinearSVC"):
-        rows, classes = two_classes(explicit(world))
+        rows, classes = two_classes(explicit(data))
         tolerance = 1e-4  # scikit-learn's default
         for dual in (False, True):
             name = f"LinearSVC, {'dual' if dual else 'primal'}, C = {C:g}"
@@ -91,16 +91,16 @@ def candidates(queries: list[LabelledQuery], held_out: Judgements) -> Mapping[st
     return found
 
 
-def one_pass(learner: Callable[[int], LinearLearner], world: Judgements) -> Run:
+def one_pass(learner: Callable[[int], LinearLearner], data: Judgements) -> Run:
     """One pass of a new learner with the paper's C and γ (the defaults) over all pairs."""
-    fresh = learner(world.n)
+    fresh = learner(data.n)
 
     def learn() -> None:
-        found = [from_labels(world.labels[q]) for q in world.queries]
-        starts = np.repeat(world.starts[:-1], [len(one) for one in found])
+        found = [from_labels(data.labels[q]) for q in data.queries]
+        starts = np.repeat(data.starts[:-1], [len(one) for one in found])
         preferred = np.concatenate([one.preferred for one in found]) + starts
         other = np.concatenate([one.other for one in found]) + starts
-        fresh.learn_pairs(world.X, Pairs(preferred, other, np.ones(len(starts))))
+        fresh.learn_pairs(data.X, Pairs(preferred, other, np.ones(len(starts))))
 
     return learn
 

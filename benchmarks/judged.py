@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from app.evaluation import letor
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking.online import LabelledQuery
 from app.simulation.runner import Judged
 from benchmarks.peers import missing
@@ -30,7 +30,7 @@ def main_data() -> tuple[str, Judged]:
     if folder:
         files = [Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3, 5)]
         return "MQ2008, fold 1", _read(files)
-    _, queries = World(46, 628, DOCUMENTS, noise=1.0).draw(np.random.default_rng(8))
+    _, queries = SyntheticData(46, 628, DOCUMENTS, noise=1.0).draw(np.random.default_rng(8))
     return "synthetic data", Judged(queries[:471], queries[471:])
 
 

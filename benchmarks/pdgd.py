@@ -11,10 +11,10 @@ import numpy as np
 
 from app.ranking.debiased import KAPPA
 from app.ranking.solar import GapBatch, LinearLearner, Steps
-from app.ranking.traffic import DRAWN, Show
+from app.ranking.traffic import SAMPLED, Show
 
 #: Rankings are sampled from unscaled scores.
-SHOW = Show(DRAWN, 10, sharpness=0.0)
+SHOW = Show(SAMPLED, 10, sharpness=0.0)
 
 
 class Pdgd(LinearLearner):

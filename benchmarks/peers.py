@@ -103,7 +103,7 @@ class Turn:
 
 def run() -> list[Goal]:
     """Print the table; there are no goals."""
-    gaps, held_out = np.split(world(PAIRS + HELD_OUT), [PAIRS])
+    gaps, held_out = np.split(synthetic_gaps(PAIRS + HELD_OUT), [PAIRS])
     turns = {peer: Turn(peer, gaps) for peer in PEERS if not missing(peer.needs)}
     seconds = side_by_side({peer: warmed(turn) for peer, turn in turns.items()}, SECONDS)
     rows = [_row(peer, turns.get(peer), seconds, held_out) for peer in PEERS]
@@ -124,7 +124,7 @@ def _row(peer: Peer, turn: Turn | None, seconds: dict[Peer, float], held_out: Fl
     ]
 
 
-def world(count: int) -> Floats:
+def synthetic_gaps(count: int) -> Floats:
     """Gaps of documents with a linear utility; noise is added before the preference."""
     rng = np.random.default_rng(2016)
     utility = rng.standard_normal(N)

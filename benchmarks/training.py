@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from benchmarks import load
 from benchmarks.report import Goal, at_most, table
 from benchmarks.service import DOCUMENTS, TOP, N, Running, ask, create, good, rank_requests, solar
@@ -84,7 +84,7 @@ def judged_files(directory: Path) -> tuple[tuple[list[Path], Path], str]:
 
 def write(path: Path, *, queries: int, documents: int, seed: int) -> None:
     """Write synthetic data as LETOR text."""
-    drawn = World(N, queries, documents, noise=1.0).draw(np.random.default_rng(seed))[1]
+    drawn = SyntheticData(N, queries, documents, noise=1.0).draw(np.random.default_rng(seed))[1]
     with path.open("w") as file:
         for at, query in enumerate(drawn):
             rows = np.asarray(query.documents)

@@ -10,7 +10,7 @@ import pytest
 
 from app.storage.store import Store
 from tests import servers
-from tests.servers import PLACES, TIMEOUT, started
+from tests.servers import STORE_KINDS, TIMEOUT, started
 from tests.simulation.client import Client
 from tests.simulation.server import Server
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 DOUBLE = "double"
 _DOUBLES: dict[str, Server] = {}
 #: Run a test on servers only.
-on_servers = pytest.mark.parametrize("anywhere", PLACES, indirect=True, scope="module")
+on_servers = pytest.mark.parametrize("anywhere", STORE_KINDS, indirect=True, scope="module")
 
 
-@pytest.fixture(scope="module", params=[*PLACES, DOUBLE])
+@pytest.fixture(scope="module", params=[*STORE_KINDS, DOUBLE])
 def anywhere(request: pytest.FixtureRequest) -> Iterator[str]:
     """Provide a URL for each kind of store, and a name for the double."""
     if request.param == DOUBLE:

@@ -20,7 +20,7 @@ from redis.retry import Retry
 
 from app.storage.cluster import SLOTS, slot_of
 from app.storage.embedded.server import server_binary
-from tests.tcp_proxies import HOST, Wires
+from tests.tcp_proxies import HOST, TcpProxies
 from tests.waits import until
 
 SERVICE = "solar"
@@ -37,14 +37,14 @@ def free_ports(count: int) -> list[int]:
 
 
 class Node:
-    """A server on a free port with a data directory; peers may reach it through a wire."""
+    """A server on a free port with a data directory; peers may reach it through a proxy."""
 
-    def __init__(self, directory: Path, wires: Wires | None = None, **settings: str) -> None:
+    def __init__(self, directory: Path, proxies: TcpProxies | None = None, **settings: str) -> None:
         directory.mkdir(parents=True)
         self.directory, self.kills = directory, 0
         self.port, self.bus = free_ports(2)
-        self.wire = wires.to(self.port) if wires else None
-        self.known = self.wire.port if self.wire else self.port
+        self.proxy = proxies.to(self.port) if proxies else None
+        self.known = self.proxy.port if self.proxy else self.port
         self.settings = {
             "port": str(self.port),
             "bind": HOST,
@@ -193,11 +193,11 @@ class SentinelFleet:
     def __init__(
         self,
         directory: Path,
-        wires: Wires | None = None,
+        proxies: TcpProxies | None = None,
         down_after: int = DOWN_AFTER,
         **settings: str,
     ) -> None:
-        self.nodes = [Node(directory / f"node{at}", wires, **settings) for at in range(2)]
+        self.nodes = [Node(directory / f"node{at}", proxies, **settings) for at in range(2)]
         first = self.nodes[0]
         self.sentinels = [
             Sentinel(directory / f"sentinel{at}", first, down_after) for at in range(3)
@@ -303,7 +303,7 @@ class ClusterFleet:
     """Three masters with a third of the slots each, and replicas for each."""
 
     def __init__(
-        self, directory: Path, replicas: int = 0, wires: Wires | None = None, **settings: str
+        self, directory: Path, replicas: int = 0, proxies: TcpProxies | None = None, **settings: str
     ) -> None:
         settings = {
             "cluster-enabled": "yes",
@@ -313,7 +313,7 @@ class ClusterFleet:
         }
         self._replicas = replicas
         count = 3 * (1 + replicas)
-        self.nodes = [Node(directory / f"node{at}", wires, **settings) for at in range(count)]
+        self.nodes = [Node(directory / f"node{at}", proxies, **settings) for at in range(count)]
 
     @property
     def url(self) -> str:
@@ -460,13 +460,13 @@ def server(**settings: str) -> Iterator[Node]:
 
 @contextlib.contextmanager
 def sentinel_fleet(
-    wired: bool = False, down_after: int = DOWN_AFTER, **settings: str
+    proxied: bool = False, down_after: int = DOWN_AFTER, **settings: str
 ) -> Iterator[SentinelFleet]:
     """Run a master, a replica and three Sentinels."""
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-"))
-        wires = stack.enter_context(Wires()) if wired else None
-        fleet = SentinelFleet(Path(directory), wires, down_after, **settings)
+        proxies = stack.enter_context(TcpProxies()) if proxied else None
+        fleet = SentinelFleet(Path(directory), proxies, down_after, **settings)
         stack.callback(fleet.stop)
         fleet.start()
         yield fleet
@@ -474,13 +474,13 @@ def sentinel_fleet(
 
 @contextlib.contextmanager
 def cluster_fleet(
-    replicas: int = 0, wired: bool = False, **settings: str
+    replicas: int = 0, proxied: bool = False, **settings: str
 ) -> Iterator[ClusterFleet]:
     """Run a cluster of three masters."""
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-"))
-        wires = stack.enter_context(Wires()) if wired else None
-        fleet = ClusterFleet(Path(directory), replicas, wires, **settings)
+        proxies = stack.enter_context(TcpProxies()) if proxied else None
+        fleet = ClusterFleet(Path(directory), replicas, proxies, **settings)
         stack.callback(fleet.stop)
         fleet.start()
         yield fleet

@@ -23,7 +23,7 @@ from tests.waits import TIMEOUT, until
 
 T = TypeVar("T")
 __all__ = ["TIMEOUT", "until"]  # re-exported from tests.waits
-PLACES = ("embedded", "redis", "sentinel", "cluster")
+STORE_KINDS = ("embedded", "redis", "sentinel", "cluster")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def url(server: EmbeddedServer) -> str:
 
 @contextlib.contextmanager
 def started(kind: str) -> Iterator[str]:
-    """Start a store of a kind in PLACES; yield its URL."""
+    """Start a store of a kind in STORE_KINDS; yield its URL."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="solar-test-")))
         if kind == "embedded":
@@ -59,7 +59,7 @@ def started(kind: str) -> Iterator[str]:
             yield stack.enter_context(fleets.cluster_fleet()).url
 
 
-@pytest.fixture(scope="module", params=PLACES)
+@pytest.fixture(scope="module", params=STORE_KINDS)
 def anywhere(request: pytest.FixtureRequest) -> Iterator[str]:
     """A store of each kind in turn; all kinds must behave the same (I21)."""
     with started(request.param) as url:

@@ -36,7 +36,7 @@ def streams(draw: st.DrawFn, most: int = 30, weighted: bool = True) -> Stream:
 
 
 @st.composite
-def lists(draw: st.DrawFn) -> tuple[Any, Pairs]:
+def rankings(draw: st.DrawFn) -> tuple[Any, Pairs]:
     """Draw float32 documents, and weighted pairs of them."""
     shape = (draw(st.integers(1, 8)), draw(st.integers(1, 40)))
     documents = draw(arrays.arrays(np.float32, shape, elements=values()))

@@ -1,8 +1,8 @@
-"""TCP proxies ("wires") in front of servers: slow for replicas, cut for some peers or directions.
+"""TCP proxies in front of servers: slow for replicas, cut for some peers or directions.
 
-A wire identifies its peer by the data: a replica sends PSYNC, a Sentinel names its connection, all
-others are clients. Data on a cut wire are held, like by a network that resends: they arrive late,
-once the wire is restored, even if the sender has ended. Data to a replica are lost when the master
+A proxy identifies its peer by the data: a replica sends PSYNC, a Sentinel names its connection, all
+others are clients. Data of a cut proxy are held, like by a network that resends: they arrive late,
+once the proxy is restored, even if the sender has ended. Data to a replica are lost when the master
 is killed.
 """
 
@@ -13,16 +13,16 @@ from collections.abc import Iterable
 from typing import Literal, Self, TypeAlias
 
 HOST = "127.0.0.1"
-Who: TypeAlias = Literal["client", "replica", "sentinel"]
+Peer: TypeAlias = Literal["client", "replica", "sentinel"]
 Direction: TypeAlias = Literal["requests", "answers"]
 BOTH: tuple[Direction, ...] = ("requests", "answers")
 
 
-class Wires:
-    """All wires of a fleet, in a separate thread, so that a busy test does not delay them."""
+class TcpProxies:
+    """All proxies of a fleet, in a separate thread, so that a busy test does not delay them."""
 
     def __enter__(self) -> Self:
-        self._loop, self._wires = asyncio.new_event_loop(), list[Wire]()
+        self._loop, self._proxies = asyncio.new_event_loop(), list[TcpProxy]()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         return self
@@ -33,36 +33,36 @@ class Wires:
         self._thread.join()
         self._loop.close()
 
-    def to(self, port: int) -> "Wire":
-        """Open a wire to the server on a port; the server may start later."""
-        wire = Wire(self._loop, port)
-        asyncio.run_coroutine_threadsafe(wire.open(), self._loop).result(10)
-        self._wires.append(wire)
-        return wire
+    def to(self, port: int) -> "TcpProxy":
+        """Open a proxy to the server on a port; the server may start later."""
+        proxy = TcpProxy(self._loop, port)
+        asyncio.run_coroutine_threadsafe(proxy.open(), self._loop).result(10)
+        self._proxies.append(proxy)
+        return proxy
 
     async def _close(self) -> None:
-        for wire in self._wires:
-            wire.close()
+        for proxy in self._proxies:
+            proxy.close()
         for _ in range(3):  # let aborted connections end
             await asyncio.sleep(0.01)
 
 
-class Wire:
+class TcpProxy:
     """A proxy of one server; `lag` delays its replicas by seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, target: int) -> None:
         self.loop, self.target, self.lag = loop, target, 0.0
         self.links: set[_Link] = set()
-        self.cuts: frozenset[tuple[Who, Direction]] = frozenset()
+        self.cuts: frozenset[tuple[Peer, Direction]] = frozenset()
 
     async def open(self) -> None:
         """Listen."""
         self._server = await self.loop.create_server(lambda: _Client(_Link(self)), HOST, 0)
         self.port: int = self._server.sockets[0].getsockname()[1]
 
-    def cut(self, *peers: Who, ways: Iterable[Direction] = BOTH) -> None:
+    def cut(self, *peers: Peer, directions: Iterable[Direction] = BOTH) -> None:
         """Hold all data of these peers."""
-        self.cuts |= {(who, way) for who in peers for way in ways}
+        self.cuts |= {(peer, direction) for peer in peers for direction in directions}
 
     def restore(self) -> None:
         """Deliver held data and end the cut."""
@@ -84,34 +84,34 @@ class Wire:
 class _Link:
     """One connection and its peer."""
 
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
-        self.who: Who = "client"
+    def __init__(self, proxy: TcpProxy) -> None:
+        self.proxy = proxy
+        self.peer: Peer = "client"
         self.requests, self.answers = _Stream(self, "requests"), _Stream(self, "answers")
-        wire.links.add(self)
+        proxy.links.add(self)
 
     async def reach(self) -> None:
         """Connect to the server; disconnect the client if that fails."""
         try:
-            await self.wire.loop.create_connection(lambda: _Server(self), HOST, self.wire.target)
+            await self.proxy.loop.create_connection(lambda: _Server(self), HOST, self.proxy.target)
         except OSError:
             self.abort()
 
     def received(self, data: bytes) -> None:
         """Forward data of the client and identify the peer."""
         if b"PSYNC" in data[:4096]:
-            self.who = "replica"
+            self.peer = "replica"
         elif b"sentinel-" in data[:4096]:
-            self.who = "sentinel"
+            self.peer = "sentinel"
         self.requests.put(data)
 
     def abort(self) -> None:
         """Abort both connections."""
-        self.wire.links.discard(self)
-        for way in (self.requests, self.answers):
-            way.queue.clear()
-            if way.end is not None:
-                way.end.abort()
+        self.proxy.links.discard(self)
+        for stream in (self.requests, self.answers):
+            stream.queue.clear()
+            if stream.end is not None:
+                stream.end.abort()
 
 
 class _Stream:
@@ -125,16 +125,16 @@ class _Stream:
 
     def put(self, data: bytes | None) -> None:
         """Queue data; None closes the connection."""
-        wire = self._link.wire
-        slow = self._link.who == "replica" and self._name == "answers"
-        self.queue.append((wire.loop.time() + (wire.lag if slow else 0.0), data))
+        proxy = self._link.proxy
+        slow = self._link.peer == "replica" and self._name == "answers"
+        self.queue.append((proxy.loop.time() + (proxy.lag if slow else 0.0), data))
         self.pump()
 
     def pump(self) -> None:
-        """Deliver due data unless the wire is cut."""
-        wire = self._link.wire
-        while self.queue and self.end and (self._link.who, self._name) not in wire.cuts:
-            if self.queue[0][0] > wire.loop.time():
+        """Deliver due data unless the proxy is cut."""
+        proxy = self._link.proxy
+        while self.queue and self.end and (self._link.peer, self._name) not in proxy.cuts:
+            if self.queue[0][0] > proxy.loop.time():
                 self._later()
                 return
             data = self.queue.popleft()[1]
@@ -145,7 +145,7 @@ class _Stream:
 
     def _later(self) -> None:
         if self._timer is None:
-            self._timer = self._link.wire.loop.call_at(self.queue[0][0], self._wake)
+            self._timer = self._link.proxy.loop.call_at(self.queue[0][0], self._wake)
 
     def _wake(self) -> None:
         self._timer = None
@@ -161,7 +161,7 @@ class _Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._link.answers.end = transport
-        self._reaching = self._link.wire.loop.create_task(self._link.reach())
+        self._reaching = self._link.proxy.loop.create_task(self._link.reach())
 
     def data_received(self, data: bytes) -> None:
         self._link.received(data)
@@ -185,8 +185,8 @@ class _Server(asyncio.Protocol):
         self._link.answers.put(data)
 
     def connection_lost(self, _: Exception | None) -> None:
-        if self._link.who == "replica":
+        if self._link.peer == "replica":
             self._link.abort()
         else:
             self._link.answers.put(None)
-            self._link.wire.links.discard(self._link)
+            self._link.proxy.links.discard(self._link)

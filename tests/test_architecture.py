@@ -79,7 +79,7 @@ def test_a_planted_violation_is_found(copy: Path, module: str, line: str, rule: 
 
 #: Names that several modules define with the same meaning: loggers, entry points, type variables,
 #: FastAPI routers, and the shared interfaces of `debiased` and `fair`, and `bundle` and `newton`.
-SHARED = {"T", "log", "main", "minimise", "pairs", "plain_places", "router"}
+SHARED = {"T", "log", "main", "minimise", "pairs", "model_positions", "router"}
 
 
 def public_names(path: Path) -> set[str]:

@@ -13,7 +13,7 @@ from app.ranking.baselines.pamir import Pamir
 from app.ranking.baselines.perceptron import PairwisePerceptron
 from app.ranking.baselines.prank import PRank
 from app.ranking.kernels import REFUSED
-from tests.strategies import Stream, lists, streams
+from tests.strategies import Stream, rankings, streams
 
 # Whole numbers: the references and the kernels then compute without rounding.
 whole = streams().map(lambda stream: Stream(np.round(stream.gaps), stream.weights))
@@ -57,7 +57,7 @@ def test_the_committee_keeps_the_longest_runs(stream: Stream) -> None:
     assert learner.weights.tolist() == (expected + np.zeros(stream.n)).tolist()
 
 
-@given(lists(), st.data())
+@given(rankings(), st.data())
 def test_prank_agrees_with_a_naive_reference(drawn: tuple[Any, Any], data: st.DataObject) -> None:
     documents = np.round(drawn[0])
     rows, n = documents.shape

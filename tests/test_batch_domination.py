@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking.batch.domination import Descent, Domination, largest_penalty, train_domination
 from app.ranking.batch.judgements import Judgements
 from tests.oracles import Floats
@@ -15,13 +15,13 @@ from tests.oracles_batch import NaiveDomination
 from tests.strategies_batch import judged
 
 
-def naive(world: Judgements, penalty: float, margin: float) -> NaiveDomination:
-    X = world.X if isinstance(world.X, np.ndarray) else world.X.toarray()
-    return NaiveDomination(X, world.labels, world.starts, penalty, margin)
+def naive(judgements: Judgements, penalty: float, margin: float) -> NaiveDomination:
+    X = judgements.X if isinstance(judgements.X, np.ndarray) else judgements.X.toarray()
+    return NaiveDomination(X, judgements.labels, judgements.starts, penalty, margin)
 
 
 def synthetic(seed: int, features: int = 6, queries: int = 8) -> Judgements:
-    _, drawn = World(features, queries, documents=10).draw(np.random.default_rng(seed))
+    _, drawn = SyntheticData(features, queries, documents=10).draw(np.random.default_rng(seed))
     return Judgements.of(drawn)
 
 
@@ -34,14 +34,14 @@ def synthetic(seed: int, features: int = 6, queries: int = 8) -> Judgements:
     st.booleans(),
 )
 def test_every_step_decreases_the_true_objective(
-    world: Judgements, penalty: float, margin: float, start: list[float], sparse: bool
+    judgements: Judgements, penalty: float, margin: float, start: list[float], sparse: bool
 ) -> None:
-    true = naive(world, penalty, margin)
+    true = naive(judgements, penalty, margin)
     if sparse:
-        world = Judgements(csr_array(world.X), world.labels, world.starts)
-    descent = Descent(Domination(world, margin), penalty, np.array(start[: world.n]))
+        judgements = Judgements(csr_array(judgements.X), judgements.labels, judgements.starts)
+    descent = Descent(Domination(judgements, margin), penalty, np.array(start[: judgements.n]))
     before = true.value(descent.w)
-    for r in [*range(world.n), *range(world.n)]:
+    for r in [*range(judgements.n), *range(judgements.n)]:
         distance = descent.step(r)
         after = true.value(descent.w)
         assert descent.value == pytest.approx(after, rel=1e-9, abs=1e-9)
@@ -51,8 +51,8 @@ def test_every_step_decreases_the_true_objective(
 
 
 def test_large_scores_neither_overflow_nor_stall() -> None:
-    world = synthetic(1)
-    large = Judgements(world.X * 1e3, world.labels, world.starts)
+    judgements = synthetic(1)
+    large = Judgements(judgements.X * 1e3, judgements.labels, judgements.starts)
     descent = Descent(Domination(large), 0.1, np.full(6, 10.0))
     values = [descent.value]
     for r in [*range(6)] * 5:
@@ -67,11 +67,11 @@ def test_large_scores_neither_overflow_nor_stall() -> None:
 @pytest.mark.parametrize("margin", [0.0, 1.0])
 @pytest.mark.parametrize("share", [0.02, 0.2])
 def test_training_finds_the_minimum_of_an_independent_solver(margin: float, share: float) -> None:
-    world = synthetic(2, features=3)
-    penalty = share * largest_penalty(world, margin)
-    found = train_domination(world, penalty, margin=margin, tolerance=1e-9, most=5000)
+    judgements = synthetic(2, features=3)
+    penalty = share * largest_penalty(judgements, margin)
+    found = train_domination(judgements, penalty, margin=margin, tolerance=1e-9, most=5000)
     assert found.converged
-    true = naive(world, 0.0, margin)
+    true = naive(judgements, 0.0, margin)
 
     def split(parts: Floats) -> float:  # |w| is smooth in w⁺ and w⁻
         return true.value(parts[:3] - parts[3:]) + penalty * float(parts.sum())
@@ -84,10 +84,10 @@ def test_training_finds_the_minimum_of_an_independent_solver(margin: float, shar
 
 
 def test_a_larger_penalty_leaves_fewer_nonzero_weights_down_to_none() -> None:
-    world = synthetic(3, features=20, queries=30)
-    most = largest_penalty(world)
+    judgements = synthetic(3, features=20, queries=30)
+    most = largest_penalty(judgements)
     shares = [
-        train_domination(world, factor * most).zeros for factor in (0.0, 0.02, 0.2, 0.999, 1.0)
+        train_domination(judgements, factor * most).zeros for factor in (0.0, 0.02, 0.2, 0.999, 1.0)
     ]
     assert shares == sorted(shares)
     assert shares[0] == 0.0
@@ -96,16 +96,16 @@ def test_a_larger_penalty_leaves_fewer_nonzero_weights_down_to_none() -> None:
 
 
 def test_sparse_and_dense_rows_give_the_same_model() -> None:
-    world = synthetic(4)
-    sparse = Judgements(csr_array(world.X), world.labels, world.starts)
-    dense, other = (train_domination(one, 1.0, tolerance=1e-6) for one in (world, sparse))
+    judgements = synthetic(4)
+    sparse = Judgements(csr_array(judgements.X), judgements.labels, judgements.starts)
+    dense, other = (train_domination(one, 1.0, tolerance=1e-6) for one in (judgements, sparse))
     np.testing.assert_allclose(dense.w, other.w, rtol=1e-9)
 
 
 def test_training_from_the_minimum_ends_after_one_sweep() -> None:
-    world = synthetic(5)
-    there = train_domination(world, 1.0, tolerance=1e-6)
-    assert train_domination(world, 1.0, start=there.w, tolerance=1e-4).sweeps == 1
+    judgements = synthetic(5)
+    there = train_domination(judgements, 1.0, tolerance=1e-6)
+    assert train_domination(judgements, 1.0, start=there.w, tolerance=1e-4).sweeps == 1
 
 
 def test_an_exception_in_progress_cancels_the_training() -> None:
@@ -117,8 +117,8 @@ def test_an_exception_in_progress_cancels_the_training() -> None:
 
 
 def test_judgements_without_pairs_give_zero_weights() -> None:
-    world = Judgements(np.ones((3, 2)), np.ones(3), np.array([0, 3]))
-    assert train_domination(world, 0.0).w.tolist() == [0.0, 0.0]
+    judgements = Judgements(np.ones((3, 2)), np.ones(3), np.array([0, 3]))
+    assert train_domination(judgements, 0.0).w.tolist() == [0.0, 0.0]
 
 
 def test_invalid_parameters_are_refused() -> None:

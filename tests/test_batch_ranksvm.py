@@ -24,7 +24,7 @@ from tests.oracles_batch import NaiveRankSVM, all_pairs, gaps, inside, naive_var
 from tests.strategies_batch import halves, judged, labels_and_starts
 
 
-def random_world(seed: int, levels: int | None = 5, n: int = 3) -> Judgements:
+def random_judgements(seed: int, levels: int | None = 5, n: int = 3) -> Judgements:
     """60 documents in 4 queries, one of them empty and one with a single label."""
     rng = np.random.default_rng(seed)
     starts = np.array([0, 25, 25, 50, 60])
@@ -67,18 +67,18 @@ def test_long_queries_are_sorted_by_merging_runs(levels: int) -> None:
 
 @given(st.data(), judged(), st.sampled_from([0.01, 1.0, 30.0]), st.booleans())
 def test_both_objectives_equal_those_over_all_pairs(
-    data: st.DataObject, world: Judgements, C: float, sparse: bool
+    data: st.DataObject, judgements: Judgements, C: float, sparse: bool
 ) -> None:
-    w, v = (data.draw(arrays.arrays(np.float64, world.n, elements=halves(2))) for _ in "wv")
-    naive = NaiveRankSVM(gaps(world.X, world.labels, world.starts), C)
+    w, v = (data.draw(arrays.arrays(np.float64, judgements.n, elements=halves(2))) for _ in "wv")
+    naive = NaiveRankSVM(gaps(judgements.X, judgements.labels, judgements.starts), C)
     if sparse:
-        world = Judgements(csr_array(world.X), world.labels, world.starts)
+        judgements = Judgements(csr_array(judgements.X), judgements.labels, judgements.starts)
     close = partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9 * C)
-    smooth = squared_hinge(world, C).at(w)
+    smooth = squared_hinge(judgements, C).at(w)
     close(smooth.value, naive.l2(w))
     close(smooth.gradient, naive.l2_gradient(w))
     close(smooth.hessian_product(v), naive.hessian(w) @ v)
-    loss = hinge(world, C).at(w)
+    loss = hinge(judgements, C).at(w)
     close(loss.value + w @ w / 2, naive.l1(w))
     support = naive.gaps[naive.residuals(w) > 0.0]
     close(loss.subgradient, -C * support.sum(axis=0))
@@ -86,7 +86,7 @@ def test_both_objectives_equal_those_over_all_pairs(
 
 @pytest.mark.parametrize("levels", [2, 3, 5, None])
 def test_the_gradient_equals_finite_differences_of_the_value(levels: int | None) -> None:
-    objective, w = squared_hinge(random_world(1, levels), 0.7), np.array([0.1, -0.3, 0.2])
+    objective, w = squared_hinge(random_judgements(1, levels), 0.7), np.array([0.1, -0.3, 0.2])
     point, h = objective.at(w), 1e-6
     for k, e in enumerate(np.eye(3)):
         slope = (objective.at(w + h * e).value - objective.at(w - h * e).value) / (2 * h)
@@ -94,7 +94,7 @@ def test_the_gradient_equals_finite_differences_of_the_value(levels: int | None)
 
 
 def test_points_on_a_line_equal_directly_evaluated_points() -> None:
-    loss = hinge(random_world(2), 0.3)
+    loss = hinge(random_judgements(2), 0.3)
     a, b = loss.at(np.array([0.1, 0.2, 0.3])), loss.at(np.array([-1.0, 2.0, 0.5]))
     along = a.toward(b)
     for t in (0.0, 0.25, 1.0):
@@ -106,11 +106,13 @@ def test_points_on_a_line_equal_directly_evaluated_points() -> None:
 
 
 def test_a_large_offset_common_to_a_query_loses_no_digits() -> None:
-    world = random_world(3)
-    moved = world.X + 2.0**20 * np.repeat([[1.0], [2.0], [3.0], [4.0]], np.diff(world.starts), 0)
+    judgements = random_judgements(3)
+    moved = judgements.X + 2.0**20 * np.repeat(
+        [[1.0], [2.0], [3.0], [4.0]], np.diff(judgements.starts), 0
+    )
     w, v = np.array([0.1, -0.3, 0.2]), np.array([1.0, 2.0, 3.0])
-    here = squared_hinge(world, 1.0).at(w)
-    there = squared_hinge(Judgements(moved, world.labels, world.starts), 1.0).at(w)
+    here = squared_hinge(judgements, 1.0).at(w)
+    there = squared_hinge(Judgements(moved, judgements.labels, judgements.starts), 1.0).at(w)
     assert there.value == pytest.approx(here.value, rel=1e-8)
     np.testing.assert_allclose(there.hessian_product(v), here.hessian_product(v), rtol=1e-5)
 
@@ -130,25 +132,31 @@ def test_accuracy_is_the_share_of_correctly_ordered_pairs(
 
 @given(judged(), st.sampled_from([0.5, 100.0, 1e4]), st.booleans())
 def test_the_covariance_is_the_inverse_over_all_support_pairs(
-    world: Judgements, gamma: float, sparse: bool
+    judgements: Judgements, gamma: float, sparse: bool
 ) -> None:
-    w = np.linspace(-0.5, 0.25, world.n)
-    X = csr_array(world.X) if sparse else world.X
-    found = covariance_after(Judgements(X, world.labels, world.starts), w, gamma)
-    naive = NaiveRankSVM(gaps(world.X, world.labels, world.starts), C=1.0 / (2.0 * gamma))
+    w = np.linspace(-0.5, 0.25, judgements.n)
+    X = csr_array(judgements.X) if sparse else judgements.X
+    found = covariance_after(Judgements(X, judgements.labels, judgements.starts), w, gamma)
+    naive = NaiveRankSVM(
+        gaps(judgements.X, judgements.labels, judgements.starts), C=1.0 / (2.0 * gamma)
+    )
     expected = np.linalg.inv(naive.hessian(w))
-    np.testing.assert_allclose(covariance.square(found, world.n), expected, rtol=1e-9, atol=1e-12)
-    covariance.check_covariance(found, world.n)
+    np.testing.assert_allclose(
+        covariance.square(found, judgements.n), expected, rtol=1e-9, atol=1e-12
+    )
+    covariance.check_covariance(found, judgements.n)
 
 
 def test_the_covariance_equals_that_of_an_online_learner() -> None:
-    world, gamma = random_world(4), 50.0
+    judgements, gamma = random_judgements(4), 50.0
     w = np.zeros(3)  # every pair is a support vector
     learner = SolarII(3, gamma)
-    for gap in gaps(world.X, world.labels, world.starts):
+    for gap in gaps(judgements.X, judgements.labels, judgements.starts):
         learner = SolarII(3, gamma, weights=w, covariance=learner.covariance)
         learner.learn(gap[None])
-    np.testing.assert_allclose(covariance_after(world, w, gamma), learner.covariance, rtol=1e-9)
+    np.testing.assert_allclose(
+        covariance_after(judgements, w, gamma), learner.covariance, rtol=1e-9
+    )
 
 
 @given(
@@ -158,19 +166,19 @@ def test_the_covariance_equals_that_of_an_online_learner() -> None:
     st.booleans(),
 )
 def test_the_variances_equal_those_over_all_support_pairs(
-    world: Judgements, gamma: float, form: str, doubled: bool
+    judgements: Judgements, gamma: float, form: str, doubled: bool
 ) -> None:
-    w = np.linspace(-0.5, 0.25, world.n)
-    X = world.X if form == "dense" else csr_array(world.X)
+    w = np.linspace(-0.5, 0.25, judgements.n)
+    X = judgements.X if form == "dense" else csr_array(judgements.X)
     if doubled and form != "dense":  # the same entries, each in two parts
         halves = np.repeat(X.data / 2.0, 2)
         X = csr_array((halves, np.repeat(X.indices, 2), 2 * X.indptr), X.shape)
     limit = -1 if form == "through tree" else warmstart.MOST_COMPARISONS
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(warmstart, "MOST_COMPARISONS", limit)  # -1: all columns use the tree
-        found = variances_after(Judgements(X, world.labels, world.starts), w, gamma)
-    support = inside(world.X @ w, world.labels, world.starts, 1.0)
-    expected = naive_variances(world.X, support, gamma)
+        found = variances_after(Judgements(X, judgements.labels, judgements.starts), w, gamma)
+    support = inside(judgements.X @ w, judgements.labels, judgements.starts, 1.0)
+    expected = naive_variances(judgements.X, support, gamma)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
@@ -179,27 +187,29 @@ def test_rare_and_frequent_sparse_features_have_the_variances_of_dense_ones(dens
     rng = np.random.default_rng(8)
     X = rng.standard_normal((600, 40)) * (rng.random((600, 40)) < density)
     X[:, 0] = 1e3 + rng.standard_normal(600)  # a feature that all have, and large
-    world = Judgements(X, rng.integers(0, 4, 600).astype(np.float64), np.array([0, 400, 410, 600]))
+    judgements = Judgements(
+        X, rng.integers(0, 4, 600).astype(np.float64), np.array([0, 400, 410, 600])
+    )
     w = 0.2 * rng.standard_normal(40) * (np.arange(40) > 0)
-    sparse = Judgements(csr_array(X), world.labels, world.starts)
-    expected = naive_variances(X, inside(X @ w, world.labels, world.starts, 1.0), 50.0)
+    sparse = Judgements(csr_array(X), judgements.labels, judgements.starts)
+    expected = naive_variances(X, inside(X @ w, judgements.labels, judgements.starts, 1.0), 50.0)
     np.testing.assert_allclose(variances_after(sparse, w, 50.0), expected, rtol=1e-8)
-    np.testing.assert_allclose(variances_after(world, w, 50.0), expected, rtol=1e-8)
+    np.testing.assert_allclose(variances_after(judgements, w, 50.0), expected, rtol=1e-8)
 
 
 def test_the_variance_of_one_feature_equals_that_of_an_online_learner() -> None:
-    world, gamma = random_world(4, n=1), 50.0
+    judgements, gamma = random_judgements(4, n=1), 50.0
     learner = SolarIIDiagonal(1, gamma)
-    for gap in gaps(world.X, world.labels, world.starts):
+    for gap in gaps(judgements.X, judgements.labels, judgements.starts):
         learner = SolarIIDiagonal(1, gamma, weights=np.zeros(1), variances=learner.variances)
         learner.learn(gap[None])
-    found = variances_after(world, np.zeros(1), gamma)
+    found = variances_after(judgements, np.zeros(1), gamma)
     np.testing.assert_allclose(found, learner.variances, rtol=1e-9)
 
 
 def test_features_of_very_different_scales_have_a_valid_covariance() -> None:
-    world = random_world(5)
-    large = Judgements(world.X * [1.0, 1e7, 1e-7], world.labels, world.starts)
+    judgements = random_judgements(5)
+    large = Judgements(judgements.X * [1.0, 1e7, 1e-7], judgements.labels, judgements.starts)
     covariance.check_covariance(covariance_after(large, np.zeros(3), 1.0), 3)
 
 
@@ -216,11 +226,11 @@ def test_dense_and_sparse_queries_are_joined() -> None:
 
 
 def test_queries_with_one_label_are_dropped_without_changing_the_value() -> None:
-    world, w = random_world(6), np.array([0.3, 0.1, -0.2])
-    less = world.with_pairs()
+    judgements, w = random_judgements(6), np.array([0.3, 0.1, -0.2])
+    less = judgements.with_pairs()
     assert len(less.labels) == 50
     assert less.with_pairs() is less
-    assert squared_hinge(less, 1.0).at(w).value == squared_hinge(world, 1.0).at(w).value
+    assert squared_hinge(less, 1.0).at(w).value == squared_hinge(judgements, 1.0).at(w).value
 
 
 @pytest.mark.parametrize(
@@ -240,13 +250,13 @@ def test_inconsistent_judgements_are_refused(
 
 
 def test_invalid_parameters_are_refused() -> None:
-    world = random_world(0)
+    judgements = random_judgements(0)
     for C in (0.0, -1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="C: expected a positive"):
-            squared_hinge(world, C)
+            squared_hinge(judgements, C)
         with pytest.raises(ValueError, match="gamma: expected a positive"):
-            covariance_after(world, np.zeros(3), C)
+            covariance_after(judgements, np.zeros(3), C)
         with pytest.raises(ValueError, match="gamma: expected a positive"):
-            variances_after(world, np.zeros(3), C)
+            variances_after(judgements, np.zeros(3), C)
     with pytest.raises(ValueError, match="at least one"):
         Judgements.of([])

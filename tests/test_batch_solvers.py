@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear, minimize
 from scipy.sparse import csr_array
 
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking.batch import bundle, domination, newton, path
 from app.ranking.batch.accuracy import pairwise_accuracy
 from app.ranking.batch.judgements import Judgements
@@ -21,7 +21,7 @@ from tests.oracles import Floats, ndcg, ranking
 from tests.oracles_batch import NaiveRankSVM, gaps
 
 
-def world(seed: int, levels: int | None) -> Judgements:
+def synthetic(seed: int, levels: int | None) -> Judgements:
     """Three queries of 15 documents with 4 features and noisy labels."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((45, 4))
@@ -35,7 +35,7 @@ CASES = [(levels, C) for levels in (2, 3, 5, None) for C in (1e-3, 0.1, 10.0)]
 
 @pytest.mark.parametrize(("levels", "C"), CASES)
 def test_newton_finds_the_minimum_over_explicit_pairs(levels: int | None, C: float) -> None:
-    judged = world(1, levels)
+    judged = synthetic(1, levels)
     naive = NaiveRankSVM(gaps(judged.X, judged.labels, judged.starts), C)
     exact = minimize(
         naive.l2, np.zeros(4), jac=naive.l2_gradient, hess=naive.hessian, method="trust-exact",
@@ -70,7 +70,7 @@ def certificate(naive: NaiveRankSVM, w: Floats) -> float:
 def test_cutting_planes_reach_the_dual_bound_over_explicit_pairs(
     levels: int | None, C: float
 ) -> None:
-    judged = world(2, levels)
+    judged = synthetic(2, levels)
     naive = NaiveRankSVM(gaps(judged.X, judged.labels, judged.starts), C)
     found = bundle.minimise(hinge(judged, C), tolerance=1e-7)
     assert found.converged
@@ -85,7 +85,7 @@ def test_cutting_planes_reach_the_dual_bound_over_explicit_pairs(
 @given(st.integers(0, 10**6), st.sampled_from([1e-3, 0.1, 3.0]))
 @settings(max_examples=20)
 def test_the_planes_give_a_lower_bound_of_the_minimum(seed: int, C: float) -> None:
-    judged = world(seed, 3)
+    judged = synthetic(seed, 3)
     loss, seen = hinge(judged, C), []
     w = None if seed % 2 else np.random.default_rng(seed).standard_normal(4)
     bundle.minimise(loss, w, tolerance=1e-4, progress=lambda *step: seen.append(step))
@@ -96,7 +96,7 @@ def test_the_planes_give_a_lower_bound_of_the_minimum(seed: int, C: float) -> No
 
 
 def test_cutting_planes_that_start_at_the_minimum_stay_there() -> None:
-    loss = hinge(world(9, 3), 1.0)
+    loss = hinge(synthetic(9, 3), 1.0)
     there = bundle.minimise(loss, tolerance=1e-7)
     again = bundle.minimise(loss, there.w, tolerance=1e-6)
     assert again.value <= there.value
@@ -117,7 +117,7 @@ def test_the_quadratic_programme_is_solved(seed: int, m: int) -> None:
 
 
 def test_sparse_and_dense_rows_give_the_same_models() -> None:
-    judged = world(3, 3)
+    judged = synthetic(3, 3)
     sparse = Judgements(csr_array(judged.X), judged.labels, judged.starts)
     smooth = [newton.minimise(squared_hinge(one, 0.1), tolerance=1e-8) for one in (judged, sparse)]
     hinged = [bundle.minimise(hinge(one, 0.1), tolerance=1e-9) for one in (judged, sparse)]
@@ -167,7 +167,7 @@ class Cancelled(Exception):
 
 
 def test_progress_is_called_every_iteration_and_its_exception_cancels() -> None:
-    judged = world(4, 3)
+    judged = synthetic(4, 3)
 
     def third(iteration: int, objective: float, distance: float, w: Floats) -> None:
         assert np.isfinite([objective, distance, *w]).all()
@@ -190,7 +190,7 @@ def test_progress_is_called_every_iteration_and_its_exception_cancels() -> None:
 
 
 def test_newton_stops_at_the_precision_of_float64() -> None:
-    found = newton.minimise(squared_hinge(world(5, 5), 1.0), tolerance=0.0)
+    found = newton.minimise(squared_hinge(synthetic(5, 5), 1.0), tolerance=0.0)
     assert not found.converged
     assert found.iterations < 100
 
@@ -205,7 +205,7 @@ def naive_quality(judged: Judgements, w: Floats) -> float:
 
 @pytest.mark.parametrize("by", ["ndcg@10", "pairwise"])
 def test_the_path_chooses_the_best_tried_parameter(by: path.Measure) -> None:
-    _, queries = World(features=8, queries=60, noise=1.0).draw(np.random.default_rng(6))
+    _, queries = SyntheticData(features=8, queries=60, noise=1.0).draw(np.random.default_rng(6))
     train, held_out = Judgements.of(queries[:30]), Judgements.of(queries[30:])
     seen: list[int] = []
     found = path.follow_path(
@@ -227,7 +227,7 @@ def test_the_path_chooses_the_best_tried_parameter(by: path.Measure) -> None:
 
 @pytest.mark.parametrize("kind", TRAINERS)
 def test_the_path_finds_the_hidden_utility(kind: Kind) -> None:
-    u, queries = World(features=8, queries=60, noise=0.1).draw(np.random.default_rng(7))
+    u, queries = SyntheticData(features=8, queries=60, noise=0.1).draw(np.random.default_rng(7))
     train, held_out = Judgements.of(queries[:30]), Judgements.of(queries[30:])
     found = path.follow_path(trainer(kind, train), held_out, "pairwise")
     w = found.best.minimum.w
@@ -235,7 +235,7 @@ def test_the_path_finds_the_hidden_utility(kind: Kind) -> None:
 
 
 def test_invalid_path_arguments_are_refused() -> None:
-    judged = world(8, 2)
+    judged = synthetic(8, 2)
     with pytest.raises(ValueError, match=r"by: expected one of ndcg@10, pairwise"):
         path.follow_path(trainer("l2", judged), judged, "map")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="grid: expected at least one"):

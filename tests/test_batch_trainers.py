@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking.batch import bundle, domination, newton, path
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.ordertree import OrderTree
@@ -16,10 +16,10 @@ from app.ranking.batch.trainers import GRID, TRAINERS, Kind, trainer
 
 def synthetic(seed: int, queries: int = 20) -> Judgements:
     """Synthetic judged queries, one of them with a single label."""
-    _, drawn = World(6, queries, 10, noise=1.0).draw(np.random.default_rng(seed))
-    world = Judgements.of(drawn)
-    X, labels = np.concatenate([world.X, world.X[:3]]), np.append(world.labels, [1.0, 1.0, 1.0])
-    return Judgements(X, labels, np.append(world.starts, len(labels)))
+    _, drawn = SyntheticData(6, queries, 10, noise=1.0).draw(np.random.default_rng(seed))
+    judged = Judgements.of(drawn)
+    X, labels = np.concatenate([judged.X, judged.X[:3]]), np.append(judged.labels, [1.0, 1.0, 1.0])
+    return Judgements(X, labels, np.append(judged.starts, len(labels)))
 
 
 def alone(kind: Kind, judged: Judgements, parameter: float) -> float:

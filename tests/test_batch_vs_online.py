@@ -16,7 +16,7 @@ from app.evaluation.batch_vs_online import GRID_C, GRID_GAMMA
 from app.evaluation.folds import Fold, rotated
 from app.evaluation.letor import JudgedData
 from app.evaluation.online_experiment import Experiment, OnlineRow
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.evaluation.warm_vs_cold import STARTS, Start
 from app.ranking.batch.path import MOST_WITHOUT_GAIN
 from app.ranking.batch.trainers import GRID
@@ -28,11 +28,11 @@ from tests.oracles_batch import NaiveRankSVM
 from tests.test_evaluation import as_letor, solar
 
 FEATURES = 4
-SMALL = World(features=FEATURES, queries=40, documents=6, noise=0.5)
+SMALL = SyntheticData(features=FEATURES, queries=40, documents=6, noise=0.5)
 EXPERIMENT = Experiment(permutations=2, seed=3, gamma=50.0)
 
 
-def partitions(size: World = SMALL, seed: int = 0) -> list[JudgedData]:
+def partitions(size: SyntheticData = SMALL, seed: int = 0) -> list[JudgedData]:
     """Synthetic data in five parts; features are large enough for C and gamma to matter."""
     _, queries = size.draw(np.random.default_rng(seed))
     queries = [LabelledQuery(query.labels, 20.0 * query.documents) for query in queries]
@@ -215,7 +215,7 @@ def test_the_three_starts_have_different_results() -> None:
 
 
 def test_the_first_hundred_queries_have_a_separate_result() -> None:
-    folds = rotated(partitions(World(features=FEATURES, queries=550, documents=4), seed=1))
+    folds = rotated(partitions(SyntheticData(features=FEATURES, queries=550, documents=4), seed=1))
     w = np.array([1.0, 0.5, 0.0, 0.0])
     reported: list[str] = []
     played = warm_vs_cold.play_start(EXPERIMENT, folds[0], w, reported.append)
@@ -241,7 +241,7 @@ def test_the_difference_to_the_warm_start_is_computed_by_fold() -> None:
 
 
 def test_on_stationary_data_a_warm_start_is_ahead_of_a_cold_start() -> None:
-    folds = rotated(partitions(World(features=20, queries=150, documents=8), seed=5))
+    folds = rotated(partitions(SyntheticData(features=20, queries=150, documents=8), seed=5))
     rows = batch_vs_online.run_folds(Experiment(permutations=2), folds, progress=False)
     played = {row.start: row.all for row in rows if isinstance(row, Start)}
     cold, frozen = played["solar-ii-cold"], played["ranksvm-frozen"]
@@ -306,7 +306,7 @@ def test_gamma_changes_only_the_starts_and_the_discount_changes_all_rows() -> No
 def test_published_figures_of_table_3_are_printed_only_for_letors_discount(
     discount: Discount,
 ) -> None:
-    _, queries = World(features=46, queries=784, documents=2).draw(np.random.default_rng(0))
+    _, queries = SyntheticData(features=46, queries=784, documents=2).draw(np.random.default_rng(0))
     cuts = pairwise([0, 157, 314, 471, 628, 784])
     folds = rotated([JudgedData(46, queries[a:b]) for a, b in cuts])
     experiment = Experiment(permutations=1, discount=discount)

@@ -15,7 +15,7 @@ from app.learning.session import LearnerOptions
 from app.storage.batching import MicroBatcher
 from app.storage.log import APPENDED, REPEATED
 from app.storage.store import Store
-from tests.faults.invented import MODEL, Invented, new_model
+from tests.faults.event_generator import MODEL, EventGenerator, new_model
 from tests.servers import eventually, server, url, with_store
 
 __all__ = ["server", "url"]  # fixtures
@@ -24,7 +24,7 @@ __all__ = ["server", "url"]  # fixtures
 def test_items_that_arrive_during_a_call_share_the_next_call() -> None:
     calls: list[list[int]] = []
 
-    async def scene() -> list[int]:
+    async def scenario() -> list[int]:
         under_way, go_on = asyncio.Event(), asyncio.Event()
 
         async def double(_: str, items: list[int]) -> list[int | Exception]:
@@ -40,7 +40,7 @@ def test_items_that_arrive_during_a_call_share_the_next_call() -> None:
         go_on.set()
         return [*await asyncio.gather(*others), await first]
 
-    assert asyncio.run(scene()) == [4, 6, 8, 2]
+    assert asyncio.run(scenario()) == [4, 6, 8, 2]
     assert calls == [[1], [2, 3, 4]]
 
 
@@ -50,13 +50,13 @@ def test_an_error_affects_only_its_items_and_the_next_group_runs() -> None:
             raise Backlog("not now")
         return [ValueError(str(item)) if item < 0 else item for item in items]
 
-    async def scene() -> list[Any]:
+    async def scenario() -> list[Any]:
         grouped = MicroBatcher(picky)
         some = await asyncio.gather(*(grouped("k", one) for one in (1, -2)), return_exceptions=True)
         more = await asyncio.gather(*(grouped("k", one) for one in (13, 5)), return_exceptions=True)
         return [*some, *more, await grouped("k", 7)]
 
-    found = asyncio.run(scene())
+    found = asyncio.run(scenario())
     assert found[0] == 1
     assert isinstance(found[1], ValueError)
     assert isinstance(found[2], Backlog)
@@ -65,7 +65,7 @@ def test_an_error_affects_only_its_items_and_the_next_group_runs() -> None:
 
 
 def test_a_cancelled_caller_does_not_affect_the_others() -> None:
-    async def scene() -> int:
+    async def scenario() -> int:
         under_way, go_on = asyncio.Event(), asyncio.Event()
 
         async def slow(_: str, items: list[int]) -> list[int | Exception]:
@@ -80,13 +80,13 @@ def test_a_cancelled_caller_does_not_affect_the_others() -> None:
         go_on.set()
         return await staying
 
-    assert asyncio.run(scene()) == 2
+    assert asyncio.run(scenario()) == 2
 
 
 def test_an_item_cancelled_before_the_call_is_left_out_and_closing_waits_for_the_rest() -> None:
     calls: list[list[int]] = []
 
-    async def scene() -> int:
+    async def scenario() -> int:
         under_way, go_on = asyncio.Event(), asyncio.Event()
 
         async def slow(_: str, items: list[int]) -> list[int | Exception]:
@@ -106,26 +106,26 @@ def test_an_item_cancelled_before_the_call_is_left_out_and_closing_waits_for_the
         assert first.done()
         return await staying
 
-    assert asyncio.run(scene()) == 3
+    assert asyncio.run(scenario()) == 3
     assert calls == [[1, 3]]
 
 
 def test_concurrent_posts_are_each_in_the_log_once_also_on_one_request(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, invented, stop = await new_model(store), Invented(8), asyncio.Event()
-        requests = await invented.show(store, epoch, 3)
+        epoch, generator, stop = await new_model(store), EventGenerator(8), asyncio.Event()
+        requests = await generator.show(store, epoch, 3)
         appender = Appender(store, 1 << 40, 60.0)
         learning = asyncio.create_task(learn_all(store, stop, LearnerOptions(idle=0.05)))
 
         async def one(posted: PendingEvent) -> tuple[int, int]:
             key = (MODEL, epoch)
             asked = [posted.feedback.query] if posted.on_request else []
-            recalled = await appender.recall(key, asked)
-            (became,) = await appender.post(key, Post([posted], recalled))
+            impressions = await appender.load_impressions(key, asked)
+            (became,) = await appender.post(key, Post([posted], impressions))
             return became
 
-        events = [invented.labels() for _ in range(20)]
-        events += [invented.click(request) for request in requests for _ in range(7)]
+        events = [generator.labels() for _ in range(20)]
+        events += [generator.click(request) for request in requests for _ in range(7)]
         answers = await asyncio.gather(*(one(event) for event in [*events, *events[:5]]))
         assert [outcome for outcome, _ in answers] == [APPENDED] * 41 + [REPEATED] * 5
         assert sorted(seq for _, seq in answers[:41]) == list(range(1, 42))
@@ -143,20 +143,20 @@ def test_concurrent_posts_are_each_in_the_log_once_also_on_one_request(url: str)
 
 def test_a_post_that_cannot_be_built_is_refused_alone(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, invented = await new_model(store), Invented(9)
-        (request,) = await invented.show(store, epoch, 1)
-        appender, shown = Appender(store, 1 << 40, 60.0), invented.lists[request]
+        epoch, generator = await new_model(store), EventGenerator(9)
+        (request,) = await generator.show(store, epoch, 1)
+        appender, shown = Appender(store, 1 << 40, 60.0), generator.rankings[request]
         beyond = Feedback(
             "bad", "clicks", shown.documents, shown.submitted,
             clicks=np.array([99]), query=request,
         )  # fmt: skip
-        recalled = await appender.recall((MODEL, epoch), [request])
+        impressions = await appender.load_impressions((MODEL, epoch), [request])
         posts = [
-            Post([invented.labels()], {}),
-            Post([PendingEvent(beyond, on_request=True)], recalled),
-            Post([invented.labels()], {}),
+            Post([generator.labels()], {}),
+            Post([PendingEvent(beyond, on_request=True)], impressions),
+            Post([generator.labels()], {}),
         ]
-        first = appender.post((MODEL, epoch), Post([invented.labels()], {}))
+        first = appender.post((MODEL, epoch), Post([generator.labels()], {}))
         await asyncio.sleep(0)
         became = await asyncio.gather(
             *(appender.post((MODEL, epoch), one) for one in posts), return_exceptions=True
@@ -170,15 +170,16 @@ def test_a_post_that_cannot_be_built_is_refused_alone(url: str) -> None:
 
 def test_at_the_backlog_limit_all_posts_of_a_group_are_refused(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, invented = await new_model(store), Invented(10)
+        epoch, generator = await new_model(store), EventGenerator(10)
         appender = Appender(store, 2, 60.0)
-        posts = [appender.post((MODEL, epoch), Post([invented.labels()], {})) for _ in range(5)]
+        posts = [appender.post((MODEL, epoch), Post([generator.labels()], {})) for _ in range(5)]
         became = await asyncio.gather(*posts, return_exceptions=True)
         assert any(isinstance(one, Backlog) for one in became)
         assert await store.log.tail(MODEL) <= 2
         with pytest.raises(Backlog):
             await appender.post(
-                (MODEL, epoch), Post([invented.labels(), invented.labels(), invented.labels()], {})
+                (MODEL, epoch),
+                Post([generator.labels(), generator.labels(), generator.labels()], {}),
             )
 
     with_store(url, act)

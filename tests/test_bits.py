@@ -43,7 +43,9 @@ def native_digest() -> str:
 
 
 @pytest.mark.parametrize("environment", CPUS, ids=lambda some: "-".join(some.values()))
-def test_the_bits_are_the_same_on(environment: Mapping[str, str], native_digest: str) -> None:
+def test_every_simulated_cpu_computes_the_same_bits(
+    environment: Mapping[str, str], native_digest: str
+) -> None:
     assert digest(environment) == native_digest
 
 

@@ -95,7 +95,7 @@ def test_the_best_come_first_and_ties_keep_the_submitted_order(documents: Rows, 
 
 
 def sampling(name: str) -> Exploration:
-    return Exploration("drawn", partial(uniforms, name))
+    return Exploration("sampled", partial(uniforms, name))
 
 
 def swapping(name: str) -> Exploration:

@@ -31,7 +31,16 @@ from app.storage.log import NewRecord
 from app.storage.store import Store
 from tests.servers import TIMEOUT, client, old_server, server, until, url, with_store
 from tests.test_codec import bits
-from tests.test_learner import QUICK, append, blobs, committed, feedback, first, learning, replayed
+from tests.test_learner import (
+    SHORT_INTERVALS,
+    append,
+    blobs,
+    committed,
+    feedback,
+    first,
+    learning,
+    replayed,
+)
 
 __all__ = ["server", "url"]  # fixtures
 
@@ -63,7 +72,7 @@ def learnt(url: str, records: list[bytes], model: str = "books", **pace: Any) ->
 
     async def act(store: Store) -> ModelState:
         await store.models.create(model, first())
-        async with learning(store, replace(QUICK, **pace)):
+        async with learning(store, replace(SHORT_INTERVALS, **pace)):
             for begin in range(0, len(records), 10):
                 await append(store, records[begin : begin + 10], model)
             return await committed(store, len(records), model)
@@ -325,7 +334,7 @@ def test_verify_of_a_live_model_finds_no_problem(url: str) -> None:
 
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        async with learning(store, replace(QUICK, commit=0.0, version=20, versions=3)):
+        async with learning(store, replace(SHORT_INTERVALS, commit=0.0, version=20, versions=3)):
             for at in range(150):
                 await append(store, [feedback(at)])
                 if at % 5 == 0:
@@ -413,7 +422,7 @@ POSTS_OF_GOOD = [posted for posted in POSTS if posted.feedback.source == "good"]
 async def posted_to(store: Store, model: str, posts: list[PendingEvent]) -> None:
     epoch = await store.models.create(model, initial_state(SETTINGS))
     shown = {name: one.dump() for name, one in IMPRESSIONS.items()}
-    await store.log.remember(model, epoch, shown, 60.0)
+    await store.log.store_impressions(model, epoch, shown, 60.0)
     for one in posts:
         await post(store, model, epoch, [one], limit=100, time=1)
 

@@ -108,12 +108,12 @@ def test_a_printed_size_parses_to_the_same_value(size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["true", "TRUE", "1", "yes", "Yes"])
-def test_yes_has_several_spellings(text: str) -> None:
+def test_a_boolean_setting_accepts_several_spellings_of_true(text: str) -> None:
     assert config.read_settings({"SOLAR_INSECURE": text}).insecure is True
 
 
 @pytest.mark.parametrize("text", ["false", "FALSE", "0", "no", "No"])
-def test_no_has_several_spellings(text: str) -> None:
+def test_a_boolean_setting_accepts_several_spellings_of_false(text: str) -> None:
     assert config.read_settings({"SOLAR_LEARNER": text}).learner is False
 
 

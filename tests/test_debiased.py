@@ -98,7 +98,7 @@ def test_clicks_beyond_the_ranking_are_refused() -> None:
 def drawn(seed: int, documents: int = 8, top: int = 5) -> tuple[Impression, candidates.Ranking]:
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((documents, 3)).astype(np.float32)
-    explore = candidates.Exploration("drawn", partial(uniforms, str(seed)))
+    explore = candidates.Exploration("sampled", partial(uniforms, str(seed)))
     ranking = candidates.rank_candidates(rows, np.array([0.3, -0.2, 0.1]), top, explore)
     ids = tuple(map(str, ranking.shown))
     return Impression(ids, rows[ranking.shown], ranking.shown, ranking.odds), ranking
@@ -114,8 +114,8 @@ def test_the_impression_stores_the_odds_of_the_sample() -> None:
     again = Impression.load(shown.dump())
     assert again.odds is not None
     assert (again.odds == shown.odds).all()
-    places = debiased.plain_places(shown.odds, shown.submitted)
-    assert places[serving.order(ranking.scores[ranking.shown])].tolist() == [0, 1, 2, 3, 4]
+    positions = debiased.model_positions(shown.odds, shown.submitted)
+    assert positions[serving.order(ranking.scores[ranking.shown])].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_sampled_rankings_have_plackett_luce_frequencies() -> None:

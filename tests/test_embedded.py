@@ -102,7 +102,7 @@ def write(directory: Path, **values: str) -> None:
             connection.set(name, value)
 
 
-def test_it_starts_and_answers(tmp_path: Path) -> None:
+def test_the_embedded_server_starts_and_answers(tmp_path: Path) -> None:
     with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
         assert connection.ping()
         assert connection.info("server")["process_id"] == server.pid
@@ -111,7 +111,7 @@ def test_it_starts_and_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec"])
-def test_its_settings_are_in_force(tmp_path: Path, fsync: str) -> None:
+def test_the_embedded_server_runs_with_its_settings(tmp_path: Path, fsync: str) -> None:
     expected = {
         "port": "0",
         "unixsocketperm": "700",
@@ -132,7 +132,7 @@ def test_its_settings_are_in_force(tmp_path: Path, fsync: str) -> None:
         assert connection.config_get(*expected) == expected
 
 
-def test_only_its_user_can_reach_it(tmp_path: Path) -> None:
+def test_only_the_user_of_the_embedded_server_can_read_its_files(tmp_path: Path) -> None:
     directory = tmp_path / "missing" / "data"
     with EmbeddedServer.start(directory):
         assert directory.stat().st_mode & 0o777 == 0o700
@@ -142,13 +142,13 @@ def test_only_its_user_can_reach_it(tmp_path: Path) -> None:
         assert {file.stat().st_mode & 0o077 for file in files} == {0}
 
 
-def test_data_survive_a_stop(tmp_path: Path) -> None:
+def test_the_data_survive_a_stop_of_the_embedded_server(tmp_path: Path) -> None:
     write(tmp_path, kept="yes")
     with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
         assert connection.get("kept") == b"yes"
 
 
-def test_data_survive_a_kill_and_the_lock_is_released(tmp_path: Path) -> None:
+def test_a_killed_embedded_server_keeps_its_data_and_releases_the_lock(tmp_path: Path) -> None:
     for round_ in range(5):  # an immediate restart meets a server that is still ending
         with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
             assert connection.incr("kept") == round_ + 1
@@ -274,7 +274,7 @@ def test_the_launcher_notices_a_parent_that_died_before_the_guard_was_set() -> N
     assert b"parent process has already ended" in done.stderr
 
 
-def test_it_must_be_started_from_the_main_thread(tmp_path: Path) -> None:
+def test_the_embedded_server_must_be_started_from_the_main_thread(tmp_path: Path) -> None:
     caught: list[BaseException] = []
 
     def start() -> None:
@@ -314,7 +314,7 @@ def test_a_second_start_does_not_affect_the_first_server(tmp_path: Path) -> None
         assert find(tmp_path) == server.url
 
 
-def test_the_server_holds_the_lock_not_its_parent(tmp_path: Path) -> None:
+def test_the_embedded_server_itself_holds_the_lock_and_not_its_parent(tmp_path: Path) -> None:
     """A server that ends after its parent must not share its files with the next server."""
     with EmbeddedServer.start(tmp_path) as server:
         assert not is_free(tmp_path)
@@ -360,7 +360,7 @@ def directory_for_path_length(folder: Path, length: int) -> Path:
     return folder / ("d" * missing)
 
 
-def test_the_longest_path_that_fits_stays_in_the_data_directory() -> None:
+def test_a_socket_path_within_the_length_limit_stays_in_the_data_directory() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         directory = directory_for_path_length(Path(short), embedded.SOCKET_LIMIT - 1)
         with EmbeddedServer.start(directory) as server, client(server.url) as connection:
@@ -368,7 +368,7 @@ def test_the_longest_path_that_fits_stays_in_the_data_directory() -> None:
             assert (directory / embedded.SOCKET).is_socket()
 
 
-def test_a_longer_path_uses_a_private_temporary_directory_and_is_found(
+def test_a_longer_socket_path_uses_a_private_temporary_directory_and_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
@@ -505,7 +505,7 @@ def test_invalid_settings_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> 
         EmbeddedServer.start(tmp_path, **wrong)
 
 
-def test_find_finds_the_server_of_another_process(tmp_path: Path) -> None:
+def test_find_returns_the_embedded_server_of_another_process(tmp_path: Path) -> None:
     with parent_process(tmp_path, GUARDS[0]):
         assert find(tmp_path) == f"unix://{tmp_path}/valkey.sock"
 

@@ -11,13 +11,13 @@ import pytest
 from app.evaluation import online_experiment
 from app.evaluation.letor import JudgedData
 from app.evaluation.online_experiment import BASELINES, PUBLISHED_ONLINE, Experiment
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking import online
 from app.ranking.online import LabelledQuery, Pairwise
 from app.ranking.solar import ALGORITHMS, SolarI, SolarII
 from tests import oracles
 
-SMALL = World(features=6, queries=60, documents=8)
+SMALL = SyntheticData(features=6, queries=60, documents=8)
 
 
 def solar(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -25,7 +25,7 @@ def solar(*arguments: str, cwd: Path | None = None) -> "subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
-def world(seed: int = 0, size: World = SMALL) -> list[LabelledQuery]:
+def synthetic_queries(seed: int = 0, size: SyntheticData = SMALL) -> list[LabelledQuery]:
     return size.draw(np.random.default_rng(seed))[1]
 
 
@@ -40,13 +40,13 @@ def as_letor(queries: list[LabelledQuery]) -> str:
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("judged") / "world.txt"
-    path.write_text(as_letor(world()))
+    path = tmp_path_factory.mktemp("judged") / "synthetic.txt"
+    path.write_text(as_letor(synthetic_queries()))
     return path
 
 
 def test_algorithm_1_agrees_with_a_naive_implementation() -> None:
-    queries = world()
+    queries = synthetic_queries()
     learner = SolarII(6)
     played = list(online.play_online(Pairwise(learner), queries, np.random.default_rng(5)))
     rng, naive = np.random.default_rng(5), oracles.NaiveSolarII(6)
@@ -72,7 +72,7 @@ def test_a_query_is_measured_before_it_is_learnt_from() -> None:
 
 
 def test_solar_ii_finds_the_hidden_utility_of_synthetic_data() -> None:
-    u, queries = World(noise=0.0).draw(np.random.default_rng(2))
+    u, queries = SyntheticData(noise=0.0).draw(np.random.default_rng(2))
     learner = SolarII(20, gamma=1.0)
     played = list(online.play_online(Pairwise(learner), queries, np.random.default_rng(2)))
     w = learner.weights
@@ -83,7 +83,7 @@ def test_solar_ii_finds_the_hidden_utility_of_synthetic_data() -> None:
 
 
 def test_every_algorithm_beats_the_submitted_order_on_synthetic_data() -> None:
-    data = JudgedData(6, world())
+    data = JudgedData(6, synthetic_queries())
     baseline = online.mean_quality(
         [
             quality
@@ -138,7 +138,7 @@ def test_the_same_seed_gives_the_same_figures(judged: Path) -> None:
 
 
 def test_mean_and_deviation_are_taken_over_permutations() -> None:
-    data = JudgedData(6, world())
+    data = JudgedData(6, synthetic_queries())
     (row,) = online_experiment.run_online(
         Experiment(("solar-i",), permutations=4), data, progress=False
     )
@@ -157,7 +157,7 @@ def test_mean_and_deviation_are_taken_over_permutations() -> None:
 
 
 def test_one_permutation_has_no_deviation() -> None:
-    data = JudgedData(6, world())
+    data = JudgedData(6, synthetic_queries())
     (row,) = online_experiment.run_online(
         Experiment(("solar-i",), permutations=1), data, progress=False
     )
@@ -165,7 +165,7 @@ def test_one_permutation_has_no_deviation() -> None:
 
 
 def test_published_figures_are_printed_below_the_measured_ones() -> None:
-    queries = world(size=World(features=46, queries=784, documents=3))
+    queries = synthetic_queries(size=SyntheticData(features=46, queries=784, documents=3))
     data = JudgedData(46, queries)
     experiment = Experiment(permutations=1, discount="letor")
     rows = list(online_experiment.run_online(experiment, data, progress=False))
@@ -177,7 +177,9 @@ def test_published_figures_are_printed_below_the_measured_ones() -> None:
 
 
 def test_published_figures_are_not_printed_for_another_discount() -> None:
-    data = JudgedData(46, world(size=World(features=46, queries=784, documents=3)))
+    data = JudgedData(
+        46, synthetic_queries(size=SyntheticData(features=46, queries=784, documents=3))
+    )
     (row,) = online_experiment.run_online(
         Experiment(("solar-i",), permutations=1), data, progress=False
     )
@@ -207,7 +209,7 @@ def test_the_command_accepts_letors_discount(judged: Path) -> None:
 
 
 def test_wide_data_is_evaluated_as_sparse_rows(tmp_path: Path) -> None:
-    wide = as_letor(world()).replace(" 6:", " 600000:")
+    wide = as_letor(synthetic_queries()).replace(" 6:", " 600000:")
     (tmp_path / "wide.txt").write_text(wide)
     command = ("evaluate", "wide.txt", "--permutations", "1")
     ran = solar(

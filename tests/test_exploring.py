@@ -26,18 +26,18 @@ from app.domain.model_config import (
 from app.domain.records import Feedback, ResetMeasures, Retune
 from app.domain.reducer import Reducer
 from app.ranking import debiased, fair, serving
-from app.ranking.clicks import READINGS, STRATEGIES
+from app.ranking.clicks import CLASSICAL_STRATEGIES, CLICK_STRATEGIES
 from app.ranking.covariance import diagonal
 from app.ranking.pairs import Pairs
 from app.ranking.serving import uniforms
 from app.ranking.solar import SolarII
 
 NO_PINS = np.zeros(0, np.int64)
-lists = st.integers(1, 12)
+lengths = st.integers(1, 12)
 
 
 def sampling(name: object) -> Exploration:
-    return Exploration("drawn", partial(uniforms, str(name)))
+    return Exploration("sampled", partial(uniforms, str(name)))
 
 
 def swapping(name: object) -> Exploration:
@@ -58,10 +58,10 @@ def test_uniforms_are_deterministic_per_name_and_evenly_distributed() -> None:
 # ---- neighbours ----
 
 
-@given(lists, st.text(max_size=5), st.sets(st.integers(0, 11)))
-def test_only_paired_neighbours_are_swapped(places: int, name: str, held: set[int]) -> None:
-    fixed = np.array(sorted(at for at in held if at < places), np.int64)
-    moved, swaps = serving.swapped(np.arange(places), uniforms(name, 1 + places // 2), fixed)
+@given(lengths, st.text(max_size=5), st.sets(st.integers(0, 11)))
+def test_only_paired_neighbours_are_swapped(length: int, name: str, held: set[int]) -> None:
+    fixed = np.array(sorted(at for at in held if at < length), np.int64)
+    moved, swaps = serving.swapped(np.arange(length), uniforms(name, 1 + length // 2), fixed)
     paired = dict(swaps.tolist())
     for upper, exchanged in paired.items():
         expected = [upper + 1, upper] if exchanged else [upper, upper + 1]
@@ -69,9 +69,9 @@ def test_only_paired_neighbours_are_swapped(places: int, name: str, held: set[in
     of_pairs = {*paired, *(upper + 1 for upper in paired)}
     assert len(of_pairs) == 2 * len(paired)
     assert not of_pairs & set(fixed.tolist())
-    assert all(moved[at] == at for at in range(places) if at not in of_pairs)
-    assert (fair.plain_places(swaps, places) == moved).all()
-    fair.checked_swaps(swaps, places)
+    assert all(moved[at] == at for at in range(length) if at not in of_pairs)
+    assert (fair.model_positions(swaps, length) == moved).all()
+    fair.checked_swaps(swaps, length)
 
 
 def test_each_pair_of_neighbours_is_shown_in_both_orders_equally_often() -> None:
@@ -98,12 +98,12 @@ def test_a_document_clicked_alone_is_preferred_to_its_neighbour(
     assert found.weights.tolist() == [100.0] * len(naive)
 
 
-def test_clicks_by_position_alone_give_no_preference_over_all_swaps() -> None:
+def test_clicks_that_depend_on_position_alone_prefer_no_document_over_all_swaps() -> None:
     won = np.zeros((4, 4))
     for first, *coins in product((0.0, 0.9), (0.0, 0.9), (0.0, 0.9)):
         shown, swaps = serving.swapped(np.arange(4), np.array([first, *coins]), NO_PINS)
-        for place, click in enumerate([0.5, 0.3, 0.15, 0.05]):
-            for c, u in fair.pairs([place], swaps, 4).listed():
+        for position, click in enumerate([0.5, 0.3, 0.15, 0.05]):
+            for c, u in fair.pairs([position], swaps, 4).listed():
                 won[shown[c], shown[u]] += click
     assert won.sum() > 0.0
     assert won == pytest.approx(won.T)
@@ -133,7 +133,7 @@ def test_impossible_swaps_are_refused(bad: Positions) -> None:
 # ---- pinned ----
 
 
-@given(lists, st.sets(st.integers(0, 11)), st.integers(1, 12), st.text(max_size=3))
+@given(lengths, st.sets(st.integers(0, 11)), st.integers(1, 12), st.text(max_size=3))
 def test_pinned_documents_keep_their_positions_and_the_others_move(
     count: int, held: set[int], top: int, name: str
 ) -> None:
@@ -237,15 +237,15 @@ def test_fair_pairs_are_learnt_and_counted_in_the_debiased_wins() -> None:
     assert len(pairs) == 1
     assert state.model.weights.tolist() == learnt_weights(shown, pairs)
     sums, (c, u) = state.measures(), pairs.listed()[0]
-    plain = fair.plain_places(shown.swaps, 5)
+    plain = fair.model_positions(shown.swaps, 5)
     assert sums["debiased_weight"] == 10.0
     assert sums["debiased_wins"] == 10.0 * (plain[c] < plain[u])
     assert sums["baseline_debiased_wins"] == 10.0 * (shown.submitted[c] < shown.submitted[u])
 
 
-@pytest.mark.parametrize("reading", ["debiased", "fair-pairs"])
-def test_clicks_without_exploration_teach_nothing_but_are_measured(reading: str) -> None:
-    sums = applied(reading, clicked(shown_list(None), [3])).measures()
+@pytest.mark.parametrize("strategy", ["debiased", "fair-pairs"])
+def test_clicks_without_exploration_teach_nothing_but_are_measured(strategy: str) -> None:
+    sums = applied(strategy, clicked(shown_list(None), [3])).measures()
     assert (sums["stepped"], sums["passive"], sums["debiased_weight"]) == (0.0, 0.0, 0.0)
     assert (sums["queries"], sums["explored_queries"]) == (1.0, 0.0)
 
@@ -288,9 +288,9 @@ def test_a_reset_also_resets_the_measures_of_randomised_rankings() -> None:
 # ---- settings ----
 
 
-def test_api_core_and_settings_have_the_same_click_readings() -> None:
-    assert set(get_args(ClickStrategy)) == set(READINGS)
-    assert set(READINGS) == {*STRATEGIES, *EXPLORING}
+def test_api_core_and_settings_have_the_same_click_strategies() -> None:
+    assert set(get_args(ClickStrategy)) == set(CLICK_STRATEGIES)
+    assert set(CLICK_STRATEGIES) == {*CLASSICAL_STRATEGIES, *EXPLORING}
 
 
 def test_a_new_model_has_debiased_clicks_and_a_prior_on_the_submitted_order() -> None:
@@ -370,7 +370,7 @@ def test_prior_and_exploration_survive_encoding() -> None:
     assert codec.dump_config(ModelConfig(("a",))).keys().isdisjoint({"prior", "explore"})
 
 
-def test_exploration_can_be_set_and_else_follows_the_click_reading() -> None:
+def test_exploration_follows_the_click_strategy_unless_it_is_set() -> None:
     reducer = Reducer(initial_state(ModelConfig(("a",))))
     explores = [reducer.config.explores]
     for change in (Retune(clicks="debiased"), Retune(explore=False), Retune(clicks="fair-pairs")):

@@ -88,9 +88,9 @@ def test_parts_may_be_compressed(
 
 def test_every_query_is_a_test_query_once(tmp_path: Path) -> None:
     for layout in (partitions, letors_folds):
-        whole = folds.whole(folds.read_folds(layout(tmp_path)))
-        assert sorted(names(whole.queries)) == list(range(15))
-        assert (whole.n, whole.documents) == (2, 30)
+        found = folds.all_queries(folds.read_folds(layout(tmp_path)))
+        assert sorted(names(found.queries)) == list(range(15))
+        assert (found.n, found.documents) == (2, 30)
 
 
 def test_a_feature_of_one_part_is_a_feature_of_all_parts(tmp_path: Path) -> None:

@@ -41,15 +41,15 @@ def paused(server: EmbeddedServer) -> Iterator[None]:
 
 
 async def kept(store: Store, *requests: str) -> list[bytes | None]:
-    found = await store.log.recall("m", 1, requests)
+    found = await store.log.load_impressions("m", 1, requests)
     return [one.shown if one else None for one in found]
 
 
-def test_a_written_impression_can_be_recalled(url: str) -> None:
+def test_a_written_impression_can_be_loaded(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
         impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
-        assert await impression_writer.remember("m", 1, "r", b"shown")
+        assert await impression_writer.store_impression("m", 1, "r", b"shown")
         assert await kept(store, "r", "other") == [b"shown", None]
         await impression_writer.close()
 
@@ -60,7 +60,7 @@ def test_an_impression_expires(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
         impression_writer = ImpressionWriter(store, 0.05, timeout=10.0)
-        assert await impression_writer.remember("m", 1, "r", b"shown")
+        assert await impression_writer.store_impression("m", 1, "r", b"shown")
         await eventually(lambda: kept(store, "r"), lambda found: found == [None])
 
     with_store(url, act)
@@ -70,9 +70,13 @@ def test_concurrent_impressions_share_one_round_trip(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
         impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
-        assert await impression_writer.remember("m", 1, "first", b"")  # the script is loaded now
+        assert await impression_writer.store_impression(
+            "m", 1, "first", b""
+        )  # the script is loaded now
         before = calls(url)
-        waiting = [impression_writer.remember("m", 1, f"r{at}", b"%d" % at) for at in range(50)]
+        waiting = [
+            impression_writer.store_impression("m", 1, f"r{at}", b"%d" % at) for at in range(50)
+        ]
         assert all(await asyncio.gather(*waiting))
         assert calls(url) == before + 1
         names = [f"r{at}" for at in range(50)]
@@ -85,11 +89,11 @@ def test_while_a_group_is_written_the_next_one_collects(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
         impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
-        assert await impression_writer.remember("m", 1, "first", b"")
+        assert await impression_writer.store_impression("m", 1, "first", b"")
         before = calls(url)
-        waiting = [impression_writer.remember("m", 1, "a", b"a")]
+        waiting = [impression_writer.store_impression("m", 1, "a", b"a")]
         await asyncio.sleep(0)  # the first group is sent
-        waiting += [impression_writer.remember("m", 1, name, b"x") for name in "bcdef"]
+        waiting += [impression_writer.store_impression("m", 1, name, b"x") for name in "bcdef"]
         assert all(await asyncio.gather(*waiting))
         assert calls(url) == before + 2
 
@@ -100,10 +104,10 @@ def test_impressions_of_several_models_are_separate(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m", "n")
         impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
-        waiting = [impression_writer.remember(name, 1, "r", name.encode()) for name in "mn"]
+        waiting = [impression_writer.store_impression(name, 1, "r", name.encode()) for name in "mn"]
         assert await asyncio.gather(*waiting) == [True, True]
         for name in "mn":
-            found = await store.log.recall(name, 1, ["r"])
+            found = await store.log.load_impressions(name, 1, ["r"])
             assert [one.shown for one in found if one] == [name.encode()]
 
     with_store(url, act)
@@ -115,13 +119,13 @@ def test_a_hanging_store_delays_a_request_by_the_timeout_only(
     async def act(store: Store) -> None:
         await new_models(store, "m")
         impression_writer = ImpressionWriter(store, 60.0)
-        assert await impression_writer.remember("m", 1, "warm", b"")
+        assert await impression_writer.store_impression("m", 1, "warm", b"")
         with paused(server):
             for at in range(5):
                 started = monotonic()
-                assert not await impression_writer.remember("m", 1, f"r{at}", b"")
+                assert not await impression_writer.store_impression("m", 1, f"r{at}", b"")
                 assert monotonic() - started < 0.25  # 50 ms, and a busy machine
-        await eventually(lambda: impression_writer.remember("m", 1, "after", b"back"), bool)
+        await eventually(lambda: impression_writer.store_impression("m", 1, "after", b"back"), bool)
         assert await kept(store, "after") == [b"back"]
 
     with_store(url, act)
@@ -133,11 +137,11 @@ def test_an_impression_that_timed_out_while_waiting_is_not_written(
     async def act(store: Store) -> None:
         await new_models(store, "m")
         impression_writer = ImpressionWriter(store, 60.0)
-        assert await impression_writer.remember("m", 1, "warm", b"")
+        assert await impression_writer.store_impression("m", 1, "warm", b"")
         with paused(server):
-            first = impression_writer.remember("m", 1, "on its way", b"x")
+            first = impression_writer.store_impression("m", 1, "on its way", b"x")
             await asyncio.sleep(0)
-            waits = impression_writer.remember("m", 1, "waits", b"x")
+            waits = impression_writer.store_impression("m", 1, "waits", b"x")
             assert not any(await asyncio.gather(first, waits))
         await impression_writer.close()
         assert await kept(store, "waits") == [None]
@@ -149,13 +153,13 @@ def test_a_refusing_or_unreachable_store_raises_no_error() -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
         impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
-        assert await impression_writer.remember("m", 1, "r", b"")
+        assert await impression_writer.store_impression("m", 1, "r", b"")
         with client(full) as connection:
             connection.config_set("maxmemory", 1)
-        assert not await impression_writer.remember("m", 1, "s", b"")
+        assert not await impression_writer.store_impression("m", 1, "s", b"")
         with client(full) as connection:
             connection.shutdown(nosave=True)
-        assert not await impression_writer.remember("m", 1, "t", b"")
+        assert not await impression_writer.store_impression("m", 1, "t", b"")
         await impression_writer.close()
 
     with bare_server() as full:
@@ -168,7 +172,7 @@ def test_a_bug_while_writing_is_logged_and_reported_as_not_written(
     async def act(store: Store) -> None:
         store.log._calls = None  # type: ignore[assignment]
         impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
-        assert not await impression_writer.remember("m", 1, "r", b"shown")
+        assert not await impression_writer.store_impression("m", 1, "r", b"shown")
 
     with_store(url, act)
     assert [record.getMessage() for record in caplog.records] == [
@@ -180,7 +184,7 @@ def test_closing_waits_for_pending_writes(url: str) -> None:
     async def act(store: Store) -> None:
         await new_models(store, "m")
         impression_writer = ImpressionWriter(store, 60.0, timeout=10.0)
-        waiting = impression_writer.remember("m", 1, "late", b"late")
+        waiting = impression_writer.store_impression("m", 1, "late", b"late")
         await impression_writer.close()
         assert await waiting
         assert await kept(store, "late") == [b"late"]

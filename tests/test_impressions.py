@@ -18,12 +18,12 @@ from app.domain.reducer import Reducer
 from app.errors import BadBlob, NoSuchModel
 from app.ingest.appender import PendingEvent, post
 from app.learning.replay import SourceFilter
-from app.storage.log import APPENDED, FORGOTTEN, OTHER_BODY, REPEATED
+from app.storage.log import APPENDED, NO_IMPRESSION, OTHER_BODY, REPEATED
 from app.storage.store import Store
 from tests import test_reducer
 from tests.servers import server, url, with_store
 from tests.test_codec import bits
-from tests.test_reducer import Post, applied, lists, posts_on, start
+from tests.test_reducer import Post, applied, posts_on, rankings, start
 
 __all__ = ["server", "url"]  # fixtures
 
@@ -32,9 +32,14 @@ SHOWN = Impression(("a", "b", "c", "d"), DOCUMENTS, np.array([2, 0, 3, 1]))
 NOTHING = PriorFeedback.load(b"")
 
 
-def clicks(*places: int, event: str = "e", query: str = "r") -> Feedback:
+def clicks(*positions: int, event: str = "e", query: str = "r") -> Feedback:
     return Feedback(
-        event, "clicks", DOCUMENTS, SHOWN.submitted, clicks=np.array(places, np.int64), query=query
+        event,
+        "clicks",
+        DOCUMENTS,
+        SHOWN.submitted,
+        clicks=np.array(positions, np.int64),
+        query=query,
     )
 
 
@@ -82,10 +87,10 @@ def test_clicks_add_up_and_the_record_contains_the_earlier_ones() -> None:
     assert measured_labels(two).tolist() == [1.0, 0.0, 1.0, 0.0]
 
 
-@pytest.mark.parametrize("places", [[4], [-1]])
-def test_a_click_beyond_the_ranking_gives_no_record(places: list[int]) -> None:
+@pytest.mark.parametrize("positions", [[4], [-1]])
+def test_a_click_beyond_the_ranking_gives_no_record(positions: list[int]) -> None:
     with pytest.raises(ValueError, match="expected numbers from 0 to 3"):
-        on_request(clicks(*places), NOTHING)
+        on_request(clicks(*positions), NOTHING)
 
 
 # ---- posting ----
@@ -93,7 +98,7 @@ def test_a_click_beyond_the_ranking_gives_no_record(places: list[int]) -> None:
 
 async def begin(store: Store) -> int:
     epoch = await store.models.create("books", initial_state(ModelConfig(("x", "y", "z"))))
-    await store.log.remember("books", epoch, {"r": SHOWN.dump(), "s": SHOWN.dump()}, 60.0)
+    await store.log.store_impressions("books", epoch, {"r": SHOWN.dump(), "s": SHOWN.dump()}, 60.0)
     return epoch
 
 
@@ -115,7 +120,7 @@ def test_events_of_one_post_build_on_each_other(url: str) -> None:
         assert records[1].clicked_before.tolist() == [2]
         assert records[1].counted.tolist() == [0.0, 0.0, 1.0, 0.0]
         assert records[2].counted is None
-        found = await store.log.recall("books", epoch, ["r"])
+        found = await store.log.load_impressions("books", epoch, ["r"])
         assert found[0] is not None
         assert PriorFeedback.load(found[0].accumulated).clicks.tolist() == [2, 0]
 
@@ -167,7 +172,7 @@ def test_an_event_on_an_expired_request_is_refused_and_the_others_are_appended(u
         own = replace(clicks(1, event="own"), submitted=None, query="")
         gone = [clicks(1, event="1", query="gone"), clicks(2, event="2", query="gone")]
         answers = await send(store, epoch, *gone, own)
-        assert answers == [(FORGOTTEN, 0), (FORGOTTEN, 0), (APPENDED, 1)]
+        assert answers == [(NO_IMPRESSION, 0), (NO_IMPRESSION, 0), (APPENDED, 1)]
         with pytest.raises(NoSuchModel):
             await send(store, epoch + 1, own)
 
@@ -180,7 +185,7 @@ def test_an_event_on_an_expired_request_is_refused_and_the_others_are_appended(u
 @st.composite
 def sourced(draw: st.DrawFn) -> list[tuple[Post, str]]:
     """Posts of two sources on few requests, so that they share requests."""
-    requests = [draw(lists(2, f"r{at}")) for at in range(draw(st.integers(1, 2)))]
+    requests = [draw(rankings(2, f"r{at}")) for at in range(draw(st.integers(1, 2)))]
     return [
         (draw(posts_on(draw(st.sampled_from(requests)))), draw(st.sampled_from(["good", "bad"])))
         for _ in range(draw(st.integers(1, 10)))
@@ -238,7 +243,7 @@ def test_a_request_id_reused_after_expiry_is_a_new_request() -> None:
     assert [without.keep(blob) for blob in [*log_, again]] == [log_[0], None, again]
 
 
-def test_other_records_are_unchanged_to_the_byte() -> None:
+def test_a_source_filter_keeps_records_of_other_sources_byte_for_byte() -> None:
     without = SourceFilter("bad")
     for blob in (b"junk", codec.dump_record(ResetMeasures()), *as_log([(OWN, "good")])):
         assert without.keep(blob) == blob

@@ -36,7 +36,7 @@ async def create_model(store: Store, n: int = 2) -> int:
 
 
 async def read_job(store: Store, job: str = JOB) -> Job:
-    found = await store.jobs.look("books", job)
+    found = await store.jobs.read("books", job)
     assert found is not None
     return found
 
@@ -107,7 +107,7 @@ def test_a_second_job_of_a_model_is_refused_and_writes_nothing(url: str) -> None
         assert not await store.jobs.begin(lease(OTHER), epoch, ABOUT)
         assert not await store.jobs.begin(lease(JOB), epoch, {"training": {}})
         assert stored_jobs(url) == before
-        assert await store.jobs.look("books", OTHER) is None
+        assert await store.jobs.read("books", OTHER) is None
 
     with_store(url, act)
 
@@ -194,7 +194,7 @@ def test_a_report_is_stored_and_renews_the_lease_and_the_job(url: str) -> None:
     assert remaining(url, KEYS.job(JOB)) > JOB_KEPT_SECONDS - 60
 
 
-def test_a_job_without_a_training_process_is_failed(url: str) -> None:
+def test_a_job_fails_if_its_training_process_stops_reporting(url: str) -> None:
     async def act(store: Store) -> Job:
         assert await store.jobs.begin(lease(seconds=SHORT), await create_model(store), ABOUT)
         return await eventually(lambda: read_job(store), lambda job: job.state == "failed")
@@ -202,7 +202,7 @@ def test_a_job_without_a_training_process_is_failed(url: str) -> None:
     assert with_store(url, act).error == DIED
 
 
-def test_a_job_whose_model_is_trained_by_another_is_failed(url: str) -> None:
+def test_a_job_fails_if_another_job_trains_its_model(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await create_model(store)
         assert await store.jobs.begin(lease(seconds=SHORT), epoch, ABOUT)
@@ -285,7 +285,7 @@ def test_a_report_of_an_expired_job_is_refused_and_creates_nothing(url: str) -> 
         await store._client.delete(KEYS.job(JOB))
         assert await store.jobs.report(held, progress={"a": 1}) == "lost"
         assert await store.jobs.report(held, ends=True, state="done") == "lost"
-        assert await store.jobs.look("books", JOB) is None
+        assert await store.jobs.read("books", JOB) is None
 
     with_store(url, act)
 
@@ -378,7 +378,7 @@ def test_calls_for_an_unknown_job_create_nothing(url: str) -> None:
         await create_model(store)
         assert await store.jobs.cancel("books", JOB) == "unknown"
         assert await store.jobs.cancel("unknown", JOB) == "unknown"
-        assert await store.jobs.look("unknown", JOB) is None
+        assert await store.jobs.read("unknown", JOB) is None
 
     with_store(url, act)
     assert stored_jobs(url) == {b"training": None}
@@ -439,14 +439,14 @@ def test_a_resent_end_after_the_start_of_another_job_changes_nothing(url: str) -
 # ---- the store itself ----
 
 
-def test_a_job_is_in_the_slot_of_its_model() -> None:
+def test_the_keys_of_a_job_are_in_the_cluster_slot_of_its_model() -> None:
     assert all("{books}" in key for key in (KEYS.training, KEYS.job(JOB), KEYS.state))
 
 
 def test_an_unreachable_store_is_an_unavailable_error() -> None:
     async def act(store: Store) -> None:
         for ask in (
-            store.jobs.look("books", JOB),
+            store.jobs.read("books", JOB),
             store.jobs.cancel("books", JOB),
             store.jobs.begin(lease(), 1, ABOUT),
             store.jobs.report(lease()),

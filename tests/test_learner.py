@@ -21,7 +21,7 @@ from app.errors import BadBlob, NoSuchModel
 from app.learning.learner import Learner
 from app.learning.pool import learn_all
 from app.learning.replay import verify
-from app.learning.session import LearnerOptions, Tell, ignore_fact
+from app.learning.session import LearnerOptions, ReportFact, ignore_fact
 from app.storage.keys import Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store
@@ -32,7 +32,7 @@ from tests.test_codec import bits
 __all__ = ["server", "url"]  # fixtures
 
 N = 4
-QUICK = LearnerOptions(lease=2.0, commit=0.005, idle=0.05, discover=0.02)
+SHORT_INTERVALS = LearnerOptions(lease=2.0, commit=0.005, idle=0.05, discover=0.02)
 
 
 def first(seed: bytes = b"") -> ModelState:
@@ -71,11 +71,11 @@ def replayed(state: ModelState, records: list[bytes]) -> ModelState:
 
 @contextlib.asynccontextmanager
 async def learning(
-    store: Store, pace: LearnerOptions = QUICK, tell: Tell = ignore_fact
+    store: Store, pace: LearnerOptions = SHORT_INTERVALS, report: ReportFact = ignore_fact
 ) -> AsyncIterator[None]:
     """Run a learner for all models, then stop it gracefully."""
     stop = asyncio.Event()
-    task = asyncio.create_task(learn_all(store, stop, pace, tell))
+    task = asyncio.create_task(learn_all(store, stop, pace, report))
     try:
         yield
     finally:
@@ -110,7 +110,7 @@ def test_a_backlog_is_learnt_in_batches(url: str) -> None:
         await store.models.create("books", first())
         records = blobs(0, 100)
         await append(store, records)
-        async with learning(store, replace(QUICK, batch=7)):
+        async with learning(store, replace(SHORT_INTERVALS, batch=7)):
             state = await committed(store, 100)
         assert bits(state) == bits(replayed(first(), records))
 
@@ -172,7 +172,7 @@ def test_the_learner_of_a_deleted_model_ends(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await append(store, blobs(0, 3))
-        learner = Learner(store, "books", replace(QUICK, lease=0.3))
+        learner = Learner(store, "books", replace(SHORT_INTERVALS, lease=0.3))
         task = asyncio.create_task(learner.run(asyncio.Event()))
         await committed(store, 3)
         await store.models.delete("books")
@@ -186,7 +186,7 @@ def test_the_learner_of_a_deleted_model_ends(url: str) -> None:
 def test_a_model_created_again_is_learnt_from_its_new_log(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        async with learning(store, replace(QUICK, lease=0.3)):
+        async with learning(store, replace(SHORT_INTERVALS, lease=0.3)):
             await append(store, blobs(0, 9))
             await committed(store, 9)
             await store.models.delete("books")
@@ -202,7 +202,7 @@ def test_a_model_created_again_is_learnt_from_its_new_log(url: str) -> None:
 
 # ---- versions ----
 
-VERSIONED = replace(QUICK, version=5, versions=3)
+VERSIONED = replace(SHORT_INTERVALS, version=5, versions=3)
 
 
 def test_versions_are_kept_at_their_interval_and_the_log_is_trimmed_to_the_oldest(
@@ -229,7 +229,7 @@ def test_versions_are_kept_at_their_interval_and_the_log_is_trimmed_to_the_oldes
 def test_ten_versions_are_kept(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        async with learning(store, replace(QUICK, version=2)):
+        async with learning(store, replace(SHORT_INTERVALS, version=2)):
             await append(store, blobs(0, 40))
             await committed(store, 40)
         assert await store.states.versions("books") == list(range(22, 42, 2))
@@ -241,7 +241,7 @@ def test_a_log_above_its_size_limit_is_trimmed_earlier_and_stays_replayable(url:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         size = 20 * len(feedback(0))
-        async with learning(store, replace(QUICK, batch=8, log_bytes=size)):
+        async with learning(store, replace(SHORT_INTERVALS, batch=8, log_bytes=size)):
             for begin in range(0, 120, 10):
                 await append(store, blobs(begin, begin + 10))
             state = await committed(store, 120)
@@ -289,7 +289,7 @@ def test_a_replacement_is_reported_once_with_its_reason(url: str) -> None:
         await store.models.create("books", first())
         await append(store, [*blobs(0, 3), replacement(2.0), *blobs(3, 5)])
         facts: list[object] = []
-        async with learning(store, tell=facts.append):
+        async with learning(store, report=facts.append):
             await committed(store, 6)
         assert [one for one in facts if isinstance(one, Replaced)] == [
             Replaced("books", "a warm start")
@@ -301,7 +301,7 @@ def test_a_replacement_is_reported_once_with_its_reason(url: str) -> None:
 def test_the_first_batch_is_committed_at_once_and_later_ones_at_the_batch_size(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        async with learning(store, replace(QUICK, commit=3.0, batch=4)):
+        async with learning(store, replace(SHORT_INTERVALS, commit=3.0, batch=4)):
             started = time.monotonic()
             await append(store, blobs(0, 3))
             await committed(store, 1)
@@ -316,7 +316,7 @@ def test_the_first_batch_is_committed_at_once_and_later_ones_at_the_batch_size(u
 def test_a_graceful_stop_commits_and_releases_without_delay(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        async with learning(store, replace(QUICK, commit=4.0)):
+        async with learning(store, replace(SHORT_INTERVALS, commit=4.0)):
             await append(store, blobs(0, 2))
             await committed(store, 1)
             await append(store, blobs(2, 5))

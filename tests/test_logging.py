@@ -142,7 +142,7 @@ def test_the_context_of_an_error_is_shown_unless_it_is_suppressed() -> None:
     assert "ValueError" not in line_of(error)["traceback"]
 
 
-def test_the_members_of_a_group_are_shown() -> None:
+def test_the_traceback_of_an_exception_group_shows_its_members() -> None:
     line = line_of(raised(group_failed))
     assert line["error"] == "ExceptionGroup"
     assert "\nExceptionGroup\n  | Traceback (most recent call last):\n" in line["traceback"]

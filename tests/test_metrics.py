@@ -199,7 +199,7 @@ def test_status_gauges_are_absent_for_a_model_without_a_status(metrics: Metrics)
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-def test_store_up_says_whether_the_store_is_reachable(metrics: Metrics, reachable: bool) -> None:
+def test_store_up_reports_whether_the_store_is_reachable(metrics: Metrics, reachable: bool) -> None:
     found = read(metrics.page([], {}, StoreHealth(reachable, 0.5)))
     assert found[series("solar_store_up")] == reachable
     assert found[series("solar_store_memory_share")] == 0.5

@@ -123,7 +123,7 @@ def test_names_beyond_the_first_thousand_are_not_compared() -> None:
     assert nearest("price", [*known, "prices"]) is None
 
 
-def test_the_messages_are_the_documented_ones() -> None:
+def test_the_messages_about_unknown_names_equal_the_documented_ones() -> None:
     fields = ("documents", "ids", "features", *map(str, range(9)))
     assert re.fullmatch(
         r'unknown field "docs"; expected documents, ids, features, (\d, ){7}…',

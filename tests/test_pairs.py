@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ranking.clicks import STRATEGIES
+from app.ranking.clicks import CLASSICAL_STRATEGIES
 from app.ranking.pairs import Pairs, from_clicks, from_labels
 from tests.oracles import click_pairs, label_pairs
 from tests.strategies import labels
@@ -19,7 +19,7 @@ def test_labels_give_every_ordered_pair_row_by_row(some: Any) -> None:
 
 
 @given(st.integers(1, 12).flatmap(lambda d: st.tuples(st.lists(st.integers(0, d - 1)), st.just(d))))
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", CLASSICAL_STRATEGIES)
 def test_clicks_give_the_pairs_of_their_strategy(
     strategy: str, drawn: tuple[list[int], int]
 ) -> None:
@@ -42,14 +42,16 @@ def test_each_strategy_gives_the_pairs_of_an_example(
     assert from_clicks([4, 1], 6, strategy).listed() == expected
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_no_click_and_all_clicked_give_no_pairs(strategy: str) -> None:
+@pytest.mark.parametrize("strategy", CLASSICAL_STRATEGIES)
+def test_rankings_without_clicks_or_with_every_document_clicked_give_no_pairs(
+    strategy: str,
+) -> None:
     assert len(from_clicks([], 5, strategy)) == 0
     assert len(from_clicks([2, 0, 1], 3, strategy)) == 0
     assert len(from_clicks([0], 1, strategy)) == 0
 
 
-def test_a_click_on_the_last_document_has_no_next_one() -> None:
+def test_a_click_on_the_last_document_gives_no_pair_with_a_next_one() -> None:
     assert from_clicks([2], 3, "click-no-click-next").listed() == []
 
 

@@ -17,7 +17,7 @@ from app.domain.model import SUMS, Model, ModelState, initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.domain.reducer import Reducer, sound
-from app.ranking.clicks import STRATEGIES
+from app.ranking.clicks import CLASSICAL_STRATEGIES
 from app.ranking.covariance import square
 from app.ranking.solar import SolarII
 from tests import oracles
@@ -91,7 +91,7 @@ def as_log(posts: Sequence[Post]) -> list[bytes]:
 
 
 @st.composite
-def lists(draw: st.DrawFn, n: int, query: str) -> Impression:
+def rankings(draw: st.DrawFn, n: int, query: str) -> Impression:
     """Documents drawn from a normal distribution, some of them twice; on a request or not."""
     count, rng = draw(st.integers(1, 12)), np.random.default_rng(draw(st.integers(0, 2**32)))
     documents = rng.standard_normal((count, n)).astype(np.float32)
@@ -104,7 +104,7 @@ def lists(draw: st.DrawFn, n: int, query: str) -> Impression:
 @st.composite
 def post_logs(draw: st.DrawFn, n: int) -> list[Post]:
     """Up to 12 posts, several on the same request."""
-    requests = [draw(lists(n, f"r{at}")) for at in range(draw(st.integers(1, 4)))]
+    requests = [draw(rankings(n, f"r{at}")) for at in range(draw(st.integers(1, 4)))]
     return [
         draw(posts_on(draw(st.sampled_from(requests)))) for _ in range(draw(st.integers(1, 12)))
     ]
@@ -155,7 +155,7 @@ def nearly_tied(w: Any, documents: Any) -> bool:
 # ---- against the oracle ----
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", CLASSICAL_STRATEGIES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=" ".join)
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
@@ -438,7 +438,7 @@ def test_a_record_that_cannot_be_applied_is_rejected(what: str) -> None:
     rejects(codec.dump_record(BAD[what]))
 
 
-def test_the_base_of_the_invalid_records_is_valid() -> None:
+def test_the_records_that_the_invalid_ones_are_made_from_are_valid() -> None:
     for record in (GOOD, LABELS, TRIPLETS, Replace(MODEL, "")):
         assert Reducer(start()).apply(codec.dump_record(record))
 

@@ -17,15 +17,15 @@ from app.serving.weight_cache import WeightCache
 from app.storage.rollback import rolled_back
 from app.storage.states import LogPosition
 from app.storage.store import Store
-from tests.faults.invented import MODEL, Invented, new_model
-from tests.faults.posters import Ledger, insist
+from tests.faults.event_generator import MODEL, EventGenerator, new_model
+from tests.faults.feedback_clients import Ledger, post_until_answered
 from tests.servers import client, eventually, keys_like, server, url, with_store
 
 __all__ = ["server", "url"]  # fixtures
 
 #: A learner that delays its commits.
 SLOW = LearnerOptions(lease=60.0, commit=3600.0, idle=0.02)
-QUICK = LearnerOptions(lease=60.0, idle=0.02)
+SHORT_INTERVALS = LearnerOptions(lease=60.0, idle=0.02)
 
 
 class StoreSnapshot:
@@ -46,15 +46,15 @@ class StoreSnapshot:
 async def feed(store: Store, name: str, count: int = 3) -> None:
     """Append records with unique names."""
     epoch, *_ = await store.states.position(MODEL)
-    named = Invented(1, name)
-    events = [named.labels() for _ in range(count)]
-    await insist(store, epoch, events, Ledger())
+    generator = EventGenerator(1, name)
+    events = [generator.labels() for _ in range(count)]
+    await post_until_answered(store, epoch, events, Ledger())
 
 
 async def learnt(store: Store) -> LogPosition:
     """Learn everything, in one learner term."""
     stop = asyncio.Event()
-    learning = asyncio.create_task(Learner(store, MODEL, QUICK).run(stop))
+    learning = asyncio.create_task(Learner(store, MODEL, SHORT_INTERVALS).run(stop))
     tail = await store.log.tail(MODEL)
     await eventually(lambda: store.states.position(MODEL), lambda place: place[1] == tail)
     stop.set()
@@ -146,7 +146,7 @@ def test_the_weight_cache_detects_a_rollback_and_serves_the_stored_version(
         await story(store, snapshot)
         await weight_cache._refresh(MODEL)
         found = await store.states.load_weights(MODEL)
-        assert weight_cache.serving[MODEL].place == (found.epoch, found.seq, found.chain)
+        assert weight_cache.serving[MODEL].position == (found.epoch, found.seq, found.chain)
         assert (weight_cache.serving[MODEL].weights == found.weights).all()
         return [one.backwards for one in facts_seen]
 
@@ -165,11 +165,11 @@ def test_a_learner_detects_a_rollback_and_continues_from_the_stored_state(
         await feed(store, "second")
         metrics = Metrics()
 
-        def tell(fact: Fact) -> None:
+        def report(fact: Fact) -> None:
             facts.append(fact)
             metrics.learnt(fact)
 
-        learner = Learner(store, MODEL, QUICK, tell)
+        learner = Learner(store, MODEL, SHORT_INTERVALS, report)
         learning = asyncio.create_task(learner.run(stop))
         await eventually(lambda: store.states.position(MODEL), lambda place: place[1] == 6)
         stop.set()
@@ -197,7 +197,7 @@ def test_a_busy_learner_detects_a_rollback_quickly(url: str) -> None:
         await feed(store, "first")
         await learnt(store)
         snapshot, stop, facts = StoreSnapshot(url), asyncio.Event(), list[Fact]()
-        learning = asyncio.create_task(learn_all(store, stop, QUICK, facts.append))
+        learning = asyncio.create_task(learn_all(store, stop, SHORT_INTERVALS, facts.append))
         await feed(store, "second")
         await eventually(lambda: store.states.position(MODEL), lambda place: place[1] == 6)
         snapshot.restore()
@@ -248,11 +248,14 @@ def test_a_learner_never_commits_lost_records_over_new_ones(url: str) -> None:
 def test_the_appender_detects_a_rollback_of_the_log(url: str) -> None:
     async def act(store: Store) -> list[LogRolledBack]:
         epoch, facts = await new_model(store), list[LogRolledBack]()
-        appender, named = Appender(store, 1 << 40, 60.0, facts.append), Invented(2, "e")
+        appender, generator = Appender(store, 1 << 40, 60.0, facts.append), EventGenerator(2, "e")
 
         async def post(count: int) -> None:
             await asyncio.gather(
-                *(appender.post((MODEL, epoch), Post([named.labels()], {})) for _ in range(count))
+                *(
+                    appender.post((MODEL, epoch), Post([generator.labels()], {}))
+                    for _ in range(count)
+                )
             )
 
         await post(3)

@@ -12,19 +12,19 @@ from app.domain.model import initial_state
 from app.domain.model_config import new_model_config
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking import traffic
 from app.ranking import users as crowd
 from app.ranking.arrays import Floats
 from app.ranking.online import LabelledQuery
-from app.ranking.traffic import PLAIN, USERS_AT_ONCE, Show, Site
+from app.ranking.traffic import MODEL_ORDER, USERS_AT_ONCE, Show, Site
 from app.simulation import runner
 from app.simulation.runner import Judged, Scenario
 
 RANKINGS = 600  # more than one block of USERS_AT_ONCE
 
 
-_, QUERIES = World(6, 40, 14, noise=0.8).draw(np.random.default_rng(2))
+_, QUERIES = SyntheticData(6, 40, 14, noise=0.8).draw(np.random.default_rng(2))
 SHORT = [LabelledQuery(query.labels[:many], query.documents[:many])
          for many, query in enumerate(QUERIES[:15], start=1)]  # fmt: skip
 JUDGED = Judged([*SHORT, *QUERIES[15:30]], QUERIES[30:])
@@ -32,35 +32,35 @@ JUDGED = Judged([*SHORT, *QUERIES[15:30]], QUERIES[30:])
 
 def numbers(site: Site, show: Show) -> Iterator[tuple[int, Floats, Floats]]:
     """The query of each visit, and the random numbers of its clicks and of its ranking."""
-    rng, clicks = np.random.default_rng([0, 0]), 1 + 2 * show.places
+    rng, clicks = np.random.default_rng([0, 0]), 1 + 2 * show.length
     while True:
         queries = rng.integers(len(site.ideal), size=USERS_AT_ONCE)
-        drawn = rng.random((USERS_AT_ONCE, clicks + max(site.longest, 1 + show.places)))
+        drawn = rng.random((USERS_AT_ONCE, clicks + max(site.longest, 1 + show.length)))
         for q, some in zip(queries, drawn, strict=True):
             yield int(q), some[:clicks], some[clicks:]
 
 
-def exploring(reading: str, draws: Floats) -> Exploration | None:
-    hows: dict[str, Any] = {"debiased": "drawn", "fair-pairs": "swapped"}
-    return Exploration(hows[reading], lambda many: draws[:many]) if reading in hows else None
+def exploring(strategy: str, draws: Floats) -> Exploration | None:
+    hows: dict[str, Any] = {"debiased": "sampled", "fair-pairs": "swapped"}
+    return Exploration(hows[strategy], lambda many: draws[:many]) if strategy in hows else None
 
 
-@pytest.mark.parametrize("reading", ["debiased", "fair-pairs", "click-skip-above"])
+@pytest.mark.parametrize("strategy", ["debiased", "fair-pairs", "click-skip-above"])
 @pytest.mark.parametrize("algorithm", ["solar-i", "solar-ii"])
 @pytest.mark.parametrize(("prior", "top_k"), [(0.0, 5), (0.25, 20)])
 def test_a_simulated_visit_agrees_with_the_service(
-    reading: str, algorithm: Any, prior: float, top_k: int
+    strategy: str, algorithm: Any, prior: float, top_k: int
 ) -> None:
-    scenario = Scenario(reading, algorithm=algorithm, prior=prior, top_k=top_k, attackers=0.05)
+    scenario = Scenario(strategy, algorithm=algorithm, prior=prior, top_k=top_k, attackers=0.05)
     site, _ = runner.sites(scenario, JUDGED, 0)
     learner = runner.learner(scenario, 6)
     show, users = (
-        Show.to_learn(reading, top_k),
+        Show.to_learn(strategy, top_k),
         runner.visitors(scenario, JUDGED, "navigational"),
     )
     names = tuple(f"f{at}" for at in range(1, 7))
     reducer = Reducer(
-        initial_state(new_model_config(names, algorithm=algorithm, clicks=reading, prior=prior))
+        initial_state(new_model_config(names, algorithm=algorithm, clicks=strategy, prior=prior))
     )
     won = np.zeros(3)
     visits = traffic.visits(site, learner, show, users, np.random.default_rng([0, 0]), RANKINGS)
@@ -69,14 +69,14 @@ def test_a_simulated_visit_agrees_with_the_service(
             np.asarray(JUDGED.train[q].documents, np.float64), "none", 1e4, ordered=prior > 0.0
         )
         weights = reducer.state().model.weights
-        ranking = candidates.rank_candidates(documents, weights, top_k, exploring(reading, draws))
+        ranking = candidates.rank_candidates(documents, weights, top_k, exploring(strategy, draws))
         labels = JUDGED.train[q].labels[ranking.shown]
         clicked = crowd.clicks(users, labels, clicks)
         assert visit.query == q
         assert visit.shown.tolist() == ranking.shown.tolist()
         assert np.flatnonzero(visit.clicked).tolist() == clicked.tolist()
 
-        pairs = visit.pairs if show.how != PLAIN else visit.classical(reading)
+        pairs = visit.pairs if show.how != MODEL_ORDER else visit.classical(strategy)
         learner.learn_pairs(site.of_query(q), pairs)
         won += (visit.weight, visit.won, visit.submitted_won)
         event = Feedback(

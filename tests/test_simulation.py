@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.evaluation.letor import JudgedData
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking import measures, traffic
 from app.ranking.online import LabelledQuery
 from app.ranking.solar import SolarII
@@ -26,8 +26,8 @@ SCENARIO = Scenario(impressions=1500)
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def world(seed: int = 5, noise: float = 1.0) -> Judged:
-    _, queries = World(12, 150, 20, noise).draw(np.random.default_rng(seed))
+def synthetic(seed: int = 5, noise: float = 1.0) -> Judged:
+    _, queries = SyntheticData(12, 150, 20, noise).draw(np.random.default_rng(seed))
     return Judged(queries[:100], queries[100:])
 
 
@@ -35,7 +35,8 @@ def ends(
     scenario: Scenario, users: str, seeds: int = 3, judged: Judged | None = None
 ) -> list[float]:
     return [
-        runner.play_traffic(scenario, judged or world(), users, seed).end for seed in range(seeds)
+        runner.play_traffic(scenario, judged or synthetic(), users, seed).end
+        for seed in range(seeds)
     ]
 
 
@@ -59,7 +60,7 @@ def test_one_percent_of_attackers_costs_at_most_a_hundredth_of_ndcg() -> None:
 
 def judged_by_clicks(submitted: str, trained: bool) -> tuple[float, float, float]:
     """The lead of a fixed model over the submitted order: true NDCG, wins, click-NDCG."""
-    judged = world().submitted(submitted, np.random.default_rng(1))
+    judged = synthetic().submitted(submitted, np.random.default_rng(1))
     site, _ = runner.sites(SCENARIO, judged, 0)
     rng = np.random.default_rng(4)
     learner = runner.learner(SCENARIO, 12)
@@ -98,11 +99,14 @@ def test_a_prior_starts_from_the_submitted_order() -> None:
     best = replace(SCENARIO, submitted="best", impressions=300)
     plain, prior = (
         np.mean(
-            [runner.play_traffic(one, world(), "informational", s).shown.mean() for s in range(4)]
+            [
+                runner.play_traffic(one, synthetic(), "informational", s).shown.mean()
+                for s in range(4)
+            ]
         )
         for one in (best, replace(best, prior=0.25))
     )
-    submitted = runner.play_traffic(best, world(), "informational", 0).submitted.mean()
+    submitted = runner.play_traffic(best, synthetic(), "informational", 0).submitted.mean()
     assert prior > plain
     assert prior > submitted - 0.02
 
@@ -119,7 +123,7 @@ def test_the_best_feature_is_the_one_that_decides_the_labels() -> None:
 
 
 def test_with_a_prior_the_submitted_order_is_the_last_feature() -> None:
-    site, test = runner.sites(replace(SCENARIO, prior=0.25), world(), 0)
+    site, test = runner.sites(replace(SCENARIO, prior=0.25), synthetic(), 0)
     for one in (site, test):
         assert one.documents.shape[1] == 13
         assert one.documents[:2, -1].tolist() == pytest.approx([1.0, 18.0 / 19.0])
@@ -128,7 +132,7 @@ def test_with_a_prior_the_submitted_order_is_the_last_feature() -> None:
 
 
 def test_a_random_share_of_the_queries_is_held_out() -> None:
-    _, queries = World(3, 10, 4).draw(np.random.default_rng(0))
+    _, queries = SyntheticData(3, 10, 4).draw(np.random.default_rng(0))
     judged = Judged.of(JudgedData(3, queries), None, 0.2)
     assert (len(judged.train), len(judged.test)) == (8, 2)
     assert {id(q) for q in (*judged.train, *judged.test)} == {id(q) for q in queries}

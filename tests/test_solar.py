@@ -15,7 +15,7 @@ from app.ranking.kernels import PASSIVE, REFUSED, STEPPED
 from app.ranking.pairs import Pairs
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal
 from tests.oracles import NaiveSolarI, NaiveSolarII, NaiveSolarIIDiagonal
-from tests.strategies import Stream, lists, streams, values
+from tests.strategies import Stream, rankings, streams, values
 
 MAKERS: list[Any] = [SolarI, SolarII, SolarIIDiagonal]
 hyperparameters = st.sampled_from([1e-5, 1e-2, 1.0, 100.0])
@@ -132,7 +132,7 @@ def test_theorem_1_holds_for_every_stream_and_comparator(
 
 
 @given(streams(weighted=False), hyperparameters)
-def test_theorem_1_as_printed(stream: Stream, C: float) -> None:
+def test_the_bound_of_theorem_1_holds_as_the_paper_prints_it(stream: Stream, C: float) -> None:
     x = stream.gaps
     loss = SolarI(stream.n, C).learn(x).loss
     u = np.ones(stream.n)
@@ -220,7 +220,7 @@ def test_a_model_of_one_feature_learns(make: Any) -> None:
 
 @pytest.mark.parametrize("make", MAKERS)
 @given(stream=streams())
-def test_weight_one_gives_the_bits_of_the_unweighted_step(make: Any, stream: Stream) -> None:
+def test_a_pair_weight_of_one_gives_the_same_bits_as_no_weight(make: Any, stream: Stream) -> None:
     plain, weighted = make(stream.n), make(stream.n)
     plain.learn(stream.gaps)
     weighted.learn(stream.gaps, np.ones(len(stream.gaps)))
@@ -242,7 +242,9 @@ def test_a_pair_weight_scales_c_and_gamma(stream: Stream, omega: float) -> None:
 
 @pytest.mark.parametrize("make", MAKERS)
 @given(stream=streams(), gamma=hyperparameters)
-def test_a_batch_gives_the_bits_of_single_pairs(make: Any, stream: Stream, gamma: float) -> None:
+def test_a_batch_gives_the_same_bits_as_single_pairs(
+    make: Any, stream: Stream, gamma: float
+) -> None:
     batch, single = make(stream.n, gamma), make(stream.n, gamma)
     steps = batch.learn(*stream)
     one_by_one = [
@@ -254,8 +256,8 @@ def test_a_batch_gives_the_bits_of_single_pairs(make: Any, stream: Stream, gamma
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@given(documents_and_pairs=lists())
-def test_pairs_give_the_bits_of_their_gaps(make: Any, documents_and_pairs: Any) -> None:
+@given(documents_and_pairs=rankings())
+def test_pairs_give_the_same_bits_as_their_gaps(make: Any, documents_and_pairs: Any) -> None:
     documents, pairs = documents_and_pairs
     by_pairs, by_gaps = make(documents.shape[1], 1.0), make(documents.shape[1], 1.0)
     wide = documents.astype(np.float64)
@@ -266,8 +268,8 @@ def test_pairs_give_the_bits_of_their_gaps(make: Any, documents_and_pairs: Any) 
 
 
 @pytest.mark.parametrize("make", [SolarI, SolarIIDiagonal])
-@given(documents_and_pairs=lists())
-def test_sparse_rows_give_the_bits_of_dense_rows(make: Any, documents_and_pairs: Any) -> None:
+@given(documents_and_pairs=rankings())
+def test_sparse_rows_give_the_same_bits_as_dense_rows(make: Any, documents_and_pairs: Any) -> None:
     documents, pairs = documents_and_pairs
     dense, sparse = make(documents.shape[1], 1.0), make(documents.shape[1], 1.0)
     rows = csr_array(documents)
@@ -386,7 +388,7 @@ def test_parallel_gaps_at_all_scales_leave_a_valid_covariance(gaps: Any, gamma: 
     SolarII(3, gamma, weights=learner.weights, covariance=learner.covariance)  # can be restored
 
 
-def test_six_gaps_that_made_a_variance_negative_once_leave_it_positive() -> None:
+def test_six_gaps_that_once_made_a_variance_negative_leave_every_variance_positive() -> None:
     x = np.array([522726.40625, -1619995.5, 791977.0], np.float32).astype(np.float64)
     gaps = np.outer([1, 1, 1, -1e5, -10, -1e3], x).astype(np.float32)
     learner = SolarII(3, 10.0)

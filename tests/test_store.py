@@ -34,8 +34,8 @@ from app.storage.jobs import Lease
 from app.storage.keys import MODELS, Keys
 from app.storage.log import (
     APPENDED,
-    FORGOTTEN,
     MIN_DEDUPE_SECONDS,
+    NO_IMPRESSION,
     OTHER_BODY,
     REPEATED,
     AppendResult,
@@ -124,14 +124,14 @@ def test_a_model_is_created_listed_loaded_and_deleted(url: str) -> None:
 def test_a_model_created_again_has_a_new_epoch_and_does_not_see_old_keys(url: str) -> None:
     async def act(store: Store) -> None:
         old = await store.models.create("books", first())
-        await store.log.remember("books", old, {"r": b"shown"}, 60.0)
+        await store.log.store_impressions("books", old, {"r": b"shown"}, 60.0)
         await append(store, old, event("e", request="r", new=b"1"))
         await store.models.delete("books")
         new = await store.models.create("books", first())
         assert new == old + 1
         assert await store.log.tail("books") == 0
         assert await store.log.read("books", 0, 10) == []
-        assert await store.log.recall("books", new, ["r"]) == [None]
+        assert await store.log.load_impressions("books", new, ["r"]) == [None]
         assert await append(store, new, event("e", "another body")) == [AppendResult(APPENDED, 1)]
         with pytest.raises(NoSuchModel):
             await append(store, old, event("f"))
@@ -249,14 +249,14 @@ def test_a_digest_may_be_any_bytes(url: str) -> None:
 def test_at_the_backlog_limit_the_whole_post_is_refused_and_nothing_is_stored(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
-        await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
+        await store.log.store_impressions("books", epoch, {"r": b"shown"}, 60.0)
         await append(store, epoch, event("a"), event("b"), limit=3)
         before = keys_of(url)
         with pytest.raises(Backlog, match="backlog limit of 3 records is reached"):
             await append(store, epoch, event("c"), event("d", request="r", new=b"1"), limit=3)
         assert keys_of(url) == before
         assert await store.log.tail("books") == 2
-        assert await store.log.recall("books", epoch, ["r"]) == [(b"shown", b"")]
+        assert await store.log.load_impressions("books", epoch, ["r"]) == [(b"shown", b"")]
         assert await append(store, epoch, event("c"), limit=3) == [(APPENDED, 3)]
         fence = await store.leases.take("books", 0, 5.0)
         await store.states.commit(
@@ -270,7 +270,7 @@ def test_at_the_backlog_limit_the_whole_post_is_refused_and_nothing_is_stored(ur
 def test_an_event_on_a_request_builds_on_the_latest_feedback_or_is_refused(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
-        await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
+        await store.log.store_impressions("books", epoch, {"r": b"shown"}, 60.0)
         on_r: dict[str, Any] = {"request": "r", "new": b"1"}
         assert await append(store, epoch, event("a", **on_r)) == [(APPENDED, 1)]
         with pytest.raises(Changed):
@@ -290,11 +290,14 @@ def test_an_event_on_a_request_builds_on_the_latest_feedback_or_is_refused(url: 
         assert answers == [
             (APPENDED, 2),
             (APPENDED, 3),
-            (FORGOTTEN, 0),
+            (NO_IMPRESSION, 0),
             (APPENDED, 4),
             (REPEATED, 2),
         ]
-        assert await store.log.recall("books", epoch, ["r", "unknown"]) == [(b"shown", b"3"), None]
+        assert await store.log.load_impressions("books", epoch, ["r", "unknown"]) == [
+            (b"shown", b"3"),
+            None,
+        ]
         assert [entry.seq for entry in await store.log.read("books", 0, 10)] == [1, 2, 3, 4]
 
     with_store(url, act)
@@ -308,7 +311,7 @@ def test_the_ttl_of_dedupe_keys_is_twice_that_of_the_impression_and_at_least_an_
 ) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
-        await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
+        await store.log.store_impressions("books", epoch, {"r": b"shown"}, 60.0)
         await append(store, epoch, event("short", request="r", new=b"1"), dedupe=1.0)
         await append(store, epoch, event("long"), dedupe=10_000.0)
 
@@ -594,10 +597,10 @@ def test_a_deletion_also_removes_a_version_that_is_committed_at_the_same_time(ur
         epoch = await store.models.create("books", state)
         await append_records(store)
         fence = await store.leases.take("books", 0, 5.0)
-        looked = store.states.versions
+        read_versions = store.states.versions
 
         async def versions(model: str) -> list[int]:
-            found = await looked(model)
+            found = await read_versions(model)
             base = await store.states.position(model)
             if base[1] == 0:
                 await store.states.commit(model, base, fence, later(state, 5), version=True)
@@ -731,7 +734,7 @@ def test_a_watcher_wakes_on_a_commit(url: str) -> None:
     with_store(url, act)
 
 
-def test_a_watcher_wakes_without_any_commit(url: str) -> None:
+def test_a_watcher_wakes_at_the_poll_interval_without_a_commit(url: str) -> None:
     async def act(store: Store) -> None:
         watching = store.states.watch("books", poll=0.02)
         for _ in range(4):
@@ -746,15 +749,15 @@ def test_a_watcher_wakes_without_any_commit(url: str) -> None:
 
 def test_impressions_are_stored_and_expire(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.log.remember("books", 1, {"r": b"one", "s": b"two"}, 60.0)
-        await store.log.remember("books", 1, {"short": b"three"}, 0.02)
+        await store.log.store_impressions("books", 1, {"r": b"one", "s": b"two"}, 60.0)
+        await store.log.store_impressions("books", 1, {"short": b"three"}, 0.02)
         await eventually(
-            lambda: store.log.recall("books", 1, ["short"]), lambda found: found == [None]
+            lambda: store.log.load_impressions("books", 1, ["short"]), lambda found: found == [None]
         )
-        found = await store.log.recall("books", 1, ["s", "unknown", "r"])
+        found = await store.log.load_impressions("books", 1, ["s", "unknown", "r"])
         assert found == [(b"two", b""), None, (b"one", b"")]
-        assert await store.log.recall("books", 2, ["r"]) == [None]
-        assert await store.log.recall("books", 1, []) == []
+        assert await store.log.load_impressions("books", 2, ["r"]) == [None]
+        assert await store.log.load_impressions("books", 1, []) == []
 
     with_store(url, act)
     with client(url) as connection:
@@ -780,19 +783,19 @@ def fill(url: str) -> None:
 def test_a_full_store_is_an_error_and_writes_nothing(small: EmbeddedServer) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
-        await store.log.remember("books", epoch, {"r": b"shown"}, 60.0)
+        await store.log.store_impressions("books", epoch, {"r": b"shown"}, 60.0)
         fill(small.url)
         before = keys_of(small.url)
         for asked in (
             append(store, epoch, event("e"), event("f", request="r", new=b"1")),
-            store.log.remember("books", epoch, {"s": b"shown"}, 60.0),
+            store.log.store_impressions("books", epoch, {"s": b"shown"}, 60.0),
             store.models.create("atlas", first()),
         ):
             with pytest.raises(Full):
                 await asked
         assert keys_of(small.url) == before
         assert await store.log.tail("books") == 0
-        assert await store.log.recall("books", epoch, ["r"]) == [(b"shown", b"")]
+        assert await store.log.load_impressions("books", epoch, ["r"]) == [(b"shown", b"")]
         assert (await store.states.load("books")).epoch == epoch
 
     with_store(small.url, act)
@@ -825,8 +828,8 @@ def test_calls_to_a_stopped_server_fail_at_once_as_unavailable(tmp_path: Path) -
             store.log.read("books", 0, 10, wait=1.0),
             store.states.load("books"),
             store.models.names(),
-            store.log.remember("books", epoch, {"r": b"x"}, 1.0),
-            store.log.recall("books", epoch, ["r"]),
+            store.log.store_impressions("books", epoch, {"r": b"x"}, 1.0),
+            store.log.load_impressions("books", epoch, ["r"]),
             store.leases.take("books", 0, 1.0),
             store.servers.complaints(),
         ):
@@ -908,7 +911,7 @@ def test_an_old_server_is_refused_with_its_version_and_the_required_one(
             assert str(caught.value) == f"{expected} {named}"
 
 
-def test_a_new_server_is_accepted(url: str) -> None:
+def test_a_server_of_a_supported_version_is_accepted(url: str) -> None:
     with_store(url, lambda store: store.servers.refuse_old())
 
 

@@ -20,12 +20,14 @@ def found() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("walk", MAX_FILES, ids=["rank", "click", "commit"])
-def test_a_walk_visits_at_most_its_limit_of_files(found: dict[str, list[str]], walk: str) -> None:
+def test_a_request_visits_at_most_its_limit_of_files(
+    found: dict[str, list[str]], walk: str
+) -> None:
     files = found[walk]
     assert len(files) <= MAX_FILES[walk], "\n".join(files)
 
 
-def test_the_files_of_a_walk_exist_and_lead_from_its_start_to_the_store(
+def test_the_files_of_a_request_exist_and_lead_from_its_start_to_the_store(
     found: dict[str, list[str]],
 ) -> None:
     for walk, package in ((RANK, "api"), (CLICK, "api"), (COMMIT, "learning")):
@@ -54,7 +56,7 @@ def test_the_architecture_page_lists_the_files_of_a_walk(
     assert set(re.findall(r"`app/(\S+\.py)`", section)) == set(found[walk])
 
 
-def test_the_table_lists_every_walk_and_every_file() -> None:
+def test_the_table_lists_every_request_and_every_file() -> None:
     text = trace_request.table({RANK: ["api/one.py", "two.py"], COMMIT: ["two.py"]})
     assert [line.split() for line in text.splitlines()] == [
         ["POST", "/rank", "2", "files"],
@@ -88,6 +90,6 @@ def visited(*, background: bool) -> list[str]:
         return asyncio.run(run())
 
 
-def test_tasks_started_by_a_walk_count_and_concurrent_tasks_do_not() -> None:
+def test_tasks_started_by_a_request_count_and_concurrent_tasks_do_not() -> None:
     assert visited(background=True) == []
     assert visited(background=False) == ["storage/keys.py"]

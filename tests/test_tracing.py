@@ -141,7 +141,7 @@ def test_the_attribute_of_a_long_path_is_truncated(traced: Traced) -> None:
     assert len(attributes(span)["url.path"]) == otel.ATTRIBUTE_CHARACTERS
 
 
-def test_off_means_no_spans_whatever_the_environment(
+def test_tracing_that_is_off_makes_no_spans_in_any_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
@@ -159,7 +159,7 @@ def test_off_means_no_spans_whatever_the_environment(
     assert not app._telemetry["auto_configure"]
 
 
-def test_off_means_no_sdk_is_imported() -> None:
+def test_tracing_that_is_off_imports_no_sdk() -> None:
     code = (
         "import sys; from app.config import Settings; from app.observability import tracing; "
         "from fastapi import FastAPI; FastAPI(telemetry=tracing.telemetry_options(Settings())); "

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking import traffic
 from app.ranking import users as crowd
 from app.ranking.online import LabelledQuery
 from app.ranking.solar import SolarII
-from app.ranking.traffic import DRAWN, PLAIN, SWAPPED, Show, Site, Visit
+from app.ranking.traffic import MODEL_ORDER, SAMPLED, SWAPPED, Show, Site, Visit
 from tests import oracles_traffic as naive
 
 USERS = crowd.users("informational", 3, 12)
@@ -33,23 +33,23 @@ def visited(
 
 
 @given(
-    st.integers(1, 9), st.integers(1, 12), st.sampled_from([PLAIN, DRAWN, SWAPPED]),
+    st.integers(1, 9), st.integers(1, 12), st.sampled_from([MODEL_ORDER, SAMPLED, SWAPPED]),
     st.booleans(), st.integers(0, 10**6),
 )  # fmt: skip
 def test_a_visit_agrees_with_a_naive_reference(
-    documents: int, places: int, how: int, equal: bool, seed: int
+    documents: int, length: int, how: int, equal: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     scores = [0.0] * documents if equal else rng.standard_normal(documents).round(1).tolist()
     labels = rng.integers(0, 3, documents).astype(float).tolist()
     uniforms, draws = rng.random(25).tolist(), rng.random(20).tolist()
-    found = visited(scores, labels, Show(how, places), uniforms, draws)
+    found = visited(scores, labels, Show(how, length), uniforms, draws)
 
-    k = min(places, documents)
+    k = min(length, documents)
     plain = sorted(range(documents), key=lambda d: -scores[d])
     s = naive.sharpened(scores)
     order, uppers = plain, list[int]()
-    if how == DRAWN and s is not None:
+    if how == SAMPLED and s is not None:
         order = naive.gumbel_order(s, draws)
     if how == SWAPPED:
         shown, uppers = naive.swapped(plain[:k], draws)
@@ -60,7 +60,7 @@ def test_a_visit_agrees_with_a_naive_reference(
     assert found.ndcg == pytest.approx(naive.ndcg_10([labels[d] for d in order[:k]], labels))
 
     pairs, omega = list[naive.Pair](), list[float]()
-    if how == DRAWN:
+    if how == SAMPLED:
         pairs = naive.seen_pairs(clicked, k)
         omega = [naive.weight(order, s or [0.0] * documents, k, pair) for pair in pairs]
     if how == SWAPPED:
@@ -72,7 +72,7 @@ def test_a_visit_agrees_with_a_naive_reference(
     if how != SWAPPED:
         assert found.omega == pytest.approx(omega, rel=1e-6, abs=1e-9)
     wins = [plain.index(c) < plain.index(u) for c, u in rows]
-    if how == DRAWN and s is None:
+    if how == SAMPLED and s is None:
         omega = [0.0] * len(pairs)  # equal scores: the ranking is not randomised
     assert found.weight == pytest.approx(math.fsum(omega), rel=1e-6)
     assert found.won == pytest.approx(np.dot(wins, omega), rel=1e-6, abs=1e-9)
@@ -84,7 +84,7 @@ def test_a_visit_agrees_with_a_naive_reference(
 def test_sampled_orders_have_plackett_luce_frequencies() -> None:
     """Chi-square over the six orders of three documents: 5 degrees, 20.5 is p = 0.001."""
     scores, rng, times = [0.3, 0.1, -0.4], np.random.default_rng(3), 20_000
-    show = Show(DRAWN, 3, sharpness=1.0)
+    show = Show(SAMPLED, 3, sharpness=1.0)
     s = (np.array(scores) / np.std(scores)).tolist()
     seen = dict.fromkeys(permutations(range(3)), 0)
     for draws in rng.random((times, 3)):
@@ -96,7 +96,7 @@ def test_sampled_orders_have_plackett_luce_frequencies() -> None:
 
 
 def test_sharpness_zero_samples_the_unscaled_scores() -> None:
-    show, rng = Show(DRAWN, 3, sharpness=0.0), np.random.default_rng(0)
+    show, rng = Show(SAMPLED, 3, sharpness=0.0), np.random.default_rng(0)
     first = [
         int(traffic.draw_order(np.log([4.0, 2.0, 1.0]), *show[:2], 0.0, rng.random(3))[0][0])
         for _ in range(4000)
@@ -105,7 +105,7 @@ def test_sharpness_zero_samples_the_unscaled_scores() -> None:
 
 
 def small() -> Site:
-    return Site.of(World(4, 20, 6).draw(np.random.default_rng(0))[1])
+    return Site.of(SyntheticData(4, 20, 6).draw(np.random.default_rng(0))[1])
 
 
 def test_the_same_generator_gives_the_same_visits() -> None:
@@ -123,7 +123,7 @@ def test_the_same_generator_gives_the_same_visits() -> None:
 
 def test_learning_does_not_change_the_later_queries() -> None:
     fixed = [v.query for v in traffic.visits(
-        small(), SolarII(4), Show(PLAIN), USERS, np.random.default_rng(1), 600)]  # fmt: skip
+        small(), SolarII(4), Show(MODEL_ORDER), USERS, np.random.default_rng(1), 600)]  # fmt: skip
     learner, met = SolarII(4), []
     for visit in traffic.visits(small(), learner, Show(), USERS, np.random.default_rng(1), 600):
         learner.learn_pairs(small().of_query(visit.query), visit.pairs)
@@ -132,7 +132,7 @@ def test_learning_does_not_change_the_later_queries() -> None:
 
 
 def test_a_sites_ndcg_agrees_with_the_formula() -> None:
-    _, queries = World(4, 20, 13).draw(np.random.default_rng(2))
+    _, queries = SyntheticData(4, 20, 13).draw(np.random.default_rng(2))
     site, w = Site.of(queries), np.array([1.0, -0.5, 0.0, 0.3])
     by_hand, as_submitted = [], []
     for query in queries:

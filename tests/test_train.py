@@ -14,7 +14,7 @@ import pytest
 from app.api import auth
 from app.domain.model_config import ModelConfig
 from app.evaluation import letor
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.storage.embedded import server as embedded
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.states import StoredState
@@ -47,7 +47,7 @@ def solar(capsys: pytest.CaptureFixture[str]) -> Solar:
 
 def text(seed: int, queries: int = 12) -> str:
     lines = []
-    for at, query in enumerate(World(3, queries, 6).draw(np.random.default_rng(seed))[1]):
+    for at, query in enumerate(SyntheticData(3, queries, 6).draw(np.random.default_rng(seed))[1]):
         for label, row in zip(query.labels, np.asarray(query.documents), strict=True):
             features = " ".join(f"{k}:{value:.6f}" for k, value in enumerate(row, start=1))
             lines.append(f"{label:g} qid:{seed}-{at} {features}")
@@ -184,7 +184,7 @@ def test_the_api_key_comes_from_the_environment(
         (["--output", "no/such/folder/m.json", "--C", "1"], "no/such/folder/m.json: No such"),
     ],
 )
-def test_an_error_is_one_line(
+def test_an_error_of_solar_train_is_printed_in_one_line(
     solar: Solar, files: list[Path], tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     where = [] if "--url" in arguments else ["--data-dir", str(tmp_path)]

@@ -13,7 +13,7 @@ from app.domain.records import Feedback, Replace
 from app.domain.reducer import Reducer, sound
 from app.errors import BadData
 from app.evaluation.letor import JudgedData
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking import covariance
 from app.ranking.batch import path
 from app.ranking.batch.judgements import Judgements
@@ -30,13 +30,13 @@ NAMES = tuple(f"f{at}" for at in range(1, 7))
 BOUND = 1e4
 
 
-def invented(seed: int = 0, queries: int = 30, noise: float = 1.0) -> JudgedData:
-    drawn = World(6, queries, 8, noise).draw(np.random.default_rng(seed))[1]
+def synthetic(seed: int = 0, queries: int = 30, noise: float = 1.0) -> JudgedData:
+    drawn = SyntheticData(6, queries, 8, noise).draw(np.random.default_rng(seed))[1]
     return JudgedData(6, drawn)
 
 
 def judged(seed: int = 0, queries: int = 30) -> Judgements:
-    return trainer.judgements(invented(seed, queries), ModelConfig(NAMES), BOUND)
+    return trainer.judgements(synthetic(seed, queries), ModelConfig(NAMES), BOUND)
 
 
 def query(labels: list[float], *rows: list[float]) -> LabelledQuery:
@@ -94,11 +94,11 @@ def test_features_beyond_the_bound_are_refused_without_normalization() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
 def test_the_held_out_share_is_always_the_same_queries(share: float) -> None:
-    world = judged(queries=40)
-    rest, held = trainer.split(world, share)
+    data = judged(queries=40)
+    rest, held = trainer.split(data, share)
     assert len(held.starts) - 1 == pytest.approx(share * 40, abs=1)
-    assert len(rest.labels) + len(held.labels) == len(world.labels)
-    again, _ = trainer.split(world, share)
+    assert len(rest.labels) + len(held.labels) == len(data.labels)
+    again, _ = trainer.split(data, share)
     assert (again.X == rest.X).all()
     held_rows = {row.tobytes() for row in held.X}
     assert not held_rows & {row.tobytes() for row in rest.X}
@@ -114,10 +114,10 @@ def test_queries_with_equal_labels_are_split_too() -> None:
 
 
 def test_the_last_queries_are_held_out_if_their_number_is_given() -> None:
-    world = judged(queries=10)
-    rest, held = trainer.split(world, 3.0)
-    assert (world.X[: world.starts[7]] == rest.X).all()
-    assert (world.X[world.starts[7] :] == held.X).all()
+    data = judged(queries=10)
+    rest, held = trainer.split(data, 3.0)
+    assert (data.X[: data.starts[7]] == rest.X).all()
+    assert (data.X[data.starts[7] :] == held.X).all()
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_one_query_is_enough_if_c_is_given() -> None:
 
 @pytest.mark.parametrize("loss", ["l2", "l1"])
 def test_with_c_given_the_solver_runs_on_all_queries(loss: Any) -> None:
-    world = judged()
-    found = trainer.train_batch(world, Training(loss=loss, C=0.1))
-    assert (found.weights == solver(loss, world).fit(0.1).w).all()
+    data = judged()
+    found = trainer.train_batch(data, Training(loss=loss, C=0.1))
+    assert (found.weights == solver(loss, data).fit(0.1).w).all()
     assert found.tried == ()
 
 
@@ -174,25 +174,25 @@ def test_with_c_given_the_solver_runs_on_all_queries(loss: Any) -> None:
     ],
 )
 def test_the_parameter_is_the_best_on_the_held_out_queries(training: Training, kind: Any) -> None:
-    world = judged()
-    found = trainer.train_batch(world, training)
-    rest, held = trainer.split(world, trainer.HELD_OUT)
+    data = judged()
+    found = trainer.train_batch(data, training)
+    rest, held = trainer.split(data, trainer.HELD_OUT)
     naive, w = [], None
     for parameter in solver(kind, rest).grid[: len(found.tried)]:
         w = solver(kind, rest).fit(parameter, w).w
         naive.append((parameter, path.batch_quality(held, w, training.by)))
     assert found.tried == tuple(naive)
     assert found.parameter == max(naive, key=lambda one: one[1])[0]
-    assert found.judged is world  # the final model is trained on all of them
+    assert found.judged is data  # the final model is trained on all of them
 
 
 def test_the_last_queries_choose_c_and_are_not_trained_on() -> None:
-    world = judged(queries=20)
-    worst = Judgements(world.X, world.labels.copy(), world.starts)
-    worst.labels[world.starts[15] :] = 2.0 - worst.labels[world.starts[15] :]
-    rest, _ = trainer.split(world, 5.0)
+    data = judged(queries=20)
+    worst = Judgements(data.X, data.labels.copy(), data.starts)
+    worst.labels[data.starts[15] :] = 2.0 - worst.labels[data.starts[15] :]
+    rest, _ = trainer.split(data, 5.0)
     chosen = []
-    for one in (world, worst):
+    for one in (data, worst):
         found = trainer.train_batch(one, Training(validation=5.0))
         w = None
         for parameter, _ in found.tried:
@@ -204,9 +204,9 @@ def test_the_last_queries_choose_c_and_are_not_trained_on() -> None:
 
 
 def test_a_penalty_leaves_zeros_and_reports_their_share() -> None:
-    world = judged()
-    largest = solver("domination", world).grid[0]
-    found = trainer.train_batch(world, Training("domination", penalty=largest))
+    data = judged()
+    largest = solver("domination", data).grid[0]
+    found = trainer.train_batch(data, Training("domination", penalty=largest))
     about = trainer.describe_training(found, Training("domination", penalty=largest))
     assert 0.0 < found.zeros < 1.0
     assert about["zeros"] == np.mean(found.weights == 0.0)
@@ -217,12 +217,12 @@ def test_a_penalty_leaves_zeros_and_reports_their_share() -> None:
 def test_progress_reports_contain_iteration_and_ndcg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "PROGRESS_SECONDS", 0.0)
     reports: list[Progressed] = []
-    world = judged()
-    found = trainer.train_batch(world, Training(C=1.0), reports.append)
+    data = judged()
+    found = trainer.train_batch(data, Training(C=1.0), reports.append)
     assert [one.iteration for one in reports] == list(range(found.minimum.iterations + 1))
     assert reports[-1].objective == found.minimum.value
     assert reports[-1].distance == found.minimum.distance
-    assert reports[-1].ndcg == path.batch_quality(world, found.weights, "ndcg@10")
+    assert reports[-1].ndcg == path.batch_quality(data, found.weights, "ndcg@10")
     assert reports[0].ndcg < reports[-1].ndcg
 
 
@@ -260,11 +260,11 @@ def test_invalid_training_options_are_refused(training: Training, message: str) 
 
 
 def test_sigma_equals_the_recursion_over_the_support_pairs() -> None:
-    world = judged(queries=10)
+    data = judged(queries=10)
     settings = ModelConfig(NAMES, gamma=50.0)
-    found = trainer.train_batch(world, Training(C=0.1))
+    found = trainer.train_batch(data, Training(C=0.1))
     model = trainer.online(found, settings)
-    x = gaps(world.X, world.labels, world.starts)
+    x = gaps(data.X, data.labels, data.starts)
     x = x[x @ found.weights < 1.0]
     learner = SolarII(6, gamma=50.0, weights=np.zeros(6))
     precision = np.eye(6) + x.T @ x / 50.0
@@ -277,10 +277,10 @@ def test_sigma_equals_the_recursion_over_the_support_pairs() -> None:
 
 
 def test_a_diagonal_model_gets_the_variances() -> None:
-    world = judged(queries=10)
+    data = judged(queries=10)
     settings = ModelConfig(NAMES, covariance="diagonal", gamma=50.0)
-    found = trainer.train_batch(world, Training(C=0.1))
-    x = gaps(world.X, world.labels, world.starts)
+    found = trainer.train_batch(data, Training(C=0.1))
+    x = gaps(data.X, data.labels, data.starts)
     x = x[x @ found.weights < 1.0]
     expected = 1.0 / (1.0 + (x * x).sum(axis=0) / 50.0)
     assert trainer.online(found, settings).spread == pytest.approx(expected, rel=1e-12)

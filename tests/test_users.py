@@ -69,7 +69,7 @@ def test_attackers_click_the_last_document_shown() -> None:
     st.lists(st.integers(0, 4), min_size=1, max_size=12),
     st.integers(0, 10**6),
 )
-def test_users_agree_with_naive_ones(
+def test_clicks_of_users_agree_with_a_naive_reference(
     case: tuple[int, str], stop: str, attackers: float, labels: list[int], seed: int
 ) -> None:
     grades, name = case

@@ -414,7 +414,7 @@ def test_the_same_version_is_loaded_once(url: str) -> None:
         await store.models.create("books", first())
         facts: list[Served] = []
         async with following(store, facts) as weight_cache:
-            found = await asyncio.gather(*(weight_cache.look("books") for _ in range(5)))
+            found = await asyncio.gather(*(weight_cache.load("books") for _ in range(5)))
             assert all(one is found[0] for one in found)
             assert len(facts) == 1
 

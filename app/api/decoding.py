@@ -31,7 +31,7 @@ from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
 from app.errors import InvalidInput
 from app.ranking.arrays import Floats
-from app.ranking.clicks import STRATEGIES
+from app.ranking.clicks import CLASSICAL_STRATEGIES
 from app.ranking.limits import LEAST, MOST
 from app.serving.weight_cache import ServedModel
 
@@ -199,8 +199,8 @@ class FeedbackDecoder:
             self._check_pairs(int((clicked - np.arange(len(clicked))).sum()))
         elif strategy == "debiased":
             self._check_pairs(len(clicked) * (min(shown, int(clicked[-1]) + 2) - len(clicked)))
-        elif strategy in STRATEGIES:
-            self._check_pairs(len(STRATEGIES[strategy](clicks.tolist(), shown)))
+        elif strategy in CLASSICAL_STRATEGIES:
+            self._check_pairs(len(CLASSICAL_STRATEGIES[strategy](clicks.tolist(), shown)))
 
     def _check_pairs(self, count: int) -> None:
         if count > self.limits.pairs:

@@ -54,7 +54,7 @@ class Service:
         if decoded and not served.epoch:
             with suppress(ModelExists):
                 await self.create(DEFAULT, served.config)
-            created = await self.weight_cache.look(DEFAULT)
+            created = await self.weight_cache.load(DEFAULT)
             if created.config != served.config:
                 raise Unavailable(f"model {model}: another request created it with other features")
             served = created
@@ -62,7 +62,7 @@ class Service:
 
     async def _find(self, model: str) -> ServedModel:
         try:
-            return await self.weight_cache.look(model)
+            return await self.weight_cache.load(model)
         except NoSuchModel:
             if model != DEFAULT or not self.settings.default_features:
                 raise

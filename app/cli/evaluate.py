@@ -11,7 +11,7 @@ from app.errors import SolarError
 from app.evaluation import batch_vs_online, folds, letor, online_experiment
 from app.evaluation.letor import JudgedData
 from app.evaluation.online_experiment import BASELINES, Experiment, OnlineRow
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.evaluation.warm_vs_cold import Start
 from app.ranking.measures import DISCOUNTS
 from app.ranking.solar import ALGORITHMS, DEFAULT_C, DEFAULT_GAMMA
@@ -88,16 +88,16 @@ def _rows(
     options: argparse.Namespace, experiment: Experiment
 ) -> tuple[Iterator[OnlineRow | Start], JudgedData]:
     if not options.folds:
-        data = _world(options.seed) if options.world else letor.read_letor(options.files)
+        data = _synthetic(options.seed) if options.world else letor.read_letor(options.files)
         return online_experiment.run_online(experiment, data), data
     if options.algorithm or options.compare or options.C != DEFAULT_C:
         raise SolarError(
             "--folds: expected without --algorithm, --compare and --C; remove these options"
         )
     read = folds.read_folds(options.folds)
-    return batch_vs_online.run_folds(experiment, read), folds.whole(read)
+    return batch_vs_online.run_folds(experiment, read), folds.all_queries(read)
 
 
-def _world(seed: int) -> JudgedData:
-    world = World()
-    return JudgedData(world.features, world.draw(np.random.default_rng(seed))[1])
+def _synthetic(seed: int) -> JudgedData:
+    data = SyntheticData()
+    return JudgedData(data.features, data.draw(np.random.default_rng(seed))[1])

@@ -9,7 +9,7 @@ from app.cli.options import number, positive
 from app.domain.model_config import NORMALIZATIONS
 from app.errors import SolarError
 from app.evaluation import letor
-from app.ranking.clicks import READINGS
+from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.solar import ALGORITHMS
 from app.ranking.users import STOPS, USER_NAMES
 from app.simulation import plots, results, runner
@@ -57,7 +57,7 @@ def _add_user_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--clicks", choices=READINGS,
+        "--clicks", choices=CLICK_STRATEGIES,
         help="method that turns clicks into pairs (default debiased)",
     )  # fmt: skip
     parser.add_argument(

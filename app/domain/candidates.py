@@ -39,7 +39,7 @@ class Ranking(NamedTuple):
 class Exploration(NamedTuple):
     """Randomisation of a ranking: Plackett-Luce sample or FairPairs swaps, and its uniforms."""
 
-    how: Literal["drawn", "swapped"]
+    how: Literal["sampled", "swapped"]
     uniforms: Callable[[int], Floats]
 
 
@@ -120,51 +120,53 @@ def rank_candidates(
     `pinned` documents keep their submitted positions.
     """
     found = scores(documents, weights)
-    places = len(found) if top_k is None else min(top_k, len(found))
+    length = len(found) if top_k is None else min(top_k, len(found))
     if explore is None:
-        return Ranking(_placed(found, pinned, places), found)
+        return Ranking(_model_order(found, pinned, length), found)
     if explore.how == "swapped":
-        return _swapped(found, pinned, places, explore)
-    return _drawn(found, pinned, places, explore)
+        return _swapped(found, pinned, length, explore)
+    return _sampled(found, pinned, length, explore)
 
 
-def _placed(scores: Floats, pinned: Positions, places: int) -> Positions:
+def _model_order(scores: Floats, pinned: Positions, length: int) -> Positions:
     """Order by score, with pinned documents at their positions."""
     if not pinned.size:
-        return serving.top_k(scores, places)
+        return serving.top_k(scores, length)
     others = np.delete(np.arange(len(scores)), pinned)
-    return serving.woven(others[serving.order(scores[others])], pinned, places)
+    return serving.with_pinned(others[serving.order(scores[others])], pinned, length)
 
 
-def _swapped(scores: Floats, pinned: Positions, places: int, explore: Exploration) -> Ranking:
-    by_score = _placed(scores, pinned, places)
-    shown, swaps = serving.swapped(by_score, explore.uniforms(1 + places // 2), pinned)
+def _swapped(scores: Floats, pinned: Positions, length: int, explore: Exploration) -> Ranking:
+    by_score = _model_order(scores, pinned, length)
+    shown, swaps = serving.swapped(by_score, explore.uniforms(1 + length // 2), pinned)
     return Ranking(shown, scores, swaps=swaps, explored=len(swaps) > 0)
 
 
-def _drawn(scores: Floats, pinned: Positions, places: int, explore: Exploration) -> Ranking:
+def _sampled(scores: Floats, pinned: Positions, length: int, explore: Exploration) -> Ranking:
     """Sample a ranking of the unpinned documents; the submitted order if all scores are equal."""
     if pinned.size:
-        return _drawn_around(scores, pinned, places, explore)
+        return _sampled_around_pinned(scores, pinned, length, explore)
     sharp = serving.sharpened(scores)
     if sharp is None:
-        shown = np.arange(places)
+        shown = np.arange(length)
         return Ranking(shown, scores, serving.odds(np.zeros(len(scores)), shown))
-    shown = serving.top_k(serving.sampled(sharp, explore.uniforms(len(sharp))), places)
+    shown = serving.top_k(serving.sampled(sharp, explore.uniforms(len(sharp))), length)
     return Ranking(shown, scores, serving.odds(sharp, shown), explored=True)
 
 
-def _drawn_around(scores: Floats, pinned: Positions, places: int, explore: Exploration) -> Ranking:
+def _sampled_around_pinned(
+    scores: Floats, pinned: Positions, length: int, explore: Exploration
+) -> Ranking:
     """Sample the other documents around the pinned ones, which have no odds."""
     others = np.delete(np.arange(len(scores)), pinned)
-    room = places - int((pinned < places).sum())
-    if not others.size or not room:
-        return Ranking(pinned[:places], scores)
-    drawn = _drawn(scores[others], NO_PINS, room, explore)
-    shown = serving.woven(others[drawn.shown], pinned, places)
-    odds = np.full(places + 1, serving.PINNED)
-    odds[np.append(~np.isin(shown, pinned), True)] = drawn.odds
-    return Ranking(shown, scores, odds, explored=drawn.explored)
+    free = length - int((pinned < length).sum())
+    if not others.size or not free:
+        return Ranking(pinned[:length], scores)
+    sampled = _sampled(scores[others], NO_PINS, free, explore)
+    shown = serving.with_pinned(others[sampled.shown], pinned, length)
+    odds = np.full(length + 1, serving.PINNED)
+    odds[np.append(~np.isin(shown, pinned), True)] = sampled.odds
+    return Ranking(shown, scores, odds, explored=sampled.explored)
 
 
 def deviations(documents: Documents, spread: Floats) -> Floats:

@@ -30,7 +30,7 @@ def explored(event: Feedback) -> bool:
     """Check whether the ranking was randomised."""
     if event.swaps is not None:
         return len(event.swaps) > 0
-    return event.odds is not None and debiased.varied(event.odds)
+    return event.odds is not None and debiased.is_randomised(event.odds)
 
 
 class ClickPairs:
@@ -40,25 +40,25 @@ class ClickPairs:
         self._event, self._shown = event, len(event.documents)
         self._clicks = all_clicks(event).tolist()
 
-    def new_pairs(self, reading: str) -> Pairs:
+    def new_pairs(self, strategy: str) -> Pairs:
         """Pairs of all clicks so far, without those that an earlier event already gave."""
-        pairs = self._pairs(len(self._clicks), reading)
+        pairs = self._pairs(len(self._clicks), strategy)
         rounds = self._event.rounds
         if rounds is None or not rounds.size:
             return pairs
         learnt = {
             pair
-            for many in self._different(as_positions(rounds, len(self._clicks) + 1), reading)
-            for pair in self._pairs(many, reading).listed()
+            for many in self._different(as_positions(rounds, len(self._clicks) + 1), strategy)
+            for pair in self._pairs(many, strategy).listed()
         }
         return pairs.some(np.array([pair not in learnt for pair in pairs.listed()], np.bool_))
 
-    def _different(self, ends: "np.ndarray", reading: str) -> list[int]:
+    def _different(self, ends: "np.ndarray", strategy: str) -> list[int]:
         """Numbers of clicks after which an event ended; states with the same clicks only once.
 
-        Which click came last matters to one reading only.
+        Which click came last matters to one strategy only.
         """
-        by_last = reading == "last-click-skip-above"
+        by_last = strategy == "last-click-skip-above"
         states = {
             (frozenset(self._clicks[:many]), self._clicks[many - 1] if by_last and many else None):
             many
@@ -66,9 +66,9 @@ class ClickPairs:
         }  # fmt: skip
         return list(states.values())
 
-    def _pairs(self, many: int, reading: str) -> Pairs:
-        if reading not in EXPLORING:
-            return from_clicks(self._clicks[:many], self._shown, reading)
+    def _pairs(self, many: int, strategy: str) -> Pairs:
+        if strategy not in EXPLORING:
+            return from_clicks(self._clicks[:many], self._shown, strategy)
         return self._all_fair if many == len(self._clicks) else self._fair(many)
 
     def _fair(self, many: int) -> Pairs:
@@ -101,9 +101,9 @@ class ClickPairs:
         if not pairs.weights.size:
             return np.zeros(3)
         if event.swaps is not None:
-            model_order = fair.plain_places(event.swaps, self._shown)
+            model_order = fair.model_positions(event.swaps, self._shown)
         elif event.odds is not None:
-            model_order = debiased.plain_places(event.odds, event.submitted)
+            model_order = debiased.model_positions(event.odds, event.submitted)
         both = debiased.wins(pairs, model_order), debiased.wins(pairs, event.submitted)
         found = np.array([float(pairs.weights.sum()), *both])
         if event.swaps is not None:  # weigh as sampled pairs with both orders equally likely

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from app.errors import InvalidInput
-from app.ranking.clicks import READINGS
+from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.limits import LEAST, MOST, MOST_FEATURES, MOST_FEATURES_FULL
 
 Algorithm = Literal["solar-i", "solar-ii"]
@@ -14,7 +14,7 @@ Covariance = Literal["full", "diagonal"]
 NORMALIZATIONS = ("none", "query-minmax")
 #: The additional feature of a model with a prior: always the last one.
 ORDER = "_order"
-#: Click readings that learn from randomised rankings only.
+#: Click strategies that learn from randomised rankings only.
 EXPLORING = ("debiased", "fair-pairs")
 LARGEST_PRIOR = 1e4
 #: Initial weight of the submitted order in a new model (`docs/clicks.md` has the experiments).
@@ -26,7 +26,7 @@ class ModelConfig:
     """Configuration of a model.
 
     With a `prior` the submitted order is one more feature, `_order`, with this initial weight.
-    `explore` switches randomised rankings on or off; None: on if the click reading needs them.
+    `explore` switches randomised rankings on or off; None: on if the click strategy needs them.
     """
 
     features: tuple[str, ...]
@@ -64,7 +64,7 @@ def check_config(config: ModelConfig) -> ModelConfig:
     """Return a valid configuration unchanged; InvalidInput otherwise."""
     _one_of("algorithm", config.algorithm, ("solar-i", "solar-ii"))
     _one_of("covariance", config.covariance, ("full", "diagonal"))
-    _one_of("clicks", config.clicks, READINGS)
+    _one_of("clicks", config.clicks, CLICK_STRATEGIES)
     _one_of("normalization", config.normalization, NORMALIZATIONS)
     _check_features(config)
     if not 0.0 <= config.prior <= LARGEST_PRIOR:

@@ -19,7 +19,7 @@ from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
 from app.ranking import covariance, measures, serving
 from app.ranking.arrays import Floats, frozen
-from app.ranking.clicks import READINGS
+from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
 
@@ -152,8 +152,8 @@ def _submission(event: Feedback) -> Positions:
 
 
 def _learner(config: ModelConfig, weights: Floats | None, spread: Floats | None) -> LinearLearner:
-    if config.clicks not in READINGS:
-        raise ValueError(f"clicks: expected one of {', '.join(READINGS)}")
+    if config.clicks not in CLICK_STRATEGIES:
+        raise ValueError(f"clicks: expected one of {', '.join(CLICK_STRATEGIES)}")
     kind = (config.algorithm, config.covariance)
     if kind[0] == "solar-i":
         return SolarI(config.n, config.C, weights=weights)

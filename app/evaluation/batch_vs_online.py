@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from app.evaluation import online_experiment, warm_vs_cold
-from app.evaluation.folds import Fold, whole
+from app.evaluation.folds import Fold, all_queries
 from app.evaluation.online_experiment import Experiment, OnlineRow, Published
 from app.evaluation.warm_vs_cold import STARTS, Start
 from app.ranking import measures, online, serving
@@ -76,7 +76,7 @@ def run_folds(
             warm_vs_cold.play_start(experiment, *one, done)
             for one in zip(folds, weights, strict=True)
         ]
-        yield from warm_vs_cold.summarise_starts(played, len(whole(folds).queries))
+        yield from warm_vs_cold.summarise_starts(played, len(all_queries(folds).queries))
 
 
 def ranksvm(fold: Fold, discount: Discount) -> LinearLearner:
@@ -116,7 +116,7 @@ def _rows(
     models: Sequence[LinearLearner],
     done: Callable[[str], None],
 ) -> Iterator[OnlineRow]:
-    data, discount = whole(folds), experiment.discount
+    data, discount = all_queries(folds), experiment.discount
     published = online_experiment.comparable(PUBLISHED_BATCH, discount)
 
     def tested(learners: Iterable[LinearLearner]) -> Quality:

@@ -57,7 +57,7 @@ def rotated(parts: list[JudgedData]) -> list[Fold]:
     return [Fold(parts[0].n, [*a, *b, *c], d, e) for a, b, c, d, e in turns]
 
 
-def whole(folds: Sequence[Fold]) -> JudgedData:
+def all_queries(folds: Sequence[Fold]) -> JudgedData:
     """Return all queries: each is a test query of exactly one fold."""
     return JudgedData(max(fold.n for fold in folds), [one for fold in folds for one in fold.test])
 

@@ -9,7 +9,7 @@ from app.ranking.online import LabelledQuery
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class SyntheticData:
     """The size and the noise of a synthetic data set.
 
     A document's utility is `u·φ` plus `noise` times a standard normal. Of all documents the best

@@ -86,19 +86,19 @@ async def post(
     time: int,
     impression_seconds: float = 0.0,
     wait: bool = False,
-    recalled: Mapping[str, StoredImpression] | None = None,
+    impressions: Mapping[str, StoredImpression] | None = None,
 ) -> list[AppendResult]:
     """Append events of one model in their order, all or none.
 
-    `impression_seconds` is the lifetime of impressions; `recalled` are the impressions of the
-    requests, if they are already loaded. An event on a request builds on the earlier feedback on
-    it. If that feedback changed meanwhile, the append is refused and the records are rebuilt.
+    `impression_seconds` is the lifetime of impressions; `impressions` are those of the requests, if
+    they are already loaded. An event on a request builds on the earlier feedback on it. If that
+    feedback changed meanwhile, the append is refused and the records are rebuilt.
     """
     known: set[str] = set()
-    if recalled is None:
-        recalled = await recall(store, model, epoch, events)
+    if impressions is None:
+        impressions = await load_impressions(store, model, epoch, events)
     for _ in range(APPEND_ATTEMPTS):
-        built = _build(events, recalled, known)
+        built = _build(events, impressions, known)
         try:
             return await store.log.append(
                 model,
@@ -110,8 +110,8 @@ async def post(
                 wait=wait,
             )
         except Changed as error:
-            recalled = await recall(store, model, epoch, events)
-            if any(_impression_changed(event, recalled) for event in events):
+            impressions = await load_impressions(store, model, epoch, events)
+            if any(_impression_changed(event, impressions) for event in events):
                 raise Changed(
                     f"model {model}: the impression of a request changed meanwhile; try again"
                 ) from error
@@ -119,9 +119,9 @@ async def post(
     raise Changed(f"model {model}: too many concurrent posts on the same request; try again")
 
 
-def _impression_changed(event: PendingEvent, recalled: Mapping[str, StoredImpression]) -> bool:
+def _impression_changed(event: PendingEvent, impressions: Mapping[str, StoredImpression]) -> bool:
     """Check whether an event was built on another impression than the stored one, or on none."""
-    found = recalled.get(event.feedback.query) if event.on_request else None
+    found = impressions.get(event.feedback.query) if event.on_request else None
     if found is None:
         return False
     unseen = event.feedback.documents.size == 0
@@ -133,23 +133,23 @@ def fingerprint(shown: bytes) -> str:
     return sha1(shown, usedforsecurity=False).hexdigest()
 
 
-async def recall(
+async def load_impressions(
     store: Store, model: str, epoch: int, events: Sequence[PendingEvent]
 ) -> dict[str, StoredImpression]:
     """Load the stored impressions of the requests of some events."""
     requests = sorted({event.feedback.query for event in events if event.on_request})
-    found = await store.log.recall(model, epoch, requests) if requests else []
+    found = await store.log.load_impressions(model, epoch, requests) if requests else []
     return {request: one for request, one in zip(requests, found, strict=True) if one}
 
 
 def _build(
-    events: Sequence[PendingEvent], recalled: Mapping[str, StoredImpression], known: set[str]
+    events: Sequence[PendingEvent], impressions: Mapping[str, StoredImpression], known: set[str]
 ) -> list[NewRecord]:
     """Build the records of events; each builds on the earlier events of the same post.
 
     `known` events are already in the log and will be reported as repeated: nothing builds on them.
     """
-    so_far = {request: found.accumulated for request, found in recalled.items()}
+    so_far = {request: found.accumulated for request, found in impressions.items()}
     built, known, size = [], set(known), 0
     for event in events:
         if size > MOST_BYTES:
@@ -160,7 +160,7 @@ def _build(
         if not event.on_request:
             built.append(NewRecord(feedback.event, digest, codec.dump_record(feedback)))
             continue
-        if feedback.query not in recalled:
+        if feedback.query not in impressions:
             built.append(
                 NewRecord(feedback.event, digest, b"", feedback.query, IMPOSSIBLE, IMPOSSIBLE)
             )
@@ -182,12 +182,12 @@ class Post:
     """Events of one request, and the impressions that were loaded for them."""
 
     events: Sequence[PendingEvent]
-    recalled: Mapping[str, StoredImpression]
+    impressions: Mapping[str, StoredImpression]
     wait: bool = False
 
 
 class Appender:
-    """Groups concurrent posts, and concurrent recalls, into one store call each.
+    """Groups concurrent posts, and concurrent loads of impressions, into one store call each.
 
     Every post gets a separate answer. If posts of a group conflict (two on one request), each is
     appended alone.
@@ -198,20 +198,22 @@ class Appender:
         store: Store,
         limit: int,
         impression_seconds: float,
-        tell: Callable[[LogRolledBack], None] = lambda _: None,
+        report: Callable[[LogRolledBack], None] = lambda _: None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._store, self._limit, self._impression_seconds = store, limit, impression_seconds
-        self._tell, self._now = tell, clock or now
+        self._report, self._now = report, clock or now
         self._acknowledged: dict[tuple[str, int], int] = {}  # highest acknowledged seq
         self.post = MicroBatcher(self._post)
-        self.recall = MicroBatcher(self._recall)
+        self.load_impressions = MicroBatcher(self._load_impressions)
 
-    async def _recall(
+    async def _load_impressions(
         self, model: tuple[str, int], asked: list[Sequence[str]]
     ) -> list[dict[str, StoredImpression] | Exception]:
         requests = sorted({request for some in asked for request in some})
-        found = dict(zip(requests, await self._store.log.recall(*model, requests), strict=True))
+        found = dict(
+            zip(requests, await self._store.log.load_impressions(*model, requests), strict=True)
+        )
         return [{one: seen for one in some if (seen := found[one])} for some in asked]
 
     async def _post(
@@ -241,7 +243,8 @@ class Appender:
         try:
             answers = await post(
                 self._store, *model, one.events, limit=self._limit, time=self._now(),
-                impression_seconds=self._impression_seconds, wait=one.wait, recalled=one.recalled,
+                impression_seconds=self._impression_seconds, wait=one.wait,
+                impressions=one.impressions,
             )  # fmt: skip
         except (SolarError, ValueError) as error:
             return error
@@ -261,13 +264,13 @@ class Appender:
                 model[0], acknowledged, min(new) - 1,
             )  # fmt: skip
             self._acknowledged[model] = 0
-            self._tell(LogRolledBack(model[0]))
+            self._report(LogRolledBack(model[0]))
         self._acknowledged[model] = max(*new, self._acknowledged.get(model, 0))
 
 
 def _built(one: Post) -> list[NewRecord] | Exception:
     try:
-        return _build(one.events, one.recalled, set())
+        return _build(one.events, one.impressions, set())
     except ValueError as error:
         return error
 

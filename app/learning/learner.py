@@ -19,7 +19,7 @@ from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
 from app.errors import Fenced, NoSuchModel, RolledBack, SolarError, Unavailable
-from app.learning.session import LeaderSession, LearnerOptions, Tell, ignore_fact
+from app.learning.session import LeaderSession, LearnerOptions, ReportFact, ignore_fact
 from app.storage.cancellation import end
 from app.storage.rollback import rolled_back
 from app.storage.states import LogPosition
@@ -36,10 +36,10 @@ class Learner:
         store: Store,
         model: str,
         options: LearnerOptions | None = None,
-        tell: Tell = ignore_fact,
+        report: ReportFact = ignore_fact,
     ) -> None:
         self._store, self.model, self._options = store, model, options or LearnerOptions()
-        self._tell = tell
+        self._report = report
         self._left: LogPosition | None = None  # the last commit of the previous session
         self.leads, self._gives_back = False, False
 
@@ -57,13 +57,13 @@ class Learner:
                 self._store.outages.succeeded(self.model)
                 return
             except RolledBack as error:
-                self._tell(LogRolledBack(self.model))
+                self._report(LogRolledBack(self.model))
                 log.warning("%s", error)
             except Fenced as error:
-                self._tell(LeaseLost(self.model))
+                self._report(LeaseLost(self.model))
                 log.info("%s", error)
             except SolarError as error:
-                self._tell(LeaseLost(self.model))
+                self._report(LeaseLost(self.model))
                 if isinstance(error, Unavailable):
                     self._store.outages.failed(self.model, f"model {self.model}: {error}")
                 else:
@@ -87,7 +87,7 @@ class Learner:
             return
         now = await self._store.states.position(self.model)
         if await rolled_back(self._store, self.model, self._left, now):
-            self._tell(LogRolledBack(self.model))
+            self._report(LogRolledBack(self.model))
             log.warning(
                 "model %s: version rollback in the store, from version %d to %d",
                 self.model, self._left[1], now[1],
@@ -100,7 +100,7 @@ class Learner:
         session, self.leads = None, True
         try:
             session = await LeaderSession.begin(
-                self._store, self.model, fence, self._options, self._tell
+                self._store, self.model, fence, self._options, self._report
             )
             while not (stop.is_set() or self._gives_back):
                 if renewing.done():

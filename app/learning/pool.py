@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from app.errors import SolarError, Unavailable
 from app.learning.learner import Learner, sleep
-from app.learning.session import LearnerOptions, Tell, ignore_fact
+from app.learning.session import LearnerOptions, ReportFact, ignore_fact
 from app.storage.store import Store
 
 log = logging.getLogger("solar.learner")
@@ -28,11 +28,11 @@ async def learn_all(
     store: Store,
     stop: asyncio.Event,
     options: LearnerOptions | None = None,
-    tell: Tell = ignore_fact,
+    report: ReportFact = ignore_fact,
 ) -> None:
     """Learn every model, also new ones; a share of them if other learners run."""
     options = options or LearnerOptions()
-    pool = LearnerPool(store, options, tell)
+    pool = LearnerPool(store, options, report)
     while not stop.is_set():
         try:
             await pool.assign(stop)
@@ -48,8 +48,8 @@ async def learn_all(
 class LearnerPool:
     """The learners of a process, one for each model; some only wait for its lease."""
 
-    def __init__(self, store: Store, options: LearnerOptions, tell: Tell) -> None:
-        self._store, self._options, self._tell = store, options, tell
+    def __init__(self, store: Store, options: LearnerOptions, report: ReportFact) -> None:
+        self._store, self._options, self._report = store, options, report
         self._share = LearnerShare(store, options.lease, options.clock)
         self._learners: dict[str, Learner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -62,7 +62,7 @@ class LearnerPool:
             if task and task.done() and (failure := task.exception()):
                 log.error("model %s: the learner failed; starting it again", name, exc_info=failure)
             if not task or task.done():
-                self._learners[name] = Learner(self._store, name, self._options, self._tell)
+                self._learners[name] = Learner(self._store, name, self._options, self._report)
                 running = self._learners[name].run(stop)
                 self._tasks[name] = asyncio.create_task(running, name=name)
         leads = [name for name, learner in self._learners.items() if learner.leads]

@@ -49,7 +49,7 @@ class LearnerOptions:
 
 
 Fact: TypeAlias = Committed | Replaced | LogRolledBack | LeaseLost
-Tell: TypeAlias = Callable[[Fact], None]
+ReportFact: TypeAlias = Callable[[Fact], None]
 
 
 def ignore_fact(_: Fact) -> None:
@@ -67,9 +67,9 @@ class LeaderSession:
         options: LearnerOptions,
         base: LogPosition,
         state: ModelState,
-        tell: Tell = ignore_fact,
+        report: ReportFact = ignore_fact,
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._store, self._model, self._fence, self._options = store, model, fence, options
         self._base, self._reducer = base, Reducer(state)
         self.position = base  # of the last acknowledged commit
@@ -85,7 +85,12 @@ class LeaderSession:
 
     @classmethod
     async def begin(
-        cls, store: Store, model: str, fence: int, options: LearnerOptions, tell: Tell = ignore_fact
+        cls,
+        store: Store,
+        model: str,
+        fence: int,
+        options: LearnerOptions,
+        report: ReportFact = ignore_fact,
     ) -> "LeaderSession":
         """Load the committed state; rebuild a damaged one and repair it in the store."""
         room = min(options.log_bytes, await store.servers.room_for_a_log())
@@ -93,10 +98,10 @@ class LeaderSession:
         base = await store.states.position(model)
         try:
             state = (await store.states.load(model)).state
-            return cls(store, model, fence, options, base, state, tell)
+            return cls(store, model, fence, options, base, state, report)
         except BadBlob as error:
             log.warning("model %s: rebuilding the damaged committed state: %s", model, error)
-        term = cls(store, model, fence, options, base, await rebuilt(store, model), tell)
+        term = cls(store, model, fence, options, base, await rebuilt(store, model), report)
         await term.commit(again=True)
         return term
 
@@ -136,7 +141,7 @@ class LeaderSession:
         self._time = done[-1].time
         self._learnt.append(done[-1])
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
-            self._tell(Replaced(self._model, record.reason))
+            self._report(Replaced(self._model, record.reason))
         size = sum(len(entry.record) for entry in done)
         self._bytes, self._record_bytes = self._bytes + size, max(1, size // applied)
         return any(entry.waited_for for entry in done)
@@ -188,7 +193,7 @@ class LeaderSession:
         self.position = position
         self._committed = self._options.clock()
         self._took = self._committed - started
-        self._tell(Committed(self._model, records, self._took))
+        self._report(Committed(self._model, records, self._took))
 
     async def commit_done(self) -> None:
         """Wait for the commit that is under way; raise its error."""

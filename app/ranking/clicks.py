@@ -30,11 +30,11 @@ def click_no_click_next(clicks: Sequence[int], shown: int) -> list[tuple[int, in
 Strategy = Callable[[Sequence[int], int], list[tuple[int, int]]]
 
 #: The classical strategies by name (Joachims 2002; Joachims et al. 2005).
-STRATEGIES: dict[str, Strategy] = {
+CLASSICAL_STRATEGIES: dict[str, Strategy] = {
     "click-skip-above": click_skip_above,
     "last-click-skip-above": last_click_skip_above,
     "click-skip-previous": click_skip_previous,
     "click-no-click-next": click_no_click_next,
 }
 #: All values of the setting `clicks`: the strategies, and those of `debiased.py` and `fair.py`.
-READINGS = (*STRATEGIES, "debiased", "fair-pairs")
+CLICK_STRATEGIES = (*CLASSICAL_STRATEGIES, "debiased", "fair-pairs")

@@ -99,28 +99,28 @@ def pair_weights(preferred: Any, other: Any, odds: Any, kappa: float) -> Any:
     return found
 
 
-def varied(odds: Floats) -> bool:
+def is_randomised(odds: Floats) -> bool:
     """Whether a ranking was randomised: with equal scores all e are 1, and `rest` is a count.
 
-    >>> varied(np.array([1.0, 1.0, 3.0])), varied(np.array([0.5, 1.0, 3.0]))
+    >>> is_randomised(np.array([1.0, 1.0, 3.0])), is_randomised(np.array([0.5, 1.0, 3.0]))
     (False, True)
     """
     return bool((odds[:-1][odds[:-1] != PINNED] != 1.0).any() or odds[-1] % 1.0)
 
 
-def wins(found: Pairs, places: Integers) -> float:
-    """Return `Σω·[the preferred document ranks higher]`; `places[d]` is the position of d."""
-    higher = places[found.preferred] < places[found.other]
+def wins(found: Pairs, positions: Integers) -> float:
+    """Return `Σω·[the preferred document ranks higher]`; `positions[d]` is the position of d."""
+    higher = positions[found.preferred] < positions[found.other]
     return float(found.weights[higher].sum())
 
 
-def plain_places(odds: Floats, submitted: Integers) -> Integers:
+def model_positions(odds: Floats, submitted: Integers) -> Integers:
     """Return the position of each shown document in the model order; ties keep submitted order.
 
-    >>> plain_places(np.array([0.1, 1.0, 0.1, 0.0]), np.array([5, 7, 2]))
+    >>> model_positions(np.array([0.1, 1.0, 0.1, 0.0]), np.array([5, 7, 2]))
     array([2, 0, 1])
     """
     order = np.lexsort((submitted, -odds[:-1]))
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    return places
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.arange(len(order))
+    return positions

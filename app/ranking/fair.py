@@ -32,16 +32,16 @@ def pairs(clicks: Sequence[int], swaps: Integers, shown: int) -> Pairs:
     return Pairs(preferred, 2 * one + 1 - preferred, np.full(len(one), WEIGHT))
 
 
-def plain_places(swaps: Integers, shown: int) -> Integers:
+def model_positions(swaps: Integers, shown: int) -> Integers:
     """Return the position of each shown document before the swaps.
 
-    >>> plain_places(np.array([[0, 1], [2, 0]]), 4)
+    >>> model_positions(np.array([[0, 1], [2, 0]]), 4)
     array([1, 0, 2, 3])
     """
-    places = np.arange(shown)
+    positions = np.arange(shown)
     upper = swaps[swaps[:, 1] == 1, 0]
-    places[upper], places[upper + 1] = upper + 1, upper
-    return places
+    positions[upper], positions[upper + 1] = upper + 1, upper
+    return positions
 
 
 def checked_swaps(swaps: Integers, shown: int) -> Integers:

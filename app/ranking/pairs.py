@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.ranking.arrays import Floats, Integers, owned
-from app.ranking.clicks import STRATEGIES
+from app.ranking.clicks import CLASSICAL_STRATEGIES
 from app.ranking.lanes import kernel
 
 
@@ -89,9 +89,11 @@ def from_clicks(clicks: Sequence[int], shown: int, strategy: str = "click-skip-a
     >>> from_clicks([3, 1], shown=5).listed()
     [(1, 0), (3, 0), (3, 2)]
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy: expected one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    if strategy not in CLASSICAL_STRATEGIES:
+        raise ValueError(
+            f"strategy: expected one of {', '.join(CLASSICAL_STRATEGIES)}, got {strategy!r}"
+        )
     for position in clicks:
         if not 0 <= position < shown:
             raise ValueError(f"clicks: expected positions below {shown}, got {position}")
-    return Pairs.of(STRATEGIES[strategy](clicks, shown))
+    return Pairs.of(CLASSICAL_STRATEGIES[strategy](clicks, shown))

@@ -118,18 +118,18 @@ def odds(sharp: Floats, shown: Integers) -> Floats:
     return np.append(e[shown], e[hidden].sum())
 
 
-def woven(best: Integers, pinned: Integers, places: int) -> Integers:
-    """Return a ranking of `places` documents: pinned ones keep their submitted position.
+def with_pinned(best: Integers, pinned: Integers, length: int) -> Integers:
+    """Return a ranking of `length` documents: pinned ones keep their submitted position.
 
     The others fill the remaining positions in the order of `best`.
 
-    >>> woven(np.array([3, 0, 2]), np.array([1]), 3)
+    >>> with_pinned(np.array([3, 0, 2]), np.array([1]), 3)
     array([3, 1, 0])
     """
-    shown = np.full(places, -1)
-    held = pinned[pinned < places]
+    shown = np.full(length, -1)
+    held = pinned[pinned < length]
     shown[held] = held
-    shown[shown < 0] = best[: places - len(held)]
+    shown[shown < 0] = best[: length - len(held)]
     return shown
 
 

@@ -109,8 +109,8 @@ class LinearLearner:
         nothing: Rows = SparseRows.empty_row(self.n)
         if not isinstance(rows, SparseRows):
             given, nothing = rows.reshape(-1), np.zeros(self.n)
-        places, first = np.arange(count), np.zeros(count, np.int64)
-        return self._learn(GapBatch(given, places, nothing, first, omega))
+        every_row, first = np.arange(count), np.zeros(count, np.int64)
+        return self._learn(GapBatch(given, every_row, nothing, first, omega))
 
     def learn_pairs(self, documents: Rows, pairs: Pairs) -> Steps:
         """Learn from the pairs of one ranking, in their order."""

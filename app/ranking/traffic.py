@@ -14,7 +14,7 @@ import numpy as np
 
 from app.ranking import measures
 from app.ranking.arrays import Dense, Floats, Integers
-from app.ranking.clicks import READINGS
+from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.debiased import KAPPA, pair_weights, seen_pairs
 from app.ranking.fair import WEIGHT
 from app.ranking.lanes import kernel
@@ -27,7 +27,7 @@ from app.ranking.users import Users, visit_ranking
 #: Users whose random numbers are drawn in one call.
 USERS_AT_ONCE = 512
 DEPTH = 10  # the k of NDCG@k
-PLAIN, DRAWN, SWAPPED = 0, 1, 2
+MODEL_ORDER, SAMPLED, SWAPPED = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +78,24 @@ class Site:
 
 
 class Show(NamedTuple):
-    """How rankings are made: model order (PLAIN), sampled (DRAWN), or swapped (SWAPPED).
+    """How rankings of `length` documents are made: MODEL_ORDER, SAMPLED or SWAPPED.
 
     `sharpness` is `a` of the sample, `s = a·scores/std`; with 0 the scores are sampled unscaled.
     """
 
-    how: int = DRAWN
-    places: int = 10
+    how: int = SAMPLED
+    length: int = 10
     sharpness: float = SHARPNESS
 
     @classmethod
-    def to_learn(cls, reading: str, places: int) -> "Show":
+    def to_learn(cls, strategy: str, length: int) -> "Show":
         """Return the exploration that the setting `clicks` needs."""
-        hows = {"debiased": DRAWN, "fair-pairs": SWAPPED}
-        if reading not in READINGS:
-            raise ValueError(f"clicks: expected one of {', '.join(READINGS)}, got {reading!r}")
-        return cls(hows.get(reading, PLAIN), places)
+        hows = {"debiased": SAMPLED, "fair-pairs": SWAPPED}
+        if strategy not in CLICK_STRATEGIES:
+            raise ValueError(
+                f"clicks: expected one of {', '.join(CLICK_STRATEGIES)}, got {strategy!r}"
+            )
+        return cls(hows.get(strategy, MODEL_ORDER), length)
 
 
 class Visit(NamedTuple):
@@ -121,8 +123,8 @@ class Visit(NamedTuple):
 
     def classical(self, strategy: str) -> Pairs:
         """Return the pairs of a classical strategy for the same clicks."""
-        places = from_clicks(np.flatnonzero(self.clicked).tolist(), len(self.shown), strategy)
-        return Pairs(self.shown[places.preferred], self.shown[places.other], places.weights)
+        found = from_clicks(np.flatnonzero(self.clicked).tolist(), len(self.shown), strategy)
+        return Pairs(self.shown[found.preferred], self.shown[found.other], found.weights)
 
 
 def visits(
@@ -134,8 +136,8 @@ def visits(
     count: int,
 ) -> Iterator[Visit]:
     """Yield `count` visits to random queries, ranked by the learner's current weights."""
-    places = 1 + 2 * show.places
-    width = places + max(site.longest, 1 + show.places)
+    user_numbers = 1 + 2 * show.length
+    width = user_numbers + max(site.longest, 1 + show.length)
     discounts, starts = discount_table(), site.starts.tolist()
     for begun in range(0, count, USERS_AT_ONCE):
         queries = rng.integers(len(site.ideal), size=USERS_AT_ONCE).tolist()
@@ -148,7 +150,7 @@ def visits(
                 q,
                 *impression(
                     learner.score(site.documents[rows]), site.labels[rows], *show, *users,
-                    numbers[:places], numbers[places:], discounts, site.ideal[q],
+                    numbers[:user_numbers], numbers[user_numbers:], discounts, site.ideal[q],
                 ),
             )  # fmt: skip
 
@@ -163,7 +165,7 @@ def impression(
     scores: Any,
     labels: Any,
     how: int,
-    places: int,
+    length: int,
     sharpness: float,
     click: Any,
     stop: Any,
@@ -176,31 +178,33 @@ def impression(
     ideal: float,
 ) -> Any:
     """Simulate one user: ranking, clicks, pairs, and the ranking's NDCG@10."""
-    places = min(places, scores.shape[0])
-    order, sharp, first, explored = draw_order(scores, how, places, sharpness, draws)
-    shown = order[:places].copy()
-    clicked = np.zeros(places, np.uint8)
+    length = min(length, scores.shape[0])
+    order, sharp, first, explored = draw_order(scores, how, length, sharpness, draws)
+    shown = order[:length].copy()
+    clicked = np.zeros(length, np.uint8)
     last = visit_ranking(labels[shown], click, stop, examine, every, attackers, uniforms, clicked)
     if how == SWAPPED:
         preferred, other, omega = fair_pairs(clicked, first)
     else:
-        preferred, other, omega = drawn_pairs(clicked, last if how == DRAWN else -1, sharp, order)
+        preferred, other, omega = sampled_pairs(
+            clicked, last if how == SAMPLED else -1, sharp, order
+        )
     judging = omega * (explored * KAPPA / WEIGHT if how == SWAPPED else explored)
     weight, won, submitted_won = count_wins(scores, shown, preferred, other, judging)
-    gained = measures.discounted(labels[shown], discounts, min(DEPTH, places))
+    gained = measures.discounted(labels[shown], discounts, min(DEPTH, length))
     ndcg = gained / ideal if ideal > 0.0 else 0.0
     found = shown[preferred], shown[other], omega
     return shown, clicked, *found, ndcg, weight, won, submitted_won
 
 
 @kernel
-def draw_order(scores: Any, how: int, places: int, sharpness: float, draws: Any) -> Any:
+def draw_order(scores: Any, how: int, length: int, sharpness: float, draws: Any) -> Any:
     """Return the order, its s, the first position of a pair, and 1 if randomised, else 0.
 
     Equal scores keep the submitted order with equal odds, unless sharpness is 0.
     """
     sharp = np.zeros(scores.shape[0])
-    if how == DRAWN:
+    if how == SAMPLED:
         if sharpness == 0.0:
             sharp[:] = scores
         elif not sharpen(scores, sharpness, sharp):
@@ -212,7 +216,7 @@ def draw_order(scores: Any, how: int, places: int, sharpness: float, draws: Any)
     order = np.argsort(-scores, kind="mergesort")
     first = 1 if draws[0] >= 0.5 else 0
     if how == SWAPPED:
-        for pair in range((places - first) // 2):
+        for pair in range((length - first) // 2):
             if draws[1 + pair] < 0.5:
                 upper = first + 2 * pair
                 order[upper], order[upper + 1] = order[upper + 1], order[upper]
@@ -235,17 +239,17 @@ def sharpen(scores: Any, sharpness: float, sharp: Any) -> bool:
 
 
 @kernel
-def shown_odds(sharp: Any, order: Any, places: int) -> Any:
+def shown_odds(sharp: Any, order: Any, length: int) -> Any:
     """Return `e = exp(s - max s)` of the shown documents, and then the sum over all others."""
-    found = np.zeros(places + 1)
+    found = np.zeros(length + 1)
     most = sharp.max()
     for at in range(order.shape[0]):
-        found[min(at, places)] += exp(sharp[order[at]] - most)
+        found[min(at, length)] += exp(sharp[order[at]] - most)
     return found
 
 
 @kernel
-def drawn_pairs(clicked: Any, last: int, sharp: Any, order: Any) -> Any:
+def sampled_pairs(clicked: Any, last: int, sharp: Any, order: Any) -> Any:
     """Return the pairs and weights of clicks on a sampled ranking; none without a last click."""
     if last < 0:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)

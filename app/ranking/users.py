@@ -55,9 +55,9 @@ class Users(NamedTuple):
 
 
 def users(
-    name: str, grades: int, places: int, stop: str = "click", attackers: float = 0.0
+    name: str, grades: int, length: int, stop: str = "click", attackers: float = 0.0
 ) -> Users:
-    """Return the users of this name, for rankings of at most `places` documents.
+    """Return the users of this name, for rankings of at most `length` documents.
 
     >>> users("navigational", 3, 10).click
     array([0.05, 0.5 , 0.95])
@@ -71,10 +71,10 @@ def users(
     if grades not in TABLES:
         raise ValueError(f"grades: expected 3 or 5, got {grades}")
     click, stops = TABLES[grades][name]
-    examine = np.ones(places)
+    examine = np.ones(length)
     if name == "pbm":
         examine[:] = 0.0
-        examine[: len(EXAMINATION)] = EXAMINATION[:places]
+        examine[: len(EXAMINATION)] = EXAMINATION[:length]
     return Users(np.array(click), np.array(stops), examine, stop == "every", attackers)
 
 
@@ -95,7 +95,7 @@ def grades(labels: Floats) -> int:
 def clicks(found: Users, labels: Floats, uniforms: Floats) -> Integers:
     """Return the clicked positions, from the top, of a ranking with these labels.
 
-    `uniforms` are `1 + 2·places` numbers in (0, 1): one for the kind of user, then one for the
+    `uniforms` are `1 + 2·length` numbers in (0, 1): one for the kind of user, then one for the
     click and one for the stop at each position.
 
     >>> clicks(users("perfect", 3, 3), np.array([0.0, 2.0, 1.0]), np.full(7, 0.4))
@@ -118,12 +118,12 @@ def visit_ranking(
     clicked: Bytes,
 ) -> Any:
     """Mark the clicked positions in `clicked`; return the lowest one, -1 without a click."""
-    places = labels.shape[0]
+    length = labels.shape[0]
     if uniforms[0] < attackers:
-        clicked[places - 1] = 1
-        return places - 1
+        clicked[length - 1] = 1
+        return length - 1
     last = -1
-    for i in range(places):
+    for i in range(length):
         grade = int(labels[i])
         if uniforms[1 + 2 * i] < examine[i] * click[grade]:
             clicked[i] = 1

@@ -21,7 +21,7 @@ from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.learning import learner
 from app.ranking.limits import MOST_FEATURES_FULL
 from app.simulation import runner
@@ -72,7 +72,7 @@ def warm() -> None:
 
 def simulate_visits() -> None:
     """Simulate a few users, for `solar simulate`."""
-    _, queries = World(2, 4, 3).draw(np.random.default_rng(0))
+    _, queries = SyntheticData(2, 4, 3).draw(np.random.default_rng(0))
     judged = runner.Judged(queries, queries)
     for clicks in ("debiased", "fair-pairs"):
         runner.play_traffic(runner.Scenario(clicks, impressions=20), judged, "informational", 0)
@@ -81,13 +81,13 @@ def simulate_visits() -> None:
 def events() -> Iterator[Feedback]:
     """Yield feedback of every kind: on a served ranking, and with documents sent along."""
     rows = np.eye(3, 2, dtype=np.float32)
-    places, pair = np.arange(3)[::-1].copy(), (np.array([0]), np.array([2]))
-    for served in (None, places):
+    submitted, pair = np.arange(3)[::-1].copy(), (np.array([0]), np.array([2]))
+    for served in (None, submitted):
         yield Feedback("w", "labels", rows, submitted=served, labels=np.array([0.0, 2.0, 1.0]))
         for weights in (None, np.array([0.5])):
             yield Feedback("w", "triplets", rows, submitted=served, preferred=pair[0],
                            other=pair[1], weights=weights)  # fmt: skip
-    clicked = Feedback("w", "clicks", rows, submitted=places, clicks=np.array([2]))
+    clicked = Feedback("w", "clicks", rows, submitted=submitted, clicks=np.array([2]))
     yield clicked
     yield replace(clicked, odds=np.array([0.2, 0.3, 0.4, 0.1]))
     yield replace(clicked, swaps=np.array([[1, 0]]))

@@ -21,7 +21,9 @@ class ImpressionWriter:
         self._store, self._seconds, self._timeout = store, seconds, timeout
         self._batches = MicroBatcher(self._write)
 
-    def remember(self, model: str, epoch: int, request: str, shown: bytes) -> asyncio.Future[bool]:
+    def store_impression(
+        self, model: str, epoch: int, request: str, shown: bytes
+    ) -> asyncio.Future[bool]:
         """Store an impression; the future tells whether it was written within the timeout."""
         written = self._batches((model, epoch), (request, shown))
         asyncio.get_running_loop().call_later(self._timeout, _give_up, written)
@@ -31,7 +33,7 @@ class ImpressionWriter:
         self, model: tuple[str, int], shown: list[tuple[str, bytes]]
     ) -> list[bool | Exception]:
         try:
-            await self._store.log.remember(*model, dict(shown), self._seconds)
+            await self._store.log.store_impressions(*model, dict(shown), self._seconds)
         except Exception as error:  # the requests are answered whatever the error
             if not isinstance(error, SolarError):
                 log.exception("model %s: writing impressions failed", model[0])

@@ -48,7 +48,7 @@ class ServedModel:
         )  # fmt: skip
 
     @property
-    def place(self) -> LogPosition:
+    def position(self) -> LogPosition:
         """Position in the log: epoch, version and chain."""
         return self.epoch, self.version, self.chain
 
@@ -59,11 +59,11 @@ class WeightCache:
     def __init__(
         self,
         store: Store,
-        tell: Callable[[Served], None] = lambda _: None,
+        report: Callable[[Served], None] = lambda _: None,
         poll: float = 0.25,
         check_timeout: float = 1.0,
     ) -> None:
-        self._store, self._tell = store, tell
+        self._store, self._report = store, report
         self._poll, self._check_timeout = poll, check_timeout
         self.serving: dict[str, ServedModel] = {}
         self._following: dict[str, asyncio.Task[None]] = {}
@@ -88,9 +88,9 @@ class WeightCache:
 
     async def find(self, model: str) -> ServedModel:
         """Find the served model; NoSuchModel, or StoreError if the store is needed and fails."""
-        return self.serving.get(model) or await self.look(model)
+        return self.serving.get(model) or await self.load(model)
 
-    async def look(self, model: str) -> ServedModel:
+    async def load(self, model: str) -> ServedModel:
         """Load the current weights from the store, and follow the model from now on."""
         try:
             found, now = await self._store.states.load_weights(model), self.serving.get(model)
@@ -115,7 +115,7 @@ class WeightCache:
                 return serving
         return None
 
-    def forget(self, model: str) -> None:
+    def drop(self, model: str) -> None:
         """Stop serving a deleted model."""
         self.serving.pop(model, None)
 
@@ -126,7 +126,7 @@ class WeightCache:
             found = found._replace(config=before.config)
         serving = ServedModel.of(model, found)
         self.damaged.discard(model)
-        if before and before.place == serving.place:
+        if before and before.position == serving.position:
             return before
         backwards = before is not None and await self._rolled_back(before, serving)
         taken = self.serving.get(model)
@@ -138,7 +138,7 @@ class WeightCache:
                 "model %s: version rollback in the store; now at version %d", model, found.seq
             )
         appended = found.info.time if before else 0  # at startup the last record may be a week old
-        self._tell(Served(model, appended, backwards))
+        self._report(Served(model, appended, backwards))
         self._news.pop(model, asyncio.Event()).set()
         return serving
 
@@ -149,7 +149,7 @@ class WeightCache:
         """
         if now.epoch == before.epoch and now.version > before.version and now.term == before.term:
             return False
-        return await rolled_back(self._store, before.name, before.place, now.place)
+        return await rolled_back(self._store, before.name, before.position, now.position)
 
     async def _follow(self, model: str) -> None:
         """Serve every committed version, until the model is deleted."""
@@ -171,8 +171,8 @@ class WeightCache:
             self._news.pop(model, asyncio.Event()).set()
 
     async def _refresh(self, model: str) -> None:
-        place, served = await self._store.states.position(model), self.serving.get(model)
-        if served is None or served.place != place:
+        position, served = await self._store.states.position(model), self.serving.get(model)
+        if served is None or served.position != position:
             await self._take(model, await self._store.states.load_weights(model))
         self.damaged.discard(model)
 
@@ -184,7 +184,7 @@ class WeightCache:
         for name in names:
             if name not in self._following:
                 with suppress(NoSuchModel, BadBlob):
-                    await self.look(name)
+                    await self.load(name)
         self._store.outages.succeeded(OUTAGE_TASK)
         self.started = self.reachable = True
 

@@ -22,7 +22,7 @@ from app.ranking import users as crowd
 from app.ranking.arrays import Integers
 from app.ranking.online import LabelledQuery
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, LinearLearner
-from app.ranking.traffic import PLAIN, USERS_AT_ONCE, Show, Site
+from app.ranking.traffic import MODEL_ORDER, USERS_AT_ONCE, Show, Site
 from app.simulation.results import Trace, checkpoints
 
 
@@ -213,7 +213,7 @@ def follow_traffic(
     visits = traffic.visits(site, learner, show, users, rng, scenario.impressions)
     for t, visit in enumerate(trace.timed(visits)):
         trace.add(t, visit)
-        pairs = visit.pairs if show.how != PLAIN else visit.classical(scenario.clicks)
+        pairs = visit.pairs if show.how != MODEL_ORDER else visit.classical(scenario.clicks)
         if len(pairs):
             learner.learn_pairs(site.of_query(visit.query), pairs)
         if t + 1 == ends[at]:

@@ -92,7 +92,7 @@ class Jobs:
         )
         return _CANCELLED[int(code)]
 
-    async def look(self, model: str, job: str) -> Job | None:
+    async def read(self, model: str, job: str) -> Job | None:
         """Return a job, or None.
 
         A job whose training process died has failed, or is cancelled if that was requested.

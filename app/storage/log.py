@@ -11,7 +11,7 @@ from app.errors import Backlog, Changed, Fenced, NoSuchModel
 from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import keys_of
 
-APPENDED, REPEATED, OTHER_BODY, FORGOTTEN = range(4)
+APPENDED, REPEATED, OTHER_BODY, NO_IMPRESSION = range(4)
 #: Minimum TTL of dedupe keys in seconds.
 MIN_DEDUPE_SECONDS = 3_600.0
 
@@ -34,7 +34,7 @@ class NewRecord(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """The outcome of an event (APPENDED … FORGOTTEN) and its seq."""
+    """The outcome of an event (APPENDED … NO_IMPRESSION) and its seq."""
 
     outcome: int
     seq: int
@@ -136,13 +136,15 @@ class Log:
             raise NoSuchModel(f"model {model}: no model of this name")
         return int(tail)
 
-    async def remember(self, model: str, epoch: int, shown: dict[str, bytes], ttl: float) -> None:
+    async def store_impressions(
+        self, model: str, epoch: int, shown: dict[str, bytes], ttl: float
+    ) -> None:
         """Store the impressions of some requests for `ttl` seconds, in one round trip."""
         keys = keys_of(model)
         names = [keys.impression(epoch, request) for request in shown]
         await self._calls.script("remember", names, [int(ttl * 1000), *shown.values()])
 
-    async def recall(
+    async def load_impressions(
         self, model: str, epoch: int, requests: Sequence[str]
     ) -> list[StoredImpression | None]:
         """Return the impression of each request, None if it is unknown or expired."""

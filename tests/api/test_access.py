@@ -159,9 +159,9 @@ def test_without_a_key_existing_and_missing_models_get_the_same_answer(guarded: 
 def test_a_request_without_a_key_is_refused_before_its_body_is_read(guarded: Guarded) -> None:
     port = httpx.URL(guarded.running.url).port
     head = "POST /rank HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    with socket.create_connection(("127.0.0.1", port or 0), TIMEOUT) as wire:
-        wire.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode())
-        assert wire.recv(100).startswith(b"HTTP/1.1 401 ")
+    with socket.create_connection(("127.0.0.1", port or 0), TIMEOUT) as connection:
+        connection.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
 
 
 @pytest.mark.parametrize("path", OPEN)

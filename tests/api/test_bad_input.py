@@ -58,7 +58,7 @@ class Reply:
         return json.loads(self.body)
 
 
-class Wire:
+class Connection:
     """A raw connection: sends any bytes, and reads answers."""
 
     def __init__(self, url: str) -> None:
@@ -66,7 +66,7 @@ class Wire:
         self._socket = socket.create_connection((host, int(port)), TIMEOUT)
         self._unread = b""
 
-    def __enter__(self) -> "Wire":
+    def __enter__(self) -> "Connection":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -185,9 +185,9 @@ class ServiceUnderTest:
     store: Any
 
     def ask(self, ask: Ask) -> Reply:
-        with Wire(self.running.url) as wire:
-            wire.send(ask.sent())
-            return wire.reply()
+        with Connection(self.running.url) as connection:
+            connection.send(ask.sent())
+            return connection.reply()
 
     def post(self, path: str, body: Any, *headers: str) -> Reply:
         return self.ask(Ask("", 0, body, path, headers=headers))
@@ -235,10 +235,10 @@ class ServiceUnderTest:
         until(self.settled)
         before, seconds = self.stored(), []
         for _ in range(TRIES):
-            with Wire(self.running.url) as wire:
+            with Connection(self.running.url) as connection:
                 start = self.cpu_seconds()
-                wire.send(ask.sent())
-                reply = wire.reply()
+                connection.send(ask.sent())
+                reply = connection.reply()
                 seconds.append(self.cpu_seconds() - start)
             check_refusal(reply, ask.status, repeats=ask.repeats)
             if min(seconds) <= MAX_SECONDS:
@@ -742,32 +742,36 @@ def test_an_invalid_model_request_is_refused(service: ServiceUnderTest, ask: Ask
 
 def test_a_chunked_body_over_the_limit_is_refused_before_it_ends(service: ServiceUnderTest) -> None:
     before, chunk = service.stored(), b"10000\r\n" + b" " * 0x10000 + b"\r\n"
-    with Wire(service.running.url) as wire:
-        wire.send(head("POST", "/rank", f"Content-Type: {JSON}", "Transfer-Encoding: chunked"))
+    with Connection(service.running.url) as connection:
+        connection.send(
+            head("POST", "/rank", f"Content-Type: {JSON}", "Transfer-Encoding: chunked")
+        )
         for _ in range(BODY_BYTES // 0x10000 + 1):
-            wire.send(chunk)
-        check_refusal(wire.reply(), 413)
-        assert wire.closed()
+            connection.send(chunk)
+        check_refusal(connection.reply(), 413)
+        assert connection.closed()
     assert service.stored() == before
 
 
 def test_a_content_length_over_the_limit_is_refused_before_the_body(
     service: ServiceUnderTest,
 ) -> None:
-    with Wire(service.running.url) as wire:
+    with Connection(service.running.url) as connection:
         length = f"Content-Length: {BODY_BYTES + 1}"
-        wire.send(head("POST", "/rank", f"Content-Type: {JSON}", length))
-        check_refusal(wire.reply(), 413)
-        assert wire.closed()
+        connection.send(head("POST", "/rank", f"Content-Type: {JSON}", length))
+        check_refusal(connection.reply(), 413)
+        assert connection.closed()
 
 
 def test_a_body_in_chunks_within_the_limit_is_read(service: ServiceUnderTest) -> None:
-    with Wire(service.running.url) as wire:
-        wire.send(head("POST", "/rank", f"Content-Type: {JSON}", "Transfer-Encoding: chunked"))
+    with Connection(service.running.url) as connection:
+        connection.send(
+            head("POST", "/rank", f"Content-Type: {JSON}", "Transfer-Encoding: chunked")
+        )
         for byte in VALID.encode():
-            wire.send(b"1\r\n%c\r\n" % byte)
-        wire.send(b"0\r\n\r\n")
-        assert wire.reply().status == 200
+            connection.send(b"1\r\n%c\r\n" % byte)
+        connection.send(b"0\r\n\r\n")
+        assert connection.reply().status == 200
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 1000", "Transfer-Encoding: chunked"])
@@ -775,32 +779,32 @@ def test_a_body_that_does_not_arrive_is_408(
     impatient_service: ServiceUnderTest, framing: str
 ) -> None:
     before, start = impatient_service.stored(), time.monotonic()
-    with Wire(impatient_service.running.url) as wire:
-        wire.send(head("POST", "/rank", f"Content-Type: {JSON}", framing))
-        wire.send(b"1\r\n{\r\n" if "chunked" in framing else b"{")
-        check_refusal(wire.reply(), 408)
-        assert wire.closed()
+    with Connection(impatient_service.running.url) as connection:
+        connection.send(head("POST", "/rank", f"Content-Type: {JSON}", framing))
+        connection.send(b"1\r\n{\r\n" if "chunked" in framing else b"{")
+        check_refusal(connection.reply(), 408)
+        assert connection.closed()
     assert impatient_service.stored() == before
     assert time.monotonic() - start < GIVE_UP_SECONDS
 
 
 def test_a_body_that_arrives_too_slowly_is_408(impatient_service: ServiceUnderTest) -> None:
-    with Wire(impatient_service.running.url) as wire:
-        wire.send(head("POST", "/rank", f"Content-Type: {JSON}", "Content-Length: 100000"))
+    with Connection(impatient_service.running.url) as connection:
+        connection.send(head("POST", "/rank", f"Content-Type: {JSON}", "Content-Length: 100000"))
         start, answered = time.monotonic(), False
         while not answered and time.monotonic() - start < GIVE_UP_SECONDS:
-            wire.send(b" ")
-            answered = wire.readable(0.02)
+            connection.send(b" ")
+            answered = connection.readable(0.02)
         assert answered
-        check_refusal(wire.reply(), 408)
+        check_refusal(connection.reply(), 408)
 
 
 def test_a_connection_lost_within_a_body_stores_nothing(service: ServiceUnderTest) -> None:
     before = service.stored()
-    with Wire(service.running.url) as wire:
-        wire.send(Ask("", 0, VALID).sent()[:-1])
-        wire.shut_down_sending()
-        assert wire.closed()
+    with Connection(service.running.url) as connection:
+        connection.send(Ask("", 0, VALID).sent()[:-1])
+        connection.shut_down_sending()
+        assert connection.closed()
     assert service.stored() == before
     assert service.post("/rank", VALID).status == 200
 
@@ -819,9 +823,9 @@ INVALID_HTTP = {
 
 @pytest.mark.parametrize("sent", INVALID_HTTP.values(), ids=INVALID_HTTP)
 def test_invalid_http_is_refused(service: ServiceUnderTest, sent: bytes) -> None:
-    with Wire(service.running.url) as wire:
-        wire.send(sent)
-        reply = wire.reply()
+    with Connection(service.running.url) as connection:
+        connection.send(sent)
+        reply = connection.reply()
     assert reply.status == 400
     assert len(reply.body) <= MAX_ANSWER_BYTES
     assert MARKER not in reply.body.decode() + service.running.logged()
@@ -830,10 +834,10 @@ def test_invalid_http_is_refused(service: ServiceUnderTest, sent: bytes) -> None
 def test_a_connection_stays_usable_after_a_refusal(service: ServiceUnderTest) -> None:
     bad = [Ask("", 404, VALID, "/nowhere"), Ask("", 405, VALID, method="PUT"), Ask("", 422, "[]"),
            Ask("", 415, VALID, headers=("Content-Encoding: gzip",)), Ask("", 400, "{")]  # fmt: skip
-    with Wire(service.running.url) as wire:
+    with Connection(service.running.url) as connection:
         for ask in bad:
-            wire.send(ask.sent() + Ask("", 200, VALID).sent())
-            assert (wire.reply().status, wire.reply().status) == (ask.status, 200)
+            connection.send(ask.sent() + Ask("", 200, VALID).sent())
+            assert (connection.reply().status, connection.reply().status) == (ask.status, 200)
 
 
 # ---- odd but valid requests ----
@@ -1237,12 +1241,14 @@ def test_a_hundred_thousand_invalid_bodies_are_answered_without_memory_growth(
     counts: Counter[int] = Counter()
     start = time.monotonic()
     with ExitStack() as stack:
-        wires = [stack.enter_context(Wire(service.running.url)) for _ in range(POOL)]
+        connections = [stack.enter_context(Connection(service.running.url)) for _ in range(POOL)]
         for done in range(0, BODIES, POOL * GROUP):
             warm = resident(process) if done == WARM_UP_BODIES else warm
-            for wire in wires:
-                wire.send(b"".join(next(requests) for _ in range(GROUP)))
-            counts.update(check_short(wire.reply()) for wire in wires for _ in range(GROUP))
+            for connection in connections:
+                connection.send(b"".join(next(requests) for _ in range(GROUP)))
+            counts.update(
+                check_short(connection.reply()) for connection in connections for _ in range(GROUP)
+            )
     grown = resident(process) - warm
     assert sum(counts.values()) == BODIES
     assert set(counts) <= {200, 202, 400, 404, 409, 410, 422}

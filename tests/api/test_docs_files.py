@@ -57,7 +57,9 @@ def test_the_security_policy_allows_files_of_this_service_only(
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/healthz", "/readyz", "/metrics"])
-def test_head_is_get_without_the_body(client: httpx.Client, path: str) -> None:
+def test_a_head_request_is_answered_like_a_get_without_the_body(
+    client: httpx.Client, path: str
+) -> None:
     head, got = client.head(path), client.get(path)
     assert (head.status_code, head.content) == (200, b"")
     changing = ("date", "x-request-id", *(["content-length"] if path == "/metrics" else []))

@@ -186,8 +186,8 @@ def test_an_upload_that_cannot_be_written_to_disk_is_503(
     assert where != "a full disk" or list(kept.iterdir()) == []
 
 
-def test_a_click_that_overtakes_its_impression_can_be_retried(server: Any) -> None:
-    """The impression is written between the recall and the append."""
+def test_a_click_that_arrives_before_its_impression_can_be_retried(server: Any) -> None:
+    """The impression is written after the impressions are loaded and before the append."""
 
     async def run() -> None:
         app = create_app(Settings(learner=False, remember_seconds=20.0), server.url)

@@ -31,10 +31,10 @@ from tests.faults.checker import (
     check_requests,
     check_state,
     learnt,
-    look,
+    read_stored,
     repeated,
 )
-from tests.faults.scene import play
+from tests.faults.observed_model import run_scenario
 from tests.servers import TIMEOUT, until
 
 N = 3
@@ -197,7 +197,7 @@ def check_nothing_lost(store: str, sent: Traffic) -> None:
 
     async def check() -> None:
         await learnt(store, "m")
-        found = await look(store, "m")
+        found = await read_stored(store, "m")
         feedback = found.feedback()
         assert {seq: feedback[seq].event for seq in sent.seqs.values()} == {
             seq: event for event, seq in sent.seqs.items()
@@ -211,7 +211,7 @@ def check_nothing_lost(store: str, sent: Traffic) -> None:
         check_state(found)
         await check_replay(store, "m")
 
-    play(check(), 3 * TIMEOUT)
+    run_scenario(check(), 3 * TIMEOUT)
 
 
 def check_record(record: Feedback, rows: list[list[float]]) -> None:
@@ -375,14 +375,14 @@ def test_a_stop_under_load_loses_no_acknowledged_event_and_leaves_no_process() -
 
 def check_all_stored(store: str, acknowledged: set[str]) -> None:
     async def check() -> None:
-        found = await look(store, "m")
+        found = await read_stored(store, "m")
         events = {record.event for record in found.feedback().values()}
         assert acknowledged <= events
         assert repeated(found.feedback()) == []
         check_log(found)
         await check_replay(store, "m")
 
-    play(check(), 3 * TIMEOUT)
+    run_scenario(check(), 3 * TIMEOUT)
 
 
 def test_a_half_sent_request_is_answered_during_a_stop() -> None:

@@ -132,9 +132,9 @@ def test_over_a_socket_a_missing_or_wrong_key_is_refused_before_the_body_arrives
             for secret, status in ((None, 401), ("wrong", 401), (of_another_scope(one), 403)):
                 key = f"Authorization: Bearer {secret}\r\n" if secret else ""
                 head = f"{one.method} {one.at()} HTTP/1.1\r\nHost: x\r\n{key}"
-                with socket.create_connection(("127.0.0.1", port or 0), TIMEOUT) as wire:
-                    wire.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode())
-                    assert wire.recv(12) == f"HTTP/1.1 {status}".encode(), one
+                with socket.create_connection(("127.0.0.1", port or 0), TIMEOUT) as connection:
+                    connection.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode())
+                    assert connection.recv(12) == f"HTTP/1.1 {status}".encode(), one
 
 
 # ---- paths and methods ----
@@ -229,7 +229,7 @@ SECRET = "qzSECRETzq"  # noqa: S105  # in the message of an error
 BUGS = (ValueError, RuntimeError, KeyError, AssertionError, TypeError, OSError)
 #: A path of each kind of route, and the method of the store that it calls.
 PLANTED = {
-    "FastRoute": ("POST", "/feedback", "log", "recall"),
+    "FastRoute": ("POST", "/feedback", "log", "load_impressions"),
     "AdminRoute": ("GET", "/models/books", "states", "load"),
     "AdminRoute with a body": ("PUT", "/models/new", "models", "create"),
 }

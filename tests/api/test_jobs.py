@@ -124,7 +124,7 @@ KINDS = {
 
 
 @dataclass
-class Scene:
+class Service:
     """A service in which every kind of model was warm-started between two events."""
 
     running: Running
@@ -133,7 +133,7 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
+def service() -> Iterator[Service]:
     with serving(environ={"SOLAR_JOBS": "4"}) as running, running.client() as http:
         for name, kind in KINDS.items():
             kind.create(http, name)
@@ -142,12 +142,12 @@ def scene() -> Iterator[Scene]:
         jobs = {name: done(http, job) for name, job in ids.items()}
         for name in KINDS:
             assert feedback(http, name) == 3
-        yield Scene(running, http, jobs)
+        yield Service(running, http, jobs)
 
 
-def test_each_kind_of_body_is_trained_on_and_reported(scene: Scene) -> None:
+def test_each_kind_of_body_is_trained_on_and_reported(service: Service) -> None:
     for name, kind in KINDS.items():
-        job, asked = scene.jobs[name], kind.training
+        job, asked = service.jobs[name], kind.training
         given = {one: getattr(asked, one) for one in Training.__struct_fields__}
         assert job["training"] == {one: value for one, value in given.items() if value is not None}
         assert (job["model"], job["state"], "error" in job) == (name, "done", False)
@@ -161,9 +161,9 @@ def test_each_kind_of_body_is_trained_on_and_reported(scene: Scene) -> None:
         assert ("tried" in result) == (asked.validation is not None)
 
 
-def test_progress_reports_the_data_and_the_iterations(scene: Scene) -> None:
+def test_progress_reports_the_data_and_the_iterations(service: Service) -> None:
     for name in KINDS:
-        progress = scene.jobs[name]["progress"]
+        progress = service.jobs[name]["progress"]
         assert (progress["queries"], progress["documents"]) == (12, 72)
         assert progress["iteration"] >= 0
         assert {"parameter", "objective", "distance", "ndcg@10"} <= set(progress)
@@ -174,8 +174,8 @@ def settings_of(name: str) -> ModelConfig:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_log_record_holds_the_model_of_a_local_training(scene: Scene, name: str) -> None:
-    (replaced,) = warm_starts(store_of(scene.running), name)
+def test_the_log_record_holds_the_model_of_a_local_training(service: Service, name: str) -> None:
+    (replaced,) = warm_starts(store_of(service.running), name)
     wanted = expected(QUERIES, settings_of(name), KINDS[name].training)
     check_same(replaced.model, wanted)
     sizes = {"text": 0, "members": 6, "encoded": 3, "json": 6}
@@ -192,15 +192,15 @@ def check_same(found: Model, wanted: Model) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_feedback_around_a_warm_start_keeps_its_order_and_the_replay_agrees(
-    scene: Scene, name: str
+    service: Service, name: str
 ) -> None:
-    log = records(store_of(scene.running), name)
+    log = records(store_of(service.running), name)
     assert [type(one) for one in log] == [Feedback, Replace, Feedback]
 
     async def act(store: Store) -> tuple[ModelState, ModelState]:
         return (await store.states.load(name)).state, (await store.states.version(name, 1)).state
 
-    now, before = with_store(store_of(scene.running), act)
+    now, before = with_store(store_of(service.running), act)
     reducer = Reducer(before)
     for record in log[1:]:
         reducer.apply(codec.dump_record(record))
@@ -209,32 +209,32 @@ def test_feedback_around_a_warm_start_keeps_its_order_and_the_replay_agrees(
     assert (now.seq, now.measures()["queries"], now.measures()["feedback"]) == (3, 2.0, 2.0)
 
 
-def test_solar_verify_accepts_the_store(scene: Scene) -> None:
+def test_solar_verify_accepts_the_store(service: Service) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "app", "verify", "--redis-url", store_of(scene.running), *KINDS],
+        [sys.executable, "-m", "app", "verify", "--redis-url", store_of(service.running), *KINDS],
         cwd=ROOT, capture_output=True, text=True, timeout=3 * TIMEOUT, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout.count("weights valid")) == (0, len(KINDS)), ran
 
 
-def test_a_finished_job_leaves_no_files(scene: Scene) -> None:
-    until_long(lambda: uploads(scene.running) == [])
+def test_a_finished_job_leaves_no_files(service: Service) -> None:
+    until_long(lambda: uploads(service.running) == [])
 
 
-def test_a_finished_job_cannot_be_cancelled_or_restarted(scene: Scene) -> None:
-    path = f"/jobs/{scene.jobs['text']['id']}"
-    for answer in (scene.http.delete(path), scene.http.post(f"{path}/start")):
+def test_a_finished_job_cannot_be_cancelled_or_restarted(service: Service) -> None:
+    path = f"/jobs/{service.jobs['text']['id']}"
+    for answer in (service.http.delete(path), service.http.post(f"{path}/start")):
         assert answer.status_code == 409
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_jobs_are_counted(scene: Scene) -> None:
+def test_jobs_are_counted(service: Service) -> None:
     for name in KINDS:
-        assert jobs_counted(scene.http, name) == {"done": 1.0}
+        assert jobs_counted(service.http, name) == {"done": 1.0}
 
 
-def test_a_rollback_restores_the_model_before_the_warm_start(scene: Scene) -> None:
-    name, http, kind = "rolled_back", scene.http, KINDS["members"]
+def test_a_rollback_restores_the_model_before_the_warm_start(service: Service) -> None:
+    name, http, kind = "rolled_back", service.http, KINDS["members"]
     kind.create(http, name)
     assert feedback(http, name) == 1
     done(http, kind.ask(http, name))
@@ -248,11 +248,11 @@ def test_a_rollback_restores_the_model_before_the_warm_start(scene: Scene) -> No
     async def last(store: Store) -> ModelState:
         return (await store.states.load(name)).state
 
-    wanted = with_store(store_of(scene.running), first)
+    wanted = with_store(store_of(service.running), first)
     answer = http.post(f"/models/{name}/rollback", json={"version": 1})
     assert (answer.status_code, answer.json()["seq"]) == (202, 4)
     until_long(lambda: http.get(f"/models/{name}").json()["version"] == 4)
-    found = with_store(store_of(scene.running), last)
+    found = with_store(store_of(service.running), last)
     assert found.model.weights.tobytes() == wanted.model.weights.tobytes()
     assert found.model.spread.tobytes() == wanted.model.spread.tobytes()
 

@@ -22,7 +22,7 @@ from app.training.options import Training, TrainingTask
 from app.training.trainer import checked_judgements
 from tests.api import test_bad_input as bad_input
 from tests.api.services import PLAIN, Running, serving
-from tests.api.test_bad_input import MARKER, NUMBERS, Reply, Wire, unreadable
+from tests.api.test_bad_input import MARKER, NUMBERS, Connection, Reply, unreadable
 from tests.api.trainings import (
     ended_job,
     judged_queries,
@@ -77,7 +77,7 @@ def check_refusal(answer: httpx.Response | Reply, status: int, *, repeats: bool 
 
 
 @dataclass
-class Scene:
+class Service:
     """A service with a model `books` of three features."""
 
     running: Running
@@ -113,7 +113,7 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
+def service() -> Iterator[Service]:
     environ = {
         "SOLAR_UPLOAD_BYTES": str(UPLOAD_BYTES),
         "SOLAR_BODY_BYTES": str(BODY_BYTES),
@@ -125,7 +125,7 @@ def scene() -> Iterator[Scene]:
     with serving(environ=environ) as running, running.client() as http:
         for name in ("books", "films"):
             assert http.put(f"/models/{name}", json={**PLAIN, "features": N}).status_code == 201
-        yield Scene(running, http)
+        yield Service(running, http)
 
 
 # ---- transport ----
@@ -250,42 +250,44 @@ BODIES = [
 @pytest.mark.parametrize(
     "ask", [*TRANSPORT, *OPTIONS, *IDS, *BODIES], ids=lambda ask: ask.case[:60]
 )
-def test_an_invalid_request_is_refused_and_nothing_is_stored(scene: Scene, ask: Ask) -> None:
-    scene.refuses(ask)
+def test_an_invalid_request_is_refused_and_nothing_is_stored(service: Service, ask: Ask) -> None:
+    service.refuses(ask)
 
 
 def test_json_with_too_many_feature_values_is_refused_before_memory_is_allocated(
-    scene: Scene,
+    service: Service,
 ) -> None:
     body = {"features": 100_000, "covariance": "diagonal"}
-    assert scene.http.put("/models/wide", json=body).status_code == 201
+    assert service.http.put("/models/wide", json=body).status_code == 201
     documents = [{"label": at % 2, "features": {}} for at in range(300)]
-    scene.refuses(Ask("too many", 413, queries(documents), JSON, path="/models/wide/warm-start"))
+    service.refuses(Ask("too many", 413, queries(documents), JSON, path="/models/wide/warm-start"))
 
 
 @pytest.mark.parametrize("path", ["/jobs/../../etc/passwd", "/jobs/..", "/jobs//start", "/jobs/"])
-def test_a_path_traversal_is_refused(scene: Scene, path: str) -> None:
+def test_a_path_traversal_is_refused(service: Service, path: str) -> None:
     for method in ("GET", "DELETE", "POST"):
-        with Wire(scene.running.url) as wire:
-            wire.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
-            assert wire.reply().status in (404, 405)
+        with Connection(service.running.url) as connection:
+            connection.send(
+                f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode()
+            )
+            assert connection.reply().status in (404, 405)
 
 
-def test_a_job_is_found_only_by_its_full_id(scene: Scene) -> None:
+def test_a_job_is_found_only_by_its_full_id(service: Service) -> None:
     """Another model's name does not find the job."""
-    with redis.Redis.from_url(store_of(scene.running)) as store:
+    with redis.Redis.from_url(store_of(service.running)) as store:
         fields = {"epoch": "1", "state": "failed", "trains": "x", "about": '{"training":{}}'}
         store.hset(Keys("books").job(f"books.{UUID}"), mapping=fields)
         try:
-            assert scene.http.get(f"/jobs/books.{UUID}").status_code == 200
+            assert service.http.get(f"/jobs/books.{UUID}").status_code == 200
             for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/start")):
-                answer = scene.http.request(method, f"/jobs/films.{UUID}{path}")
+                answer = service.http.request(method, f"/jobs/films.{UUID}{path}")
                 check_refusal(answer, 404)
-            answer = scene.http.post(f"/jobs/books.{UUID}/start")
+            answer = service.http.post(f"/jobs/books.{UUID}/start")
             check_refusal(answer, 409)  # the data is not on this machine
         finally:
             store.delete(Keys("books").job(f"books.{UUID}"))
-    scene.check_nothing_stays()
+    service.check_nothing_stays()
 
 
 # ---- slow and endless bodies ----
@@ -297,22 +299,22 @@ def head(kind: str, *lines: str) -> bytes:
 
 
 @pytest.mark.parametrize("kind", [TEXT, JSON])
-def test_a_body_that_does_not_arrive_is_408(scene: Scene, kind: str) -> None:
-    with Wire(scene.running.url) as wire:
-        wire.send(head(kind, "Content-Length: 1000") + VALID[:100])
-        check_refusal(wire.reply(), 408)
-    scene.check_nothing_stays()
+def test_a_body_that_does_not_arrive_is_408(service: Service, kind: str) -> None:
+    with Connection(service.running.url) as connection:
+        connection.send(head(kind, "Content-Length: 1000") + VALID[:100])
+        check_refusal(connection.reply(), 408)
+    service.check_nothing_stays()
 
 
-def test_a_chunked_body_over_the_limit_is_413(scene: Scene) -> None:
-    with Wire(scene.running.url) as wire:
-        wire.send(head(TEXT, "Transfer-Encoding: chunked"))
+def test_a_chunked_body_over_the_limit_is_413(service: Service) -> None:
+    with Connection(service.running.url) as connection:
+        connection.send(head(TEXT, "Transfer-Encoding: chunked"))
         chunk = b"%x\r\n%s\r\n" % (10_000, b"#" * 10_000)
         for _ in range(UPLOAD_BYTES // 10_000 + 1):
-            wire.send(chunk)
-        wire.send(b"0\r\n\r\n")
-        check_refusal(wire.reply(), 413)
-    scene.check_nothing_stays()
+            connection.send(chunk)
+        connection.send(b"0\r\n\r\n")
+        check_refusal(connection.reply(), 413)
+    service.check_nothing_stays()
 
 
 # ---- data that was uploaded but cannot be trained on ----
@@ -406,44 +408,44 @@ def test_data_that_cannot_be_trained_on_gets_a_message_with_the_expectation(
     assert MARKER not in message
 
 
-def check_refused_after_reading(scene: Scene, ask: Ask, detail: str) -> None:
+def check_refused_after_reading(service: Service, ask: Ask, detail: str) -> None:
     """Check that invalid data fails its job, is deleted, and leaves no record."""
-    answer = ask.sent(scene.http)
+    answer = ask.sent(service.http)
     check_refusal(answer, 422)
     assert answer.json()["detail"].startswith(detail), answer.text
-    assert uploads(scene.running) == []  # deleted before the answer
-    scene.check_nothing_stays()
-    assert scene.records() == 0
+    assert uploads(service.running) == []  # deleted before the answer
+    service.check_nothing_stays()
+    assert service.records() == 0
 
 
-def test_invalid_data_is_refused_and_valid_data_can_follow_at_once(scene: Scene) -> None:
+def test_invalid_data_is_refused_and_valid_data_can_follow_at_once(service: Service) -> None:
     for ask, detail in (
         (Ask("a bad line", 422, line(f"1:{MARKER}")), "upload:2: expected a finite float32"),
         (Ask("a bad line in gzip", 422, gzip.compress(line("2:1 1:1")), GZIP), "upload:2: exp"),
         (Ask("JSON beyond the bound", 422, queries(two([1, 2, 10_001])), JSON), "features: expec"),
         (Ask("JSON of one level", 422, queries(two([1, 2, 3], 0)), JSON, ), "labels: expected two"),
     ):  # fmt: skip
-        check_refused_after_reading(scene, ask, detail)
-    job = started_job(warm_start(scene.http, "films", VALID, C=1))
-    assert ended_job(scene.http, job)["state"] == "done"
+        check_refused_after_reading(service, ask, detail)
+    job = started_job(warm_start(service.http, "films", VALID, C=1))
+    assert ended_job(service.http, job)["state"] == "done"
 
 
 def test_identical_features_fail_the_job_with_a_reason(
-    scene: Scene,
+    service: Service,
 ) -> None:
     body = {**PLAIN, "features": 2, "gamma": 1e-12}
-    assert scene.http.put("/models/twins", json=body).status_code == 201
+    assert service.http.put("/models/twins", json=body).status_code == 201
     same = b"".join(
         b"%d qid:%d 1:%d 2:%d\n" % (at % 2, at // 2, x, x)
         for at, x in enumerate((5000, -4000, -3001, 2003, 9999, -9998, 77, 78))
     )
-    found = ended_job(scene.http, started_job(warm_start(scene.http, "twins", same, C=1e-12)))
+    found = ended_job(service.http, started_job(warm_start(service.http, "twins", same, C=1e-12)))
     assert found["state"] == "failed"
     assert found["error"] == "covariance: expected features that are not collinear in float64"
-    assert scene.http.delete(f"/jobs/{found['id']}").status_code == 409
-    shutil.rmtree(scene.running.data / "uploads" / found["id"])  # kept for a restart
-    assert "Traceback" not in scene.running.logged()
-    assert records(store_of(scene.running), "twins") == []
+    assert service.http.delete(f"/jobs/{found['id']}").status_code == 409
+    shutil.rmtree(service.running.data / "uploads" / found["id"])  # kept for a restart
+    assert "Traceback" not in service.running.logged()
+    assert records(store_of(service.running), "twins") == []
 
 
 # ---- memory, and keys ----

@@ -39,7 +39,7 @@ from tests.api.trainings import (
     worker_of,
 )
 from tests.faults.checker import check_replay, learnt
-from tests.faults.scene import play
+from tests.faults.observed_model import run_scenario
 from tests.faults.server import Server
 from tests.servers import TIMEOUT
 
@@ -62,7 +62,7 @@ def check_replayed(url: str, model: str = "m") -> None:
         await learnt(url, model)
         await check_replay(url, model)
 
-    play(check(), 3 * TIMEOUT)
+    run_scenario(check(), 3 * TIMEOUT)
 
 
 @contextmanager

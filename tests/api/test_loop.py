@@ -19,7 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.domain.impressions import Impression
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.learning import replay
 from app.storage.embedded import server
 from app.storage.states import StoredState
@@ -94,8 +94,8 @@ def create(http: httpx.Client, model: str, **settings: Any) -> None:
 
 def synthetic_queries(seed: int, queries: int) -> list[tuple[Rows, list[float]]]:
     """Return synthetic labelled documents, far from 0 to 1, some with a constant feature."""
-    world = World(N, queries, DOCUMENTS, noise=0.1)
-    judged = world.draw(np.random.default_rng(seed))[1]
+    synthetic = SyntheticData(N, queries, DOCUMENTS, noise=0.1)
+    judged = synthetic.draw(np.random.default_rng(seed))[1]
     found = []
     for at, query in enumerate(judged):
         documents = np.array(query.documents, np.float32)
@@ -426,7 +426,7 @@ def test_objects_names_columns_and_msgpack_give_the_same_ranking_and_impression(
 def logged_impressions(service: Running, model: str, requests: list[str]) -> list[bytes]:
     epoch, url = stored(service, model).epoch, server.find(service.data)
     assert url is not None
-    found = with_store(url, lambda store: store.log.recall(model, epoch, requests))
+    found = with_store(url, lambda store: store.log.load_impressions(model, epoch, requests))
     return [one.shown for one in found if one is not None]
 
 

@@ -425,7 +425,9 @@ def test_answers_have_no_explanation_by_default(http: httpx.Client, model: str) 
     assert set(rank(http, model)["documents"][0]) == {"id", "rank", "score"}
 
 
-def test_prefer_wait_answers_with_the_version(http: httpx.Client, model: str) -> None:
+def test_an_event_with_prefer_wait_is_answered_with_the_learnt_version(
+    http: httpx.Client, model: str
+) -> None:
     event = {
         "event_id": "w", "type": "triplets", "model": model, "triplets": [["a", "b"]],
         "documents": [{"id": "a", "features": [1, 0]}, {"id": "b", "features": [0, 1]}],

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from tests.api.services import serving
 from tests.commands import solar
 
 
 def judged_file(folder: Path) -> str:
-    _, queries = World(4, 30, 8, noise=0.2).draw(np.random.default_rng(3))
+    _, queries = SyntheticData(4, 30, 8, noise=0.2).draw(np.random.default_rng(3))
     lines = [
         f"{label:g} qid:{q} " + " ".join(f"{k + 1}:{value}" for k, value in enumerate(row))
         for q, query in enumerate(queries)

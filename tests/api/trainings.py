@@ -16,7 +16,7 @@ from app.domain.model import Model
 from app.domain.model_config import ModelConfig
 from app.domain.records import Replace
 from app.evaluation.letor import JudgedData
-from app.evaluation.synthetic import World
+from app.evaluation.synthetic import SyntheticData
 from app.ranking.online import LabelledQuery
 from app.storage.embedded import server
 from app.storage.keys import Keys
@@ -46,7 +46,7 @@ def judged_queries(
     n: int = 3, queries: int = 12, documents: int = 6, seed: int = 0
 ) -> list[LabelledQuery]:
     """Return synthetic judged queries."""
-    return World(n, queries, documents).draw(np.random.default_rng(seed))[1]
+    return SyntheticData(n, queries, documents).draw(np.random.default_rng(seed))[1]
 
 
 def letor(queries: Sequence[LabelledQuery]) -> bytes:

@@ -23,8 +23,8 @@ from app.learning import replay
 from app.storage.connection import connect
 from app.storage.keys import Keys
 from app.storage.store import Store
-from tests.faults.invented import MODEL
-from tests.faults.posters import Ledger
+from tests.faults.event_generator import MODEL
+from tests.faults.feedback_clients import Ledger
 from tests.faults.waiting import until
 
 
@@ -74,9 +74,9 @@ class Watch:
                 hint = await subscription.get_message(timeout=0.1)
                 if hint is not None and hint["type"] == "message":
                     self.announced.append(int(hint["data"]))
-                await self._look()
+                await self._read_stored()
 
-    async def _look(self) -> None:
+    async def _read_stored(self) -> None:
         names = ["epoch", "seq", "chain", "fence"]
         epoch, seq, chain, fence = await self._client.hmget(self._keys.state, names)
         if epoch is not None:
@@ -120,7 +120,7 @@ async def check(
 ) -> StoredModel:
     """Wait until all is learnt, check every invariant and print the counts."""
     await learnt(url, model)
-    found = await look(url, model)
+    found = await read_stored(url, model)
     feedback = found.feedback()
     lost, doubled = missing(ledger, feedback, found.start.seq), repeated(feedback)
     numbers = {"records": len(found.records), **happened, "repeats": ledger.repeats}
@@ -152,18 +152,18 @@ async def learnt(url: str, model: str = MODEL, seconds: float = 60.0) -> None:
         await store.close()
 
 
-async def look(url: str, model: str = MODEL) -> StoredModel:
+async def read_stored(url: str, model: str = MODEL) -> StoredModel:
     """Read the model with a plain client where possible."""
     client: Any = connect(url)
     store = Store.open(url)
     try:
-        return await _look(client, store, model)
+        return await _read_stored(client, store, model)
     finally:
         await store.close()
         await client.aclose()
 
 
-async def _look(client: Any, store: Store, model: str) -> StoredModel:
+async def _read_stored(client: Any, store: Store, model: str) -> StoredModel:
     keys = Keys(model)
     oldest = (await store.states.versions(model))[0]
     start = (await store.states.version(model, oldest)).state

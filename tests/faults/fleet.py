@@ -22,12 +22,12 @@ from tests.faults.checker import (
     check_state,
     learnt,
     missing,
+    read_stored,
     repeated,
 )
-from tests.faults.checker import look as look_at
-from tests.faults.invented import MODEL, Invented, N
+from tests.faults.event_generator import MODEL, EventGenerator, N
+from tests.faults.feedback_clients import NO_LIMIT, Ledger
 from tests.faults.learners import LEASE
-from tests.faults.posters import NO_LIMIT, Ledger
 from tests.faults.waiting import until
 
 
@@ -35,14 +35,14 @@ class LongestGap:
     """The longest time between two events."""
 
     def __init__(self) -> None:
-        self.longest, self.beats, self._last = 0.0, 0, monotonic()
+        self.longest, self.events, self._last = 0.0, 0, monotonic()
 
-    def beat(self) -> None:
+    def record(self) -> None:
         """Record an event; the first starts the measurement."""
         now = monotonic()
-        if self.beats:
+        if self.events:
             self.longest = max(self.longest, now - self._last)
-        self._last, self.beats = now, self.beats + 1
+        self._last, self.events = now, self.events + 1
 
 
 class Clients:
@@ -52,7 +52,7 @@ class Clients:
         self, url: str, durability: str, epoch: int, count: int = 3, pause: float = 0.05
     ) -> None:
         self._url, self.level, self._epoch, self._pause = url, durability, epoch, pause
-        self.ledger, self.refused, self.pulse = Ledger(), 0, LongestGap()
+        self.ledger, self.refused, self.gaps = Ledger(), 0, LongestGap()
         self._names = [f"{durability or 'plain'}{at}-" for at in range(count)]
         self._done = False
 
@@ -65,15 +65,15 @@ class Clients:
         await asyncio.wait_for(asyncio.gather(*self._tasks), 60)
 
     async def _work(self, name: str) -> None:
-        store, invented = Store.open(self._url, self.level), Invented(1, name)
+        store, generator = Store.open(self._url, self.level), EventGenerator(1, name)
         try:
             while not self._done:
-                await self._insist(store, [invented.labels() for _ in range(2)])
+                await self._post_until_answered(store, [generator.labels() for _ in range(2)])
                 await asyncio.sleep(self._pause)
         finally:
             await store.close()
 
-    async def _insist(self, store: Store, events: list[PendingEvent]) -> None:
+    async def _post_until_answered(self, store: Store, events: list[PendingEvent]) -> None:
         """Post until there is an answer; only StoreError is expected: it becomes a 503."""
         self.ledger.unanswered |= {one.feedback.event: one for one in events}
         while not self._done:
@@ -84,7 +84,7 @@ class Clients:
                 await asyncio.sleep(0.02)
             else:
                 self.ledger.note(events, answers)
-                self.pulse.beat()
+                self.gaps.record()
                 return
 
     def more_than(self, count: int) -> Callable[[], Awaitable[bool]]:
@@ -119,7 +119,7 @@ async def count_losses(
     docs/reliability.md for each level.
     """
     await learnt(url)
-    found, clients = await look_at(url), list(clients)
+    found, clients = await read_stored(url), list(clients)
     feedback = found.feedback()
     assert found.start.seq == 0, "the log was trimmed, so losses cannot be counted"
     assert repeated(feedback) == []
@@ -141,7 +141,7 @@ async def count_losses(
         counts = accounts[group.level]
         print(  # noqa: T201
             f"\n| {fault} | `{group.level}` | {rounds} | {counts.acknowledged:,} | {counts.lost:,} "
-            f"| 0 | {ranked.longest:.2f} s | {group.pulse.longest:.1f} s |",
+            f"| 0 | {ranked.longest:.2f} s | {group.gaps.longest:.1f} s |",
             end="",
         )
     return accounts
@@ -185,7 +185,7 @@ class ReplicaObserver:
         while True:
             found = await self.weight_cache.find(MODEL)
             assert np.isfinite(documents @ found.weights).all()
-            self.ranked.beat()
+            self.ranked.record()
             await asyncio.sleep(0.01)
 
 
@@ -231,7 +231,7 @@ class Reader:
                     answer = http.post("/rank", json=body)
                     self.statuses.add(answer.status_code)
                     if answer.status_code == 200:
-                        self.ranked.beat()
+                        self.ranked.record()
 
     def start(self) -> None:
         """Start the thread."""
@@ -241,7 +241,7 @@ class Reader:
         """Stop the thread and measure the last gap."""
         self._done.set()
         self._thread.join()
-        self.ranked.beat()
+        self.ranked.record()
 
 
 @contextlib.asynccontextmanager

@@ -4,8 +4,8 @@ from app.domain import codec
 from app.domain.records import Replace
 from app.storage.log import NewRecord
 from app.storage.store import Store
-from tests.faults.invented import MODEL
-from tests.faults.posters import NO_LIMIT
+from tests.faults.event_generator import MODEL
+from tests.faults.feedback_clients import NO_LIMIT
 
 
 async def replace_now(store: Store, epoch: int, name: str, model: str = MODEL) -> int:

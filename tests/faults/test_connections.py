@@ -11,11 +11,11 @@ from app.ingest.appender import post
 from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check
-from tests.faults.invented import MODEL, Invented, new_model
+from tests.faults.event_generator import MODEL, EventGenerator, new_model
+from tests.faults.feedback_clients import FeedbackClients, Ledger, new_clients, post_until_answered
 from tests.faults.learners import LearnerProcesses
-from tests.faults.posters import Ledger, Posters, at_work, insist
+from tests.faults.observed_model import ObservedModel, observed_model, opened, run_scenario
 from tests.faults.proxy import Cut, Late, OnAnswer, OnRequest, Proxy, call
-from tests.faults.scene import Scene, opened, play, scene_with_model
 from tests.faults.server import Server
 from tests.faults.waiting import until
 
@@ -58,11 +58,11 @@ def delays_and_cuts(rng: np.random.Generator, chance: float) -> OnRequest:
 def test_posts_whose_answers_are_lost_are_in_the_log_once(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 21) as model, Proxy(server.socket) as proxy:
+    async def scenario() -> None:
+        async with observed_model(server, 21) as model, Proxy(server.socket) as proxy:
             proxy.on_answer = cut_some_answers(model.rng, "append", 0.3)
             proxy.on_request = delays_and_cuts(model.rng, 0.1)
-            async with await at_work(proxy.url, model.epoch, model.ledger, 21, 4, 0.003):
+            async with await new_clients(proxy.url, model.epoch, model.ledger, 21, 4, 0.003):
                 await until(has_cut(proxy, rounds(120)), "many cuts")
             pool.start(server.url)
             await check(
@@ -70,7 +70,7 @@ def test_posts_whose_answers_are_lost_are_in_the_log_once(
                 cuts=proxy.cuts,
             )  # fmt: skip
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def has_cut(proxy: Proxy, cuts: int) -> Callable[[], Awaitable[bool]]:
@@ -83,35 +83,39 @@ def has_cut(proxy: Proxy, cuts: int) -> Callable[[], Awaitable[bool]]:
 def test_commits_whose_answers_are_lost_are_made_once(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 22) as model, Proxy(server.socket) as proxy:
+    async def scenario() -> None:
+        async with observed_model(server, 22) as model, Proxy(server.socket) as proxy:
             proxy.on_answer = cut_some_answers(model.rng, "commit", 0.5)
             proxy.on_request = delays_and_cuts(model.rng, 0.05)
-            async with await at_work(server.url, model.epoch, model.ledger, 22):
+            async with await new_clients(server.url, model.epoch, model.ledger, 22):
                 for _ in range(2):
                     pool.start(proxy.url)
                 await until(has_cut(proxy, rounds(25)), "many cuts")
             title = "answers of commits lost"
             await check(server.url, model.ledger, title, watch=model.watch, cuts=proxy.cuts)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_resent_commit_does_not_cause_a_takeover(server: Server, pool: LearnerProcesses) -> None:
     """Its learner must not take it for a commit of another learner."""
 
-    async def scene() -> None:
-        async with scene_with_model(server, 28) as model, Proxy(server.socket) as proxy:
+    async def scenario() -> None:
+        async with observed_model(server, 28) as model, Proxy(server.socket) as proxy:
             proxy.on_answer = cut_first_answer("commit")
-            await insist(model.store, model.epoch, [Invented(28).labels()], model.ledger)
+            await post_until_answered(
+                model.store, model.epoch, [EventGenerator(28).labels()], model.ledger
+            )
             pool.start(proxy.url)
             await check(server.url, model.ledger, "a commit sent again", watch=model.watch)
             await until(has_cut(proxy, 1), "the answer is lost")
-            await insist(model.store, model.epoch, [Invented(28, "more").labels()], model.ledger)
+            await post_until_answered(
+                model.store, model.epoch, [EventGenerator(28, "more").labels()], model.ledger
+            )
             await check(server.url, model.ledger, "and the next", watch=model.watch)
             assert (proxy.cuts, await model.fence()) == (1, 1)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def keep_first_call(script: str) -> OnRequest:
@@ -128,15 +132,15 @@ def keep_first_call(script: str) -> OnRequest:
 
 
 def test_a_commit_that_arrives_late_changes_nothing(server: Server, pool: LearnerProcesses) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 23) as model, Proxy(server.socket) as proxy:
-            async with await at_work(server.url, model.epoch, model.ledger, 23):
+    async def scenario() -> None:
+        async with observed_model(server, 23) as model, Proxy(server.socket) as proxy:
+            async with await new_clients(server.url, model.epoch, model.ledger, 23):
                 pool.start(proxy.url)
                 for _ in range(rounds(5)):
                     await one_late_commit(model, proxy)
             await check(server.url, model.ledger, "late commits", watch=model.watch)
 
-    async def one_late_commit(model: Scene, proxy: Proxy) -> None:
+    async def one_late_commit(model: ObservedModel, proxy: Proxy) -> None:
         """The learner resends it and continues; then the first one arrives."""
         proxy.on_request = keep_first_call("commit")
         await until(holds_request(proxy), "a commit on its way")
@@ -144,7 +148,7 @@ def test_a_commit_that_arrives_late_changes_nothing(server: Server, pool: Learne
             await until(model.committed_beyond(await model.committed()), "the learner goes on")
         assert await proxy.deliver_late() == [b":2\r\n"]
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def holds_request(proxy: Proxy) -> Callable[[], Awaitable[bool]]:
@@ -155,26 +159,26 @@ def holds_request(proxy: Proxy) -> Callable[[], Awaitable[bool]]:
 
 
 def test_a_post_that_arrives_late_changes_nothing(server: Server, pool: LearnerProcesses) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with (
-            scene_with_model(server, 24) as model,
+            observed_model(server, 24) as model,
             Proxy(server.socket) as proxy,
             opened(proxy.url) as store,
         ):
-            invented = Invented(24)
-            await invented.show(model.store, model.epoch, 3)
-            await insist(store, model.epoch, [invented.event()], model.ledger)
+            generator = EventGenerator(24)
+            await generator.show(model.store, model.epoch, 3)
+            await post_until_answered(store, model.epoch, [generator.event()], model.ledger)
             for _ in range(rounds(20)):
                 proxy.on_request = keep_first_call("append")
-                posted = [invented.event() for _ in range(3)]
-                await insist(store, model.epoch, posted, model.ledger)
+                posted = [generator.event() for _ in range(3)]
+                await post_until_answered(store, model.epoch, posted, model.ledger)
                 before = await model.store.log.tail(MODEL)
                 await proxy.deliver_late()
                 assert await model.store.log.tail(MODEL) == before
             pool.start(server.url)
             await check(server.url, model.ledger, "late posts", watch=model.watch)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_cancelled_posts_do_not_mix_up_the_answers_of_others(
@@ -182,38 +186,38 @@ def test_cancelled_posts_do_not_mix_up_the_answers_of_others(
 ) -> None:
     """A cancelled post must not leave its answer in a connection that another post uses."""
 
-    async def go_away(model: Scene, store: Store, invented: Invented) -> None:
-        posted = [invented.event() for _ in range(2)]
+    async def go_away(model: ObservedModel, store: Store, generator: EventGenerator) -> None:
+        posted = [generator.event() for _ in range(2)]
         for one in posted:
             model.ledger.unanswered[one.feedback.event] = one
-        task = asyncio.create_task(insist(store, model.epoch, posted, model.ledger))
+        task = asyncio.create_task(post_until_answered(store, model.epoch, posted, model.ledger))
         await model.random_pause(0.0, 0.004)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         if model.rng.random() < 0.5:  # some clients post the same events again
-            await insist(store, model.epoch, posted, model.ledger)
+            await post_until_answered(store, model.epoch, posted, model.ledger)
 
-    async def scene() -> None:
-        async with scene_with_model(server, 25) as model, opened(server.url) as store:
-            invented = Invented(25, "gone")
-            await invented.show(model.store, model.epoch, 3)
-            async with Posters(
-                server.url, model.epoch, model.ledger, [Invented(25, "stays")], 0.001
+    async def scenario() -> None:
+        async with observed_model(server, 25) as model, opened(server.url) as store:
+            generator = EventGenerator(25, "gone")
+            await generator.show(model.store, model.epoch, 3)
+            async with FeedbackClients(
+                server.url, model.epoch, model.ledger, [EventGenerator(25, "stays")], 0.001
             ):
                 for _ in range(rounds(200)):
-                    await go_away(model, store, invented)
-                    posted = [invented.event()]
-                    await insist(store, model.epoch, posted, model.ledger)
+                    await go_away(model, store, generator)
+                    posted = [generator.event()]
+                    await post_until_answered(store, model.epoch, posted, model.ledger)
             pool.start(server.url)
             await check(server.url, model.ledger, "cancelled posts", watch=model.watch)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_model_whose_creation_got_no_answer_is_learnt(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with Proxy(server.socket) as proxy, opened(proxy.url) as store:
             ledger = Ledger()
             proxy.on_answer = cut_first_answer("create")
@@ -222,11 +226,11 @@ def test_a_model_whose_creation_got_no_answer_is_learnt(
             assert proxy.cuts == 1
             assert await store.models.names() == [MODEL]
             epoch, *_ = await store.states.position(MODEL)
-            await insist(store, epoch, [Invented(26).event()], ledger)
+            await post_until_answered(store, epoch, [EventGenerator(26).event()], ledger)
             pool.start(server.url)
             await check(server.url, ledger, "creation cut", cuts=proxy.cuts)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_stored_event_is_never_refused_for_the_backlog_limit(
@@ -234,20 +238,20 @@ def test_a_stored_event_is_never_refused_for_the_backlog_limit(
 ) -> None:
     """The first send fills the backlog and its answer is lost; the resend must be accepted."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with (
-            scene_with_model(server, 27) as model,
+            observed_model(server, 27) as model,
             Proxy(server.socket) as proxy,
             opened(proxy.url) as store,
         ):
-            invented = Invented(27)
-            await insist(store, model.epoch, [invented.event()], model.ledger)
+            generator = EventGenerator(27)
+            await post_until_answered(store, model.epoch, [generator.event()], model.ledger)
             proxy.on_answer = cut_first_answer("append")
-            posted = [invented.event()]
+            posted = [generator.event()]
             answers = await post(store, MODEL, model.epoch, posted, limit=2, time=0)
             model.ledger.note(posted, answers)
             pool.start(server.url)
             found = await check(server.url, model.ledger, "backlog cut", cuts=proxy.cuts)
             assert len(found.records) == 2
 
-    play(scene())
+    run_scenario(scenario())

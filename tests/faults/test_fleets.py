@@ -1,6 +1,6 @@
 """Failovers with Sentinels and in a Cluster, and a moving slot, under load.
 
-A wire delays replicas by 300 ms. `make test` runs one round of each test;
+A proxy delays replicas by 300 ms. `make test` runs one round of each test;
 `SOLAR_DEV_CHAOS=100 pytest -s tests/faults/test_fleets.py -k lagging` runs a hundred.
 """
 
@@ -16,6 +16,8 @@ from app.storage.keys import Keys
 from app.storage.store import Store
 from tests import fleets
 from tests.faults import rounds
+from tests.faults.event_generator import MODEL, EventGenerator, new_model
+from tests.faults.feedback_clients import NO_LIMIT
 from tests.faults.fleet import (
     Clients,
     ReplicaObserver,
@@ -25,10 +27,8 @@ from tests.faults.fleet import (
     observed_replica,
     running_service,
 )
-from tests.faults.invented import MODEL, Invented, new_model
 from tests.faults.learners import LearnerProcesses
-from tests.faults.posters import NO_LIMIT
-from tests.faults.scene import opened, play
+from tests.faults.observed_model import opened, run_scenario
 from tests.faults.waiting import until
 from tests.fleets import ClusterFleet, Node, SentinelFleet
 from tests.waits import until as wait_until
@@ -40,13 +40,13 @@ LEVELS = ("replicated", "fsync", "local")
 @pytest.fixture(scope="module")
 def sentinels() -> Iterator[SentinelFleet]:
     """Run Sentinels; the tests order each failover, so no test waits for the down time."""
-    with fleets.sentinel_fleet(wired=True, down_after=3000) as fleet:
+    with fleets.sentinel_fleet(proxied=True, down_after=3000) as fleet:
         yield fleet
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterFleet]:
-    with fleets.cluster_fleet(replicas=1, wired=True) as fleet:
+    with fleets.cluster_fleet(replicas=1, proxied=True) as fleet:
         yield fleet
 
 
@@ -67,8 +67,8 @@ pytestmark = pytest.mark.usefixtures("fresh")
 
 def slow(node: Node, seconds: float = LAG) -> None:
     """Delay its replicas by `seconds`."""
-    assert node.wire is not None
-    node.wire.lag = seconds
+    assert node.proxy is not None
+    node.proxy.lag = seconds
 
 
 async def ahead(seen: ReplicaObserver, replica: Node, by: int = 10) -> None:
@@ -128,13 +128,15 @@ def test_a_failover_to_a_lagging_replica_loses_no_replicated_event(
     sentinels: SentinelFleet,
 ) -> None:
     """Each failover is noticed, and losses at lower levels are counted."""
-    play(lossy_failovers(sentinels, "failover, 300 ms behind"), 60 + 30 * rounds(1))
+    run_scenario(lossy_failovers(sentinels, "failover, 300 ms behind"), 60 + 30 * rounds(1))
 
 
 def test_a_cluster_failover_to_a_lagging_replica_loses_no_replicated_event(
     cluster: ClusterFleet,
 ) -> None:
-    play(lossy_failovers(cluster, "cluster node killed, 300 ms behind"), 60 + 30 * rounds(1))
+    run_scenario(
+        lossy_failovers(cluster, "cluster node killed, 300 ms behind"), 60 + 30 * rounds(1)
+    )
 
 
 def test_clients_leave_an_old_master_for_the_new_one(
@@ -142,23 +144,23 @@ def test_clients_leave_an_old_master_for_the_new_one(
 ) -> None:
     """It was paused, replaced and resumed: for some seconds it still acts as master."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(sentinels.url) as store:
             epoch = await new_model(store)
             old, new = sentinels.master(), sentinels.replica()
             old.pause()
             await asyncio.to_thread(wait_until, lambda: sentinels.promoted(new))
             old.resume()
-            invented = Invented(3)
-            wrote = await insist(store, epoch, invented)
+            generator = EventGenerator(3)
+            wrote = await post_until_answered(store, epoch, generator)
             assert new.client.xlen("solar:{m}:log") == wrote
             assert old.client.xlen("solar:{m}:log") == 0
             old.kill()
             await asyncio.to_thread(sentinels.rejoin, old)
-            assert await insist(store, epoch, invented) == wrote + 1
+            assert await post_until_answered(store, epoch, generator) == wrote + 1
 
-    async def insist(store: Store, epoch: int, invented: Invented) -> int:
-        event = invented.labels()
+    async def post_until_answered(store: Store, epoch: int, generator: EventGenerator) -> int:
+        event = generator.labels()
         record: list[Any] = []
 
         async def answered() -> bool:
@@ -171,7 +173,7 @@ def test_clients_leave_an_old_master_for_the_new_one(
         await until(answered, "an answer")
         return int(record[0].seq)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_moving_a_slot_under_load_loses_and_duplicates_nothing(
@@ -184,7 +186,7 @@ def test_moving_a_slot_under_load_loses_and_duplicates_nothing(
             await asyncio.sleep(0.01)  # let some calls run in between
         assert cluster.owner(MODEL) is target
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(cluster.url) as store:
             epoch = await new_model(store)
             pool.start(cluster.url)
@@ -198,4 +200,4 @@ def test_moving_a_slot_under_load_loses_and_duplicates_nothing(
             assert [one.lost for one in found.values()] == [0, 0]
             assert seen.backwards == 0
 
-    play(scene(), 60 + 30 * rounds(1))
+    run_scenario(scenario(), 60 + 30 * rounds(1))

@@ -9,11 +9,11 @@ import pytest
 from app.domain.model_config import ModelConfig
 from tests.faults import rounds
 from tests.faults.checker import check
-from tests.faults.invented import MODEL, Invented
+from tests.faults.event_generator import MODEL, EventGenerator
+from tests.faults.feedback_clients import new_clients, post_until_answered
 from tests.faults.learners import LEASE, LearnerProcess, LearnerProcesses
-from tests.faults.posters import at_work, insist
+from tests.faults.observed_model import ObservedModel, observed_model, run_scenario
 from tests.faults.proxy import Proxy, call
-from tests.faults.scene import Scene, play, scene_with_model
 from tests.faults.server import Server
 from tests.faults.waiting import until
 
@@ -21,9 +21,9 @@ from tests.faults.waiting import until
 def test_learners_killed_at_random_lose_and_duplicate_nothing(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 1) as model:
-            async with await at_work(server.url, model.epoch, model.ledger, 1):
+    async def scenario() -> None:
+        async with observed_model(server, 1) as model:
+            async with await new_clients(server.url, model.epoch, model.ledger, 1):
                 learners = [pool.start(server.url) for _ in range(2)]
                 await until(model.committed_beyond(0), "the first commit")
                 for _ in range(rounds(5)):
@@ -34,7 +34,7 @@ def test_learners_killed_at_random_lose_and_duplicate_nothing(
                 server.url, model.ledger, "killed at random", watch=model.watch, kills=pool.kills
             )
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def kill_at_commit(
@@ -60,7 +60,7 @@ def kill_at_commit(
 def test_a_learner_killed_at_its_commit_loses_and_duplicates_nothing(
     server: Server, pool: LearnerProcesses, point: str
 ) -> None:
-    async def one_learner(model: Scene) -> None:
+    async def one_learner(model: ObservedModel) -> None:
         async with Proxy(server.socket) as proxy:
             committed = await model.committed()
             learner = pool.start(proxy.url)
@@ -68,16 +68,16 @@ def test_a_learner_killed_at_its_commit_loses_and_duplicates_nothing(
             await until(dead(learner), "the learner comes to its commit")
         assert (await model.committed() > committed) == (point == "after")
 
-    async def scene() -> None:
-        async with scene_with_model(server, 2) as model:
-            async with await at_work(server.url, model.epoch, model.ledger, 2):
+    async def scenario() -> None:
+        async with observed_model(server, 2) as model:
+            async with await new_clients(server.url, model.epoch, model.ledger, 2):
                 for _ in range(rounds(2)):
                     await one_learner(model)
             pool.start(server.url)
             title = f"killed right {point} the commit"
             await check(server.url, model.ledger, title, watch=model.watch, kills=pool.kills)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def dead(learner: LearnerProcess) -> Callable[[], Awaitable[bool]]:
@@ -94,18 +94,18 @@ def test_learners_that_lead_for_a_second_only_make_progress(
     n = 100
     settings = ModelConfig(tuple(f"f{at}" for at in range(n)))
 
-    async def one_learner(model: Scene) -> None:
+    async def one_learner(model: ObservedModel) -> None:
         fence = await model.fence()
         learner = pool.start(server.url)
         await until(model.lease_taken_after(fence), "the learner takes the lease")
         await model.random_pause(0.5, 1.0)
         pool.kill(learner)
 
-    async def scene() -> None:
-        async with scene_with_model(server, 3, settings) as model:
-            invented = Invented(3, n=n)
-            heavy = [invented.labels(100) for _ in range(120)]
-            await insist(model.store, model.epoch, heavy, model.ledger)
+    async def scenario() -> None:
+        async with observed_model(server, 3, settings) as model:
+            generator = EventGenerator(3, n=n)
+            heavy = [generator.labels(100) for _ in range(120)]
+            await post_until_answered(model.store, model.epoch, heavy, model.ledger)
             for _ in range(rounds(2)):
                 await one_learner(model)
             assert await model.committed() > 0
@@ -113,13 +113,13 @@ def test_learners_that_lead_for_a_second_only_make_progress(
             title = "progress though killed"
             await check(server.url, model.ledger, title, watch=model.watch, kills=pool.kills)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_paused_learner_does_not_commit_over_its_successor(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def one_pause(model: Scene) -> None:
+    async def one_pause(model: ObservedModel) -> None:
         """Pause a learner during a commit, which arrives after the successor's first commit."""
         async with Proxy(server.socket) as proxy:
             held, go_on, refused = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -148,9 +148,9 @@ def test_a_paused_learner_does_not_commit_over_its_successor(
             await until(model.committed_beyond(now), "the learner that was paused takes over again")
             pool.kill(learner)
 
-    async def scene() -> None:
-        async with scene_with_model(server, 4) as model:
-            async with await at_work(server.url, model.epoch, model.ledger, 4):
+    async def scenario() -> None:
+        async with observed_model(server, 4) as model:
+            async with await new_clients(server.url, model.epoch, model.ledger, 4):
                 for _ in range(rounds(1)):
                     await one_pause(model)
             pool.start(server.url)
@@ -159,7 +159,7 @@ def test_a_paused_learner_does_not_commit_over_its_successor(
                 pauses=pool.pauses, kills=pool.kills,
             )  # fmt: skip
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_learner_without_a_lease_cannot_commit_even_before_its_successor_commits(
@@ -167,10 +167,10 @@ def test_a_learner_without_a_lease_cannot_commit_even_before_its_successor_commi
 ) -> None:
     """The base state still matches: only the fencing token refuses the commit (I10)."""
 
-    async def scene() -> None:
-        async with scene_with_model(server, 9) as model, Proxy(server.socket) as proxy:
-            posted = [Invented(9).labels()]
-            await insist(model.store, model.epoch, posted, model.ledger)
+    async def scenario() -> None:
+        async with observed_model(server, 9) as model, Proxy(server.socket) as proxy:
+            posted = [EventGenerator(9).labels()]
+            await post_until_answered(model.store, model.epoch, posted, model.ledger)
             held, go_on = asyncio.Event(), asyncio.Event()
             answers: list[bytes] = []
 
@@ -195,7 +195,7 @@ def test_a_learner_without_a_lease_cannot_commit_even_before_its_successor_commi
             await check(server.url, model.ledger, "lost its lease", pauses=pool.pauses)
             assert answers == [b":3", b":0"]
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_single_paused_learner_takes_its_lease_again_once(
@@ -203,28 +203,28 @@ def test_a_single_paused_learner_takes_its_lease_again_once(
 ) -> None:
     """A fencing token without a holder would block all learners until the lease expires."""
 
-    async def scene() -> None:
-        async with scene_with_model(server, 8) as model:
-            invented = Invented(8)
-            await insist(model.store, model.epoch, [invented.event()], model.ledger)
+    async def scenario() -> None:
+        async with observed_model(server, 8) as model:
+            generator = EventGenerator(8)
+            await post_until_answered(model.store, model.epoch, [generator.event()], model.ledger)
             learner = pool.start(server.url)
             await until(model.committed_beyond(0), "the first commit")
             pool.pause(learner)
             await until(model.lease_is_free, "the lease expires")
             learner.resume()
             await until(model.lease_taken_after(1), "the lease is taken again")
-            await insist(model.store, model.epoch, [invented.event()], model.ledger)
+            await post_until_answered(model.store, model.epoch, [generator.event()], model.ledger)
             await check(server.url, model.ledger, "a lone pause", pauses=pool.pauses)
             assert await model.fence() == 2
 
-    play(scene())
+    run_scenario(scenario())
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_learners_paused_at_random_do_not_disturb_each_other(
     server: Server, pool: LearnerProcesses, count: int
 ) -> None:
-    async def one_pause(model: Scene, learners: list[LearnerProcess]) -> None:
+    async def one_pause(model: ObservedModel, learners: list[LearnerProcess]) -> None:
         """Pause the leader until another has committed; then resume it."""
         for chosen in model.rng.permutation(np.array(learners, dtype=object)):
             fence = await model.fence()
@@ -240,9 +240,9 @@ def test_learners_paused_at_random_do_not_disturb_each_other(
                 return
         raise AssertionError("no learner led")
 
-    async def scene() -> None:
-        async with scene_with_model(server, 5) as model:
-            async with await at_work(server.url, model.epoch, model.ledger, 5):
+    async def scenario() -> None:
+        async with observed_model(server, 5) as model:
+            async with await new_clients(server.url, model.epoch, model.ledger, 5):
                 learners = [pool.start(server.url) for _ in range(count)]
                 await until(model.committed_beyond(0), "the first commit")
                 for _ in range(rounds(2)):
@@ -250,21 +250,21 @@ def test_learners_paused_at_random_do_not_disturb_each_other(
             title = f"{count} learners at once"
             await check(server.url, model.ledger, title, watch=model.watch, pauses=pool.pauses)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_stopped_learner_commits_applied_records_and_releases_the_lease(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 6) as model, Proxy(server.socket) as proxy:
-            invented = Invented(6)
+    async def scenario() -> None:
+        async with observed_model(server, 6) as model, Proxy(server.socket) as proxy:
+            generator = EventGenerator(6)
             proxy.on_answer = slow_commits
-            await insist(model.store, model.epoch, [invented.labels()], model.ledger)
+            await post_until_answered(model.store, model.epoch, [generator.labels()], model.ledger)
             learner = pool.start(proxy.url)
-            applied = await applied_but_not_committed(model, proxy, invented)
+            applied = await applied_but_not_committed(model, proxy, generator)
             learner.terminate()
-            await insist(model.store, model.epoch, [invented.labels()], model.ledger)
+            await post_until_answered(model.store, model.epoch, [generator.labels()], model.ledger)
             await until(dead(learner), "the learner ends", 3.0)
             assert learner.code() == 0
             assert await model.committed() >= applied
@@ -272,7 +272,7 @@ def test_a_stopped_learner_commits_applied_records_and_releases_the_lease(
             pool.start(server.url)
             await check(server.url, model.ledger, "a graceful stop", watch=model.watch)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 async def slow_commits(request: bytes, _: bytes) -> None:
@@ -281,7 +281,9 @@ async def slow_commits(request: bytes, _: bytes) -> None:
         await asyncio.sleep(0.5)
 
 
-async def applied_but_not_committed(model: Scene, proxy: Proxy, invented: Invented) -> int:
+async def applied_but_not_committed(
+    model: ObservedModel, proxy: Proxy, generator: EventGenerator
+) -> int:
     """Return the seq of an applied record: the learner reads after it."""
     applied: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -289,7 +291,9 @@ async def applied_but_not_committed(model: Scene, proxy: Proxy, invented: Invent
         if b"XREAD" in request and not applied.done():
             after = int(request.rstrip().rsplit(b"\r\n", 1)[-1].split(b"-")[0])
             if after == 1:  # after the first, slow commit
-                await insist(model.store, model.epoch, [invented.labels()], model.ledger)
+                await post_until_answered(
+                    model.store, model.epoch, [generator.labels()], model.ledger
+                )
             if after > await model.committed():
                 applied.set_result(after)
 
@@ -300,9 +304,9 @@ async def applied_but_not_committed(model: Scene, proxy: Proxy, invented: Invent
 def test_a_log_that_is_trimmed_under_kills_stays_complete(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 7) as model:
-            async with await at_work(server.url, model.epoch, model.ledger, 7):
+    async def scenario() -> None:
+        async with observed_model(server, 7) as model:
+            async with await new_clients(server.url, model.epoch, model.ledger, 7):
                 learners = [pool.start(server.url, eager=True) for _ in range(2)]
                 for _ in range(rounds(2)):
                     await until(model.committed_beyond(await model.committed() + 100), "progress")
@@ -315,4 +319,4 @@ def test_a_log_that_is_trimmed_under_kills_stays_complete(
             )
             assert 0 < found.start.seq <= found.tail
 
-    play(scene())
+    run_scenario(scenario())

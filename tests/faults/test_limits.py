@@ -25,10 +25,10 @@ from app.learning.pool import learn_all
 from app.learning.replay import verify
 from app.learning.session import LearnerOptions
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.log import APPENDED, FORGOTTEN, REPEATED, NewRecord
+from app.storage.log import APPENDED, NO_IMPRESSION, REPEATED, NewRecord
 from app.storage.store import Store
-from tests.faults.invented import MODEL, SHOWN, Invented, new_model
-from tests.faults.scene import play
+from tests.faults.event_generator import MODEL, SHOWN, EventGenerator, new_model
+from tests.faults.observed_model import run_scenario
 from tests.faults.server import Server
 from tests.servers import eventually, opened
 
@@ -54,7 +54,7 @@ def test_a_full_store_frees_memory_by_trimming_its_log(small: Server) -> None:
             Feedback(f"e{at}", "triplets", documents, preferred=pair[0], other=pair[1])
         )
 
-    async def insist(store: Store, epoch: int, at: int) -> None:
+    async def post_until_answered(store: Store, epoch: int, at: int) -> None:
         while True:
             try:
                 events = [event(at + k) for k in range(10)]
@@ -64,29 +64,29 @@ def test_a_full_store_frees_memory_by_trimming_its_log(small: Server) -> None:
             else:
                 return
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(small.url) as store:
             epoch, stop = await new_model(store, settings=settings), asyncio.Event()
             learning = asyncio.create_task(learn_all(store, stop, FAST_LEARNER))
             async with asyncio.timeout(60):
                 for at in range(0, 1500, 10):  # 80 MB
-                    await insist(store, epoch, at)
+                    await post_until_answered(store, epoch, at)
             await eventually(lambda: store.states.position(MODEL), lambda found: found[1] == 1500)
             stop.set()
             await learning
             assert await verify(store, MODEL) == []
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_an_idle_learner_notices_a_version_rollback(server: Server) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store:
-            epoch, invented, stop = await new_model(store), Invented(1), asyncio.Event()
+            epoch, generator, stop = await new_model(store), EventGenerator(1), asyncio.Event()
             learning = asyncio.create_task(learn_all(store, stop, FAST_LEARNER))
 
             async def learn(count: int, until_seq: int) -> None:
-                events = [invented.labels() for _ in range(count)]
+                events = [generator.labels() for _ in range(count)]
                 await post(store, MODEL, epoch, events, limit=NO_LIMIT, time=0)
                 await eventually(
                     lambda: store.states.position(MODEL), lambda at: at[1] == until_seq
@@ -106,7 +106,7 @@ def test_an_idle_learner_notices_a_version_rollback(server: Server) -> None:
             await learning
             assert await verify(store, MODEL) == []
 
-    play(scene())
+    run_scenario(scenario())
 
 
 @pytest.mark.parametrize("strategy", ["click-skip-above", "last-click-skip-above"])
@@ -128,27 +128,27 @@ def test_thousands_of_clicks_on_one_ranking_do_not_stall_its_model(strategy: str
 
 
 def test_hundreds_of_concurrent_posts_are_all_answered(server: Server) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store:
-            epoch, invented = await new_model(store), Invented(2)
+            epoch, generator = await new_model(store), EventGenerator(2)
             posts = [
-                post(store, MODEL, epoch, [invented.labels()], limit=NO_LIMIT, time=0)
+                post(store, MODEL, epoch, [generator.labels()], limit=NO_LIMIT, time=0)
                 for _ in range(300)
             ]
             answers = await asyncio.gather(*posts)
             assert sorted(answer[0].seq for answer in answers) == list(range(1, 301))
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_click_on_a_replaced_impression_is_not_learnt_on_the_new_one(
     server: Server,
 ) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store:
-            epoch, invented = await new_model(store), Invented(3)
-            (request,) = await invented.show(store, epoch, 1)
-            old = invented.lists[request]
+            epoch, generator = await new_model(store), EventGenerator(3)
+            (request,) = await generator.show(store, epoch, 1)
+            old = generator.rankings[request]
             click = PendingEvent(
                 Feedback(
                     "e", "clicks", old.documents, old.submitted,
@@ -157,50 +157,50 @@ def test_a_click_on_a_replaced_impression_is_not_learnt_on_the_new_one(
                 on_request=True, shown=fingerprint(old.dump()),
             )  # fmt: skip
             shorter = Impression(old.ids[:3], old.documents[:3], np.arange(3))
-            await store.log.remember(MODEL, epoch, {request: shorter.dump()}, ttl=60)
+            await store.log.store_impressions(MODEL, epoch, {request: shorter.dump()}, ttl=60)
             with pytest.raises(Changed, match="impression of a request changed"):
                 await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
             assert await store.log.tail(MODEL) == 0
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_an_event_on_an_expired_request_does_not_affect_others(server: Server) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store:
-            epoch, invented = await new_model(store), Invented(4)
-            expired, there = await invented.show(store, epoch, 2)
+            epoch, generator = await new_model(store), EventGenerator(4)
+            expired, there = await generator.show(store, epoch, 2)
             await store._client.delete(f"solar:{{{MODEL}}}:imp:{epoch}:{expired}")
-            lost, click = invented.click(expired), invented.click(there)
+            lost, click = generator.click(expired), generator.click(there)
             same_id = PendingEvent(
                 Feedback(
-                    lost.feedback.event, "clicks", invented.lists[there].documents,
-                    invented.lists[there].submitted, clicks=np.array([2]), query=there,
+                    lost.feedback.event, "clicks", generator.rankings[there].documents,
+                    generator.rankings[there].submitted, clicks=np.array([2]), query=there,
                 ),
                 on_request=True,
             )  # fmt: skip
             answers = await post(
                 store, MODEL, epoch, [lost, same_id, click], limit=NO_LIMIT, time=0
             )
-            assert [one.outcome for one in answers] == [FORGOTTEN, APPENDED, APPENDED]
+            assert [one.outcome for one in answers] == [NO_IMPRESSION, APPENDED, APPENDED]
             again = await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
             assert again == [(REPEATED, answers[2].seq)]
             assert await post(store, MODEL, epoch, [], limit=NO_LIMIT, time=0) == []
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_replay_replaces_the_model_while_clients_post(server: Server) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store, opened(server.url) as other:
-            epoch, invented, stop = await new_model(store), Invented(5), asyncio.Event()
+            epoch, generator, stop = await new_model(store), EventGenerator(5), asyncio.Event()
             learning = asyncio.create_task(learn_all(store, stop, FAST_LEARNER))
-            first = [invented.labels() for _ in range(200)]
+            first = [generator.labels() for _ in range(200)]
             await post(store, MODEL, epoch, first, limit=NO_LIMIT, time=0)
 
             async def appender() -> None:
                 while not stop.is_set():
-                    event = [invented.labels()]
+                    event = [generator.labels()]
                     await post(other, MODEL, epoch, event, limit=NO_LIMIT, time=0)
                     await asyncio.sleep(0.002)
 
@@ -211,13 +211,13 @@ def test_a_replay_replaces_the_model_while_clients_post(server: Server) -> None:
             await asyncio.gather(posting, learning)
             assert await verify(store, MODEL) == []
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_created_model_is_always_listed(server: Server) -> None:
     """Interrupt a creation before the name is listed: feedback would never be learnt."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store:
             create, asked = store.models._calls.durable_script, asyncio.Event()
 
@@ -233,7 +233,7 @@ def test_a_created_model_is_always_listed(server: Server) -> None:
             await asyncio.gather(creating, return_exceptions=True)
             assert await store.models.names() == [MODEL]
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_learner_ends_with_an_error_when_its_embedded_server_ends(tmp_path: Path) -> None:
@@ -250,18 +250,20 @@ async def _learn_elsewhere(url: str) -> None:
     """Learn one record with a learner in another process."""
     async with opened(url) as store:
         epoch = await new_model(store)
-        record = codec.dump_record(Invented(6).labels().feedback)
+        record = codec.dump_record(EventGenerator(6).labels().feedback)
         await store.log.append(MODEL, epoch, [NewRecord("e", b"", record)], limit=NO_LIMIT, time=0)
         await eventually(lambda: store.states.position(MODEL), lambda found: found[1] == 1)
 
 
 def test_a_busy_or_restarted_server_is_unavailable(server: Server) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store:
             epoch = await new_model(store)
             await store._client.config_set("min-replicas-to-write", 1)
             with pytest.raises(Unavailable):
-                await post(store, MODEL, epoch, [Invented(7).labels()], limit=NO_LIMIT, time=0)
+                await post(
+                    store, MODEL, epoch, [EventGenerator(7).labels()], limit=NO_LIMIT, time=0
+                )
             await store._client.config_set("min-replicas-to-write", 0)
 
-    play(scene())
+    run_scenario(scenario())

@@ -16,12 +16,12 @@ from app.storage.keys import Keys
 from app.storage.store import Store
 from tests.faults import rounds
 from tests.faults.checker import check
-from tests.faults.invented import MODEL, Invented, new_model
+from tests.faults.event_generator import MODEL, EventGenerator, new_model
+from tests.faults.feedback_clients import NO_LIMIT, Ledger, new_clients, post_until_answered
 from tests.faults.learners import LearnerProcesses
-from tests.faults.posters import NO_LIMIT, Ledger, at_work, insist
+from tests.faults.observed_model import observed_model, opened, run_scenario
 from tests.faults.proxy import Proxy, call
 from tests.faults.replacing import replace_now
-from tests.faults.scene import opened, play, scene_with_model
 from tests.faults.server import Server
 from tests.faults.waiting import until
 
@@ -31,9 +31,9 @@ REPLACEMENTS = 6
 def test_a_model_replaced_under_load_continues_from_the_replacement(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 41) as model:
-            async with await at_work(server.url, model.epoch, model.ledger, 41):
+    async def scenario() -> None:
+        async with observed_model(server, 41) as model:
+            async with await new_clients(server.url, model.epoch, model.ledger, 41):
                 learners = [pool.start(server.url) for _ in range(2)]
                 await until(model.committed_beyond(0), "the first commit")
                 for at in range(rounds(REPLACEMENTS)):
@@ -52,7 +52,7 @@ def test_a_model_replaced_under_load_continues_from_the_replacement(
             assert replaced
             assert {seq - 1 for seq in replaced if seq > found.start.seq} <= versions
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def is_replacement(record: bytes) -> bool:
@@ -62,27 +62,29 @@ def is_replacement(record: bytes) -> bool:
 def test_two_consecutive_replacements_keep_a_version_each(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 42) as model:
-            invented = Invented(42)
+    async def scenario() -> None:
+        async with observed_model(server, 42) as model:
+            generator = EventGenerator(42)
             replaced = []
             for at in range(3):
-                await insist(model.store, model.epoch, [invented.labels()], model.ledger)
+                await post_until_answered(
+                    model.store, model.epoch, [generator.labels()], model.ledger
+                )
                 replaced.append(await replace_now(model.store, model.epoch, f"a{at}"))
                 replaced.append(await replace_now(model.store, model.epoch, f"b{at}"))
             pool.start(server.url)
             await check(server.url, model.ledger, "replaced in a row", watch=model.watch)
             assert {seq - 1 for seq in replaced} <= set(await model.store.states.versions(MODEL))
 
-    play(scene())
+    run_scenario(scenario())
 
 
 async def post_until_deleted(store: Store, epoch: int, ledger: Ledger, name: str) -> None:
     """Post the same ids in every epoch of the model."""
-    invented = Invented(43, name)
+    generator = EventGenerator(43, name)
     with contextlib.suppress(NoSuchModel):
         while True:
-            await insist(store, epoch, [invented.event() for _ in range(3)], ledger)
+            await post_until_answered(store, epoch, [generator.event() for _ in range(3)], ledger)
 
 
 def test_a_model_created_again_has_no_data_of_its_earlier_epoch(
@@ -98,28 +100,30 @@ def test_a_model_created_again_has_no_data_of_its_earlier_epoch(
         assert await store.models.delete(MODEL)
         await asyncio.gather(*clients)
         assert await new_model(store) == epoch + 1
-        stale = [Invented(43, "stale").labels()]
+        stale = [EventGenerator(43, "stale").labels()]
         with pytest.raises(NoSuchModel):
             await post(store, MODEL, epoch, stale, limit=NO_LIMIT, time=0)
         assert await store.log.tail(MODEL) == 0
         await store.models.delete(MODEL)
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store:
             ledger = Ledger()
             pool.start(server.url)
             pool.start(server.url)
             for _ in range(rounds(2)):
                 await one_epoch(store)
-            epoch, invented = await new_model(store), Invented(43, "p0-")
+            epoch, generator = await new_model(store), EventGenerator(43, "p0-")
             for _ in range(10):
-                await insist(store, epoch, [invented.event() for _ in range(3)], ledger)
+                await post_until_answered(
+                    store, epoch, [generator.event() for _ in range(3)], ledger
+                )
             found = await check(server.url, ledger, "deleted and created", lives=epoch)
             assert len(found.records) == 30
             assert ledger.repeats == 0
             await no_version_is_left(store, server.url)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def has_learnt(store: Store) -> Callable[[], Awaitable[bool]]:
@@ -146,13 +150,15 @@ def test_a_version_stored_during_a_deletion_is_deleted(
 ) -> None:
     """A version is committed between the list of versions and their deletion."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with (
-            scene_with_model(server, 44) as model,
+            observed_model(server, 44) as model,
             Proxy(server.socket) as proxy,
             opened(proxy.url) as other,
         ):
-            await insist(model.store, model.epoch, [Invented(44).labels()], model.ledger)
+            await post_until_answered(
+                model.store, model.epoch, [EventGenerator(44).labels()], model.ledger
+            )
 
             async def keep_another(request: bytes) -> None:
                 if call("delete") in request and await model.committed() == 0:
@@ -167,4 +173,4 @@ def test_a_version_stored_during_a_deletion_is_deleted(
             assert epoch == model.epoch + 1
             await no_version_is_left(model.store, server.url)
 
-    play(scene())
+    run_scenario(scenario())

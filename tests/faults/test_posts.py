@@ -14,23 +14,25 @@ from app.ingest.appender import PendingEvent, post
 from app.storage.keys import Keys
 from app.storage.log import APPENDED, OTHER_BODY, REPEATED
 from tests.faults import rounds
-from tests.faults.checker import check, look
-from tests.faults.invented import MODEL, SETTINGS, SHOWN, Invented
+from tests.faults.checker import check, read_stored
+from tests.faults.event_generator import MODEL, SETTINGS, SHOWN, EventGenerator
+from tests.faults.feedback_clients import NO_LIMIT, Ledger, post_until_answered
 from tests.faults.learners import LearnerProcesses
-from tests.faults.posters import NO_LIMIT, Ledger, insist
+from tests.faults.observed_model import ObservedModel, observed_model, opened, run_scenario
 from tests.faults.proxy import Proxy, call
-from tests.faults.scene import Scene, opened, play, scene_with_model
 from tests.faults.server import Server
 
 CLIENTS = 20
 
 
-async def post_concurrently(url: str, model: Scene, posts: list[list[PendingEvent]]) -> None:
+async def post_concurrently(
+    url: str, model: ObservedModel, posts: list[list[PendingEvent]]
+) -> None:
     """Send all posts at the same time, each from another client."""
 
     async def by_one_client(events: list[PendingEvent]) -> None:
         async with opened(url) as store:
-            await insist(store, model.epoch, events, model.ledger)
+            await post_until_answered(store, model.epoch, events, model.ledger)
 
     await asyncio.gather(*map(by_one_client, posts))
 
@@ -38,47 +40,51 @@ async def post_concurrently(url: str, model: Scene, posts: list[list[PendingEven
 def test_an_event_posted_by_many_clients_has_one_record_and_one_seq(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 31) as model:
-            invented = Invented(31)
-            await invented.show(model.store, model.epoch, 5)
+    async def scenario() -> None:
+        async with observed_model(server, 31) as model:
+            generator = EventGenerator(31)
+            await generator.show(model.store, model.epoch, 5)
             for _ in range(rounds(10)):
-                events = [invented.event() for _ in range(3)]
+                events = [generator.event() for _ in range(3)]
                 await post_concurrently(server.url, model, [events] * CLIENTS)
             pool.start(server.url)
             found = await check(server.url, model.ledger, "same event at once", watch=model.watch)
             assert len(found.records) == len(model.ledger.acknowledged)
             assert model.ledger.repeats == (CLIENTS - 1) * len(found.records)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_an_event_twice_in_one_post_has_one_record(server: Server, pool: LearnerProcesses) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 32) as model:
-            invented = Invented(32)
-            await invented.show(model.store, model.epoch, 1)
-            for event in [invented.click("e.list0"), invented.labels(), invented.click("e.list0")]:
-                await insist(model.store, model.epoch, [event, event], model.ledger)
+    async def scenario() -> None:
+        async with observed_model(server, 32) as model:
+            generator = EventGenerator(32)
+            await generator.show(model.store, model.epoch, 1)
+            for event in [
+                generator.click("e.list0"),
+                generator.labels(),
+                generator.click("e.list0"),
+            ]:
+                await post_until_answered(model.store, model.epoch, [event, event], model.ledger)
             pool.start(server.url)
             found = await check(server.url, model.ledger, "twice in one post", watch=model.watch)
             assert len(found.records) == 3
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_one_of_two_bodies_with_the_same_id_is_stored(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 33) as model:
-            one, other = Invented(33), Invented(34)
+    async def scenario() -> None:
+        async with observed_model(server, 33) as model:
+            one, other = EventGenerator(33), EventGenerator(34)
             for _ in range(rounds(10)):
                 await both_at_once(model, one.labels(), other.labels())
             pool.start(server.url)
             await check(server.url, model.ledger, "same id, other body", watch=model.watch)
 
-    async def both_at_once(model: Scene, *bodies: PendingEvent) -> None:
+    async def both_at_once(model: ObservedModel, *bodies: PendingEvent) -> None:
         posts = [
             post(model.store, MODEL, model.epoch, [body], limit=NO_LIMIT, time=0)
             for body in (*bodies, *bodies)
@@ -90,7 +96,7 @@ def test_one_of_two_bodies_with_the_same_id_is_stored(
             if answer.outcome != OTHER_BODY:
                 model.ledger.note([body], [answer])
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_refused_post_stores_nothing_and_the_backlog_stays_in_its_limit(
@@ -98,7 +104,7 @@ def test_a_refused_post_stores_nothing_and_the_backlog_stays_in_its_limit(
 ) -> None:
     limit = 20
 
-    async def one_post(model: Scene, events: list[PendingEvent]) -> bool:
+    async def one_post(model: ObservedModel, events: list[PendingEvent]) -> bool:
         try:
             answers = await post(model.store, MODEL, model.epoch, events, limit=limit, time=0)
         except Backlog:
@@ -106,10 +112,10 @@ def test_a_refused_post_stores_nothing_and_the_backlog_stays_in_its_limit(
         model.ledger.note(events, answers)
         return True
 
-    async def scene() -> None:
-        async with scene_with_model(server, 35) as model:
-            invented = Invented(35)
-            posts = [[invented.event() for _ in range(3)] for _ in range(CLIENTS)]
+    async def scenario() -> None:
+        async with observed_model(server, 35) as model:
+            generator = EventGenerator(35)
+            posts = [[generator.event() for _ in range(3)] for _ in range(CLIENTS)]
             done = await asyncio.gather(*(one_post(model, events) for events in posts))
             assert limit - 3 < 3 * sum(done) <= limit
             assert await model.store.log.tail(MODEL) == 3 * sum(done)
@@ -119,64 +125,68 @@ def test_a_refused_post_stores_nothing_and_the_backlog_stays_in_its_limit(
             assert await model.store._client.exists(*keys) == 0
             pool.start(server.url)
             for events in refused:
-                await insist(model.store, model.epoch, events, model.ledger, limit=limit)
+                await post_until_answered(
+                    model.store, model.epoch, events, model.ledger, limit=limit
+                )
             await check(server.url, model.ledger, "backlog", watch=model.watch)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_repeated_event_is_answered_even_at_the_backlog_limit(server: Server) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 36) as model:
-            posted = [Invented(36).labels()]
+    async def scenario() -> None:
+        async with observed_model(server, 36) as model:
+            posted = [EventGenerator(36).labels()]
             for _ in range(2):
                 answers = await post(model.store, MODEL, model.epoch, posted, limit=1, time=0)
                 model.ledger.note(posted, answers)
             assert model.ledger.repeats == 1
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_post_with_one_outdated_event_is_not_stored_in_part(server: Server) -> None:
     """Another click on the same request makes one of two events outdated."""
     limit = 3
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with (
-            scene_with_model(server, 37) as model,
+            observed_model(server, 37) as model,
             Proxy(server.socket) as proxy,
             opened(proxy.url) as store,
         ):
-            invented, others = Invented(37), Invented(37, "other")
-            [request] = await invented.show(model.store, model.epoch, 1)
-            others.lists = invented.lists
+            generator, others = EventGenerator(37), EventGenerator(37, "other")
+            [request] = await generator.show(model.store, model.epoch, 1)
+            others.rankings = generator.rankings
 
             async def interfere(asked: bytes) -> None:
                 if call("append") in asked and await model.store.log.tail(MODEL) < limit:
-                    await insist(model.store, model.epoch, [others.click(request)], Ledger())
+                    await post_until_answered(
+                        model.store, model.epoch, [others.click(request)], Ledger()
+                    )
 
             proxy.on_request = interfere
-            events = [invented.labels(), invented.click(request)]
+            events = [generator.labels(), generator.click(request)]
             with contextlib.suppress(Backlog):
                 answers = await post(store, MODEL, model.epoch, events, limit=limit, time=0)
                 model.ledger.note(events, answers)
-            names = {one.event for one in (await look(server.url)).feedback().values()}
+            names = {one.event for one in (await read_stored(server.url)).feedback().values()}
             stored = [event.feedback.event in names for event in events]
             assert stored == [bool(model.ledger.acknowledged)] * 2
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_concurrent_clicks_on_one_ranking_are_learnt_once_and_the_query_counts_once(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 38) as model:
-            invented = Invented(38)
+    async def scenario() -> None:
+        async with observed_model(server, 38) as model:
+            generator = EventGenerator(38)
             learner = pool.start(server.url)
-            for request in await invented.show(model.store, model.epoch, rounds(4)):
-                places = [*range(SHOWN), *range(SHOWN)]
-                posts = [[invented.click(request, place)] for place in places]
+            for request in await generator.show(model.store, model.epoch, rounds(4)):
+                positions = [*range(SHOWN), *range(SHOWN)]
+                posts = [[generator.click(request, at)] for at in positions]
                 await post_concurrently(server.url, model, posts + posts)
             found = await check(server.url, model.ledger, "clicks at once", watch=model.watch)
             assert learner.runs()
@@ -184,7 +194,7 @@ def test_concurrent_clicks_on_one_ranking_are_learnt_once_and_the_query_counts_o
             check_same_measures_as_one_record(list(found.feedback().values()))
             assert (await model.store.states.load(MODEL)).state.measures()["queries"] == rounds(4)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def check_same_measures_as_one_record(records: list[Feedback]) -> None:

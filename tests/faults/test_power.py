@@ -7,6 +7,7 @@ import pytest
 
 from app.storage.keys import Keys
 from tests.faults import rounds
+from tests.faults.event_generator import MODEL, new_model
 from tests.faults.fleet import (
     Clients,
     ReplicaObserver,
@@ -15,10 +16,9 @@ from tests.faults.fleet import (
     noticed,
     observed_replica,
 )
-from tests.faults.invented import MODEL, new_model
 from tests.faults.learners import LearnerProcesses
+from tests.faults.observed_model import opened, run_scenario
 from tests.faults.power import COMPILER, PowerCutNode, shim
-from tests.faults.scene import opened, play
 from tests.faults.waiting import until
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler to note syncs with")
@@ -49,7 +49,7 @@ def test_a_power_cut_loses_no_synced_event_and_other_losses_are_counted(
     def tail() -> int:
         return int(node.client.get(Keys(MODEL).seq) or 0)
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(node.url) as store:
             group = Clients(node.url, level, await new_model(store), pause=0.01)
             await until(synced, "the model itself is on the disk")
@@ -67,7 +67,7 @@ def test_a_power_cut_loses_no_synced_event_and_other_losses_are_counted(
 
     try:
         node.start()
-        play(scene(), 60 + 30 * rounds(2))
+        run_scenario(scenario(), 60 + 30 * rounds(2))
     finally:
         node.kill()
         node.client.close()

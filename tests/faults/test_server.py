@@ -16,12 +16,12 @@ from app.storage.keys import Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store
 from tests.faults import rounds
-from tests.faults.checker import check, learnt, look
-from tests.faults.invented import MODEL, Invented
+from tests.faults.checker import check, learnt, read_stored
+from tests.faults.event_generator import MODEL, EventGenerator
+from tests.faults.feedback_clients import NO_LIMIT, new_clients, post_until_answered
 from tests.faults.learners import LearnerProcesses
-from tests.faults.posters import NO_LIMIT, at_work, insist
+from tests.faults.observed_model import ObservedModel, observed_model, run_scenario
 from tests.faults.replacing import replace_now
-from tests.faults.scene import Scene, play, scene_with_model
 from tests.faults.server import Server
 from tests.faults.waiting import until
 
@@ -31,15 +31,15 @@ KEYS = Keys(MODEL)
 def test_a_server_killed_under_load_has_every_acknowledged_event(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def one_kill(model: Scene) -> None:
+    async def one_kill(model: ObservedModel) -> None:
         await until(model.committed_beyond(await model.committed()), "progress")
         await model.random_pause(0.0, 0.3)
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
 
-    async def scene() -> None:
-        async with scene_with_model(server, 11) as model:
-            async with await at_work(server.url, model.epoch, model.ledger, 11, pause=0.003):
+    async def scenario() -> None:
+        async with observed_model(server, 11) as model:
+            async with await new_clients(server.url, model.epoch, model.ledger, 11, pause=0.003):
                 for _ in range(2):
                     pool.start(server.url)
                 for _ in range(rounds(4)):
@@ -47,11 +47,11 @@ def test_a_server_killed_under_load_has_every_acknowledged_event(
             title = "server killed"
             await check(server.url, model.ledger, title, watch=model.watch, restarts=server.kills)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_server_and_learner_killed_together_recover(server: Server, pool: LearnerProcesses) -> None:
-    async def one_kill(model: Scene) -> None:
+    async def one_kill(model: ObservedModel) -> None:
         learner = pool.start(server.url)
         await until(model.committed_beyond(await model.committed()), "progress")
         await model.random_pause(0.0, 0.1)
@@ -59,9 +59,9 @@ def test_server_and_learner_killed_together_recover(server: Server, pool: Learne
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
 
-    async def scene() -> None:
-        async with scene_with_model(server, 12) as model:
-            async with await at_work(server.url, model.epoch, model.ledger, 12):
+    async def scenario() -> None:
+        async with observed_model(server, 12) as model:
+            async with await new_clients(server.url, model.epoch, model.ledger, 12):
                 for _ in range(rounds(1)):
                     await one_kill(model)
             pool.start(server.url)
@@ -70,22 +70,26 @@ def test_server_and_learner_killed_together_recover(server: Server, pool: Learne
                 restarts=server.kills, kills=pool.kills,
             )  # fmt: skip
 
-    play(scene())
+    run_scenario(scenario())
 
 
 @asynccontextmanager
 async def model_with_history(
     server: Server, seed: int
-) -> AsyncIterator[tuple[Scene, Any, Invented]]:
+) -> AsyncIterator[tuple[ObservedModel, Any, EventGenerator]]:
     """Provide a model with records and a replacement, and a plain client to damage it."""
-    async with scene_with_model(server, seed) as model:
-        invented = Invented(seed)
+    async with observed_model(server, seed) as model:
+        generator = EventGenerator(seed)
         client: Any = Redis.from_url(server.url)
-        await insist(model.store, model.epoch, [invented.event() for _ in range(30)], model.ledger)
+        await post_until_answered(
+            model.store, model.epoch, [generator.event() for _ in range(30)], model.ledger
+        )
         await replace_now(model.store, model.epoch, "r1")
-        await insist(model.store, model.epoch, [invented.event() for _ in range(30)], model.ledger)
+        await post_until_answered(
+            model.store, model.epoch, [generator.event() for _ in range(30)], model.ledger
+        )
         try:
-            yield model, client, invented
+            yield model, client, generator
         finally:
             await client.aclose()
 
@@ -101,8 +105,8 @@ async def damage(client: Any, key: str, field: str) -> None:
 def test_a_damaged_state_is_refused_and_repaired_without_new_feedback(
     server: Server, pool: LearnerProcesses, field: str
 ) -> None:
-    async def scene() -> None:
-        async with model_with_history(server, 13) as (model, client, invented):
+    async def scenario() -> None:
+        async with model_with_history(server, 13) as (model, client, generator):
             learner = pool.start(server.url)
             await learnt(server.url)
             pool.kill(learner)
@@ -111,10 +115,10 @@ def test_a_damaged_state_is_refused_and_repaired_without_new_feedback(
                 await model.store.states.load(MODEL)
             pool.start(server.url)
             await until(is_readable(model.store), "the state is repaired")
-            await insist(model.store, model.epoch, [invented.event()], model.ledger)
+            await post_until_answered(model.store, model.epoch, [generator.event()], model.ledger)
             await check(server.url, model.ledger, f"damaged {field}", watch=model.watch)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def is_readable(store: Store) -> Callable[[], Awaitable[bool]]:
@@ -133,7 +137,7 @@ def is_readable(store: Store) -> Callable[[], Awaitable[bool]]:
 def test_a_damaged_version_is_skipped_for_an_older_one(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with model_with_history(server, 14) as (model, client, _):
             learner = pool.start(server.url)
             await learnt(server.url)
@@ -146,7 +150,7 @@ def test_a_damaged_version_is_skipped_for_an_older_one(
             await until(is_readable(model.store), "the state is repaired")
             await check(server.url, model.ledger, "damaged version", watch=model.watch)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 @pytest.mark.parametrize("field", ["seq", "chain"])
@@ -155,8 +159,8 @@ def test_a_state_with_a_wrong_seq_or_chain_is_noticed(
 ) -> None:
     """I3: seq and chain are checked when a state is loaded, too."""
 
-    async def scene() -> None:
-        async with model_with_history(server, 15) as (model, client, invented):
+    async def scenario() -> None:
+        async with model_with_history(server, 15) as (model, client, generator):
             learner = pool.start(server.url)
             await learnt(server.url)
             pool.kill(learner)
@@ -167,45 +171,45 @@ def test_a_state_with_a_wrong_seq_or_chain_is_noticed(
             with pytest.raises(BadBlob):
                 await model.store.states.load(MODEL)
             pool.start(server.url)
-            await insist(model.store, model.epoch, [invented.event()], model.ledger)
+            await post_until_answered(model.store, model.epoch, [generator.event()], model.ledger)
             await check(server.url, model.ledger, f"damaged {field}")
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_invalid_records_are_counted_and_do_not_stop_the_learner(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 16) as model:
-            invented, narrow = Invented(16), Invented(16, "narrow", n=3)
-            good = codec.dump_record(invented.labels().feedback)
+    async def scenario() -> None:
+        async with observed_model(server, 16) as model:
+            generator, narrow = EventGenerator(16), EventGenerator(16, "narrow", n=3)
+            good = codec.dump_record(generator.labels().feedback)
             poison = [b"", b"SLR", good[:-1], good[:40], bytes(300), model.rng.bytes(500)]
             poison.append(codec.dump_record(narrow.labels().feedback))
             poison.append(codec.dump_blob("feedback", {}, {}))
             poison.append(codec.dump_blob("another kind", {}, {}))
             events = [NewRecord(f"x{at}", b"", blob) for at, blob in enumerate(poison)]
             await model.store.log.append(MODEL, model.epoch, events, limit=NO_LIMIT, time=0)
-            await insist(model.store, model.epoch, [invented.labels()], model.ledger)
+            await post_until_answered(model.store, model.epoch, [generator.labels()], model.ledger)
             pool.start(server.url)
             await learnt(server.url)
             assert await replay.verify(model.store, MODEL) == []
             measures = (await model.store.states.load(MODEL)).state.measures()
             assert (measures["rejected"], measures["feedback"]) == (len(poison), 1)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_full_server_refuses_posts_but_learns_its_log(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
-        async with scene_with_model(server, 17) as model:
-            invented = Invented(17)
-            posted = [invented.event() for _ in range(50)]
-            await insist(model.store, model.epoch, posted, model.ledger)
+    async def scenario() -> None:
+        async with observed_model(server, 17) as model:
+            generator = EventGenerator(17)
+            posted = [generator.event() for _ in range(50)]
+            await post_until_answered(model.store, model.epoch, posted, model.ledger)
             await model.store._client.config_set("maxmemory", "1mb")
-            refused = invented.labels()
+            refused = generator.labels()
             with pytest.raises(Full):
                 await post(model.store, MODEL, model.epoch, [refused], limit=NO_LIMIT, time=0)
             seen = KEYS.event(model.epoch, refused.feedback.event)
@@ -217,22 +221,22 @@ def test_a_full_server_refuses_posts_but_learns_its_log(
                 "expected a deletion on a full server to succeed"
             )
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_verify_reports_a_damaged_record_of_the_log(server: Server, pool: LearnerProcesses) -> None:
     """A damaged record breaks the chain."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with model_with_history(server, 18) as (model, client, _):
             pool.start(server.url)
             await learnt(server.url)
-            found = await look(server.url)
+            found = await read_stored(server.url)
             await rewrite(client, found.records, 20)
             complaints = await complaints_of(model.store)
             assert any("chain" in complaint for complaint in complaints)
 
-    play(scene())
+    run_scenario(scenario())
 
 
 async def complaints_of(store: Store) -> list[str]:

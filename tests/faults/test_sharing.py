@@ -11,9 +11,9 @@ from app.learning.pool import learn_all
 from app.learning.session import LearnerOptions
 from app.storage.keys import MODELS
 from app.storage.store import Store
-from tests.faults.invented import new_model
+from tests.faults.event_generator import new_model
 from tests.faults.learners import LEASE, LearnerProcesses
-from tests.faults.scene import opened, play
+from tests.faults.observed_model import opened, run_scenario
 from tests.faults.server import Server
 from tests.faults.waiting import until
 
@@ -62,7 +62,7 @@ def test_a_later_learner_gets_its_share_and_returns_it_when_it_ends(
 ) -> None:
     """No model is without a learner for longer than a lease and a second."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store:
             await models(store)
             pool.start(server.url)
@@ -80,13 +80,13 @@ def test_a_later_learner_gets_its_share_and_returns_it_when_it_ends(
             print(f"\nwithout a learner: {watched.longest:.2f} s shared, {took:.2f} s killed")  # noqa: T201
             assert took < LEASE + 1.0
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_graceful_stop_releases_all_models_at_once(
     server: Server, pool: LearnerProcesses
 ) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store:
             await models(store)
             first = pool.start(server.url)
@@ -97,13 +97,13 @@ def test_a_graceful_stop_releases_all_models_at_once(
             await settled(store, [0, 0, 10])
             assert await store._client.zcard("solar:learners") == 1
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_a_learner_restores_the_lost_name_of_its_model(server: Server) -> None:
     """On a Cluster the names may be on another node, which may fail over alone."""
 
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store:
             await models(store)
             stop = asyncio.Event()
@@ -118,11 +118,11 @@ def test_a_learner_restores_the_lost_name_of_its_model(server: Server) -> None:
             stop.set()
             await learning
 
-    play(scene())
+    run_scenario(scenario())
 
 
 def test_learners_that_cannot_be_counted_still_learn(server: Server) -> None:
-    async def scene() -> None:
+    async def scenario() -> None:
         async with opened(server.url) as store:
             await models(store)
             await store._client.set("solar:learners", "no set")
@@ -132,4 +132,4 @@ def test_learners_that_cannot_be_counted_still_learn(server: Server) -> None:
             stop.set()
             await learning
 
-    play(scene())
+    run_scenario(scenario())

@@ -83,7 +83,7 @@ def test_every_alert_has_a_case_that_fires_and_a_case_that_is_quiet(name: str) -
     assert not any(one["exp_alerts"] for one in quiet)
 
 
-def test_every_case_is_of_an_alert_that_exists() -> None:
+def test_every_alert_has_exactly_two_rule_test_cases() -> None:
     assert len(list(cases())) == len(dict(cases())) == 2 * len(NAMES)
 
 

@@ -247,7 +247,7 @@ class Checker:
 
     # ---- answers to clients ----
 
-    def tell(
+    def check_answers(
         self, model: str, epoch: int, posts: Sequence[PendingEvent], answers: Sequence[AppendResult]
     ) -> None:
         """Check the answers to a post: I1, I6, I7."""

@@ -94,7 +94,7 @@ async def _unreported_rollback(
 ) -> Any:
     """A rollback is served but not reported."""
     serving = self.serving[model] = weight_cache_module.ServedModel.of(model, found)
-    self._tell(Served(model, 0, False))
+    self._report(Served(model, 0, False))
     return serving
 
 

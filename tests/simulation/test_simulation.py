@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError
 from app.errors import Unavailable
 from app.storage.log import REPEATED, AppendResult, NewRecord
 from app.storage.store import Store
-from tests.faults.invented import MODEL, new_model
+from tests.faults.event_generator import MODEL, new_model
 from tests.simulation.client import Client
 from tests.simulation.clockwork import SimulatedLoop, run
 from tests.simulation.scripts import BY_DIGEST
@@ -24,12 +24,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))
-def test_all_invariants_hold(start: int) -> None:
+def test_all_invariants_hold_for_every_seed(start: int) -> None:
     for seed in range(start, start + CHUNK):
         play(seed)
 
 
-def test_acknowledged_events_are_lost_at_local_and_never_at_replicated() -> None:
+def test_faults_lose_acknowledged_events_at_level_local_and_none_at_level_replicated() -> None:
     """Losses at `local` show that faults happen; `play` counts all losses exactly."""
     lost = dict.fromkeys(LEVELS, 0)
     for seed in range(30):

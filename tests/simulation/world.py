@@ -31,7 +31,7 @@ from app.storage.cancellation import end
 from app.storage.log import APPENDED, AppendResult, NewRecord
 from app.storage.states import LogPosition
 from app.storage.store import Store
-from tests.faults.invented import Invented
+from tests.faults.event_generator import EventGenerator
 from tests.simulation import clockwork
 from tests.simulation.checker import Acknowledgement, Checker, Violation, check_with_verify, hold
 from tests.simulation.client import Client, NetworkFaults
@@ -98,7 +98,6 @@ class World:
         self.server.watcher.step, self.server.watcher.lost = self._seen, self._steps_lost
         self.learners: list[Process] = []
         self.replicas: list[Follower] = []
-        self.lists: dict[int, Any] = {}
         self._stop = asyncio.Event()
         self.pace = LearnerOptions(
             lease=1.0, batch=rng.choice((8, 32)), commit=rng.choice((0.03, 0.3, 1.0)),
@@ -132,7 +131,7 @@ class World:
 
     async def run(self) -> Outcome:
         store = self.store()
-        await insist(lambda: self.create(store))
+        await retry(lambda: self.create(store))
         self.replicas = [Follower(self) for _ in range(self.rng.choice((1, 2)))]
         for _ in range(self.rng.choice((1, 1, 2))):
             self.start_learner()
@@ -154,12 +153,12 @@ class World:
     def start_learner(self) -> Process:
         losses = self.checker.losses
 
-        def tell(fact: Fact) -> None:
+        def report(fact: Fact) -> None:
             if isinstance(fact, LogRolledBack):
                 self.say("a learner: version rollback")
                 hold(self.checker.losses > losses, "I12: rollback reported, but nothing was lost")
 
-        new = Process(self, lambda store: learn_all(store, self._stop, self.pace, tell))
+        new = Process(self, lambda store: learn_all(store, self._stop, self.pace, report))
         self.learners.append(new)
         return new
 
@@ -204,7 +203,7 @@ class World:
         )  # fmt: skip
 
 
-async def insist(act: Callable[[], Awaitable[Any]]) -> None:
+async def retry(act: Callable[[], Awaitable[Any]]) -> None:
     """Retry until success."""
     while True:
         try:
@@ -227,19 +226,19 @@ class Follower:
         self.weight_cache.serving = ServedModels(self)
         self._starting = asyncio.ensure_future(self.weight_cache.start())
 
-    def forget(self) -> None:
-        """Forget the last position: the model was deleted."""
+    def drop_position(self) -> None:
+        """Drop the last position: the model was deleted."""
         self._before = None
 
     def _served(self, fact: Served) -> None:
         serving = self.weight_cache.serving[MODEL]
         self._world.say(f"serves {serving.version}{' (back)' if fact.backwards else ''}")
         self._world.checker.serves(serving)
-        before, self._before = self._before, serving.place
+        before, self._before = self._before, serving.position
         if before is None:
             hold(not fact.backwards, "I12: rollback reported, but nothing was served")
         else:
-            self._world.history.check(self._store, before, serving.place, fact.backwards)
+            self._world.history.check(self._store, before, serving.position, fact.backwards)
 
     def serves_what_is_committed(self) -> bool:
         """I13 after the faults."""
@@ -291,7 +290,7 @@ class ServedModels(dict[str, ServedModel]):
         self._follower = follower
 
     def pop(self, *given: Any) -> Any:
-        self._follower.forget()
+        self._follower.drop_position()
         return super().pop(*given)
 
 
@@ -300,7 +299,7 @@ class FeedbackClient:
 
     def __init__(self, world: World, name: str) -> None:
         self._world, self._rng = world, world.rng
-        self._invented = Invented(world.seed, name, N)
+        self._generator = EventGenerator(world.seed, name, N)
         self._store = world.store()
         self._returned: list[LogRolledBack] = []
         self._appender = Appender(self._store, world.limit, 60.0, self._returned.append, world.now)
@@ -312,10 +311,10 @@ class FeedbackClient:
         busy = self._world.busy
         for _ in range(self._rng.randrange(12, 24) if busy else self._rng.randrange(4, 16)):
             await asyncio.sleep(self._rng.expovariate(10.0 if busy else 2.0))
-            await insist(self._find)
+            await retry(self._find)
             if self._rng.random() < 0.4:
                 with suppress(SolarError):
-                    await self._invented.show(self._store, self._epoch, 1, MODEL)
+                    await self._generator.show(self._store, self._epoch, 1, MODEL)
             await self._post(self._epoch, self._choose())
 
     async def _find(self) -> None:
@@ -326,7 +325,7 @@ class FeedbackClient:
             epoch = (await self._store.states.position(MODEL))[0]
         if epoch != self._epoch:
             self._epoch = epoch
-            self._invented.lists.clear()
+            self._generator.rankings.clear()
 
     def _choose(self) -> list[PendingEvent]:
         """Return new events, a repeated post, or an old id with another body."""
@@ -335,10 +334,10 @@ class FeedbackClient:
         if old and chance < 0.15:
             return self._rng.choice(old)
         if old and chance < 0.2:
-            event, body = self._rng.choice(self._rng.choice(old)), self._invented.event()
+            event, body = self._rng.choice(self._rng.choice(old)), self._generator.event()
             named = replace(body.feedback, event=event.feedback.event)
             return [replace(body, feedback=named)]
-        return [self._invented.event() for _ in range(self._rng.choice((1, 1, 2, 4)))]
+        return [self._generator.event() for _ in range(self._rng.choice((1, 1, 2, 4)))]
 
     async def _post(self, epoch: int, events: list[PendingEvent]) -> None:
         """Post until there is an answer or no attempt is left."""
@@ -359,13 +358,15 @@ class FeedbackClient:
 
     async def _try(self, epoch: int, events: list[PendingEvent]) -> None:
         requests = sorted({one.feedback.query for one in events if one.on_request})
-        recalled = await self._appender.recall((MODEL, epoch), requests) if requests else {}
+        impressions = (
+            await self._appender.load_impressions((MODEL, epoch), requests) if requests else {}
+        )
         wait = self._rng.random() < 0.2
-        answers = await self._appender.post((MODEL, epoch), Post(events, recalled, wait))
+        answers = await self._appender.post((MODEL, epoch), Post(events, impressions, wait))
         self._world.say(
             f"answered {[(e.feedback.event, *a) for e, a in zip(events, answers, strict=True)]}"
         )
-        self._world.checker.tell(MODEL, epoch, events, answers)
+        self._world.checker.check_answers(MODEL, epoch, events, answers)
         self._check_returned(epoch, events, answers)
         if wait:
             await self._read_back(max(one.seq for one in answers))

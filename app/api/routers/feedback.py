@@ -27,7 +27,7 @@ from app.domain.records import Feedback
 from app.errors import InvalidInput, NoSuchModel
 from app.ingest.appender import PendingEvent, Post, fingerprint
 from app.serving.weight_cache import ServedModel
-from app.storage.log import APPENDED, FORGOTTEN, OTHER_BODY, AppendResult, StoredImpression
+from app.storage.log import APPENDED, NO_IMPRESSION, OTHER_BODY, AppendResult, StoredImpression
 
 router = APIRouter(route_class=FastRoute, tags=["feedback"])
 
@@ -161,7 +161,7 @@ async def _append(service: Service, model: str, items: list[Item], call: Call) -
     try:
         await _append_once(service, model, items, call)
     except NoSuchModel:
-        await service.weight_cache.look(model)
+        await service.weight_cache.load(model)
         await _append_once(service, model, items, call)
 
 
@@ -175,7 +175,7 @@ async def _append_once(service: Service, model: str, items: list[Item], call: Ca
         item.result = result
         if result.outcome == OTHER_BODY:
             item.refused = Problem(422, _OTHER_BODY)
-        elif result.outcome == FORGOTTEN:
+        elif result.outcome == NO_IMPRESSION:
             item.refused = _no_impression(service, item)
 
 
@@ -205,7 +205,7 @@ async def _load_impressions(
     requests = sorted({request for request in named if isinstance(request, str)})
     if not (requests and served.epoch):
         return {}
-    return await service.appender.recall((served.name, served.epoch), requests)
+    return await service.appender.load_impressions((served.name, served.epoch), requests)
 
 
 def _build(

@@ -100,7 +100,7 @@ async def _make_directory(service: Service, job: str) -> FilePath:
 async def _is_known(service: Service, model: str, job: str) -> bool:
     """Whether the store has the job; its data must then be kept."""
     try:
-        return await service.store.jobs.look(model, job) is not None
+        return await service.store.jobs.read(model, job) is not None
     except SolarError:
         return False
 
@@ -284,7 +284,7 @@ async def start(id: JobId, service: FromState, response: Response) -> Any:  # no
 
 
 async def _find(service: Service, model: str, job: str) -> Job:
-    found = await service.store.jobs.look(model, job)
+    found = await service.store.jobs.read(model, job)
     if found is None:
         raise Problem(404, UNKNOWN_JOB)
     return found

@@ -181,7 +181,7 @@ async def delete(name: ModelName, service: FromState) -> None:
     """Delete a model, its log, its versions and its measures."""
     if not await service.store.models.delete(known_name(name)):
         raise NoSuchModel
-    service.weight_cache.forget(name)
+    service.weight_cache.drop(name)
 
 
 @router.patch(

@@ -135,7 +135,7 @@ def _exploration(served: ServedModel, request: str, asked: bool | None) -> Explo
     if not (served.config.explores if asked is None else asked):
         return None
     draw = partial(uniforms, f"{served.name}:{served.epoch}:{request}")
-    return Exploration("swapped" if served.config.clicks == "fair-pairs" else "drawn", draw)
+    return Exploration("swapped" if served.config.clicks == "fair-pairs" else "sampled", draw)
 
 
 def _ranked_documents(submitted: Candidates, ranking: Ranking) -> list[RankedDocument]:
@@ -187,4 +187,4 @@ async def _log_impression(
     documents = submitted.documents[ranking.shown]
     shown = Impression(ids, documents, ranking.shown, ranking.odds, ranking.swaps)
     writer = service.impression_writer
-    return await writer.remember(served.name, served.epoch, request, shown.dump())
+    return await writer.store_impression(served.name, served.epoch, request, shown.dump())

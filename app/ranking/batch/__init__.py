@@ -1,7 +1,7 @@
 """Batch training: a model learns from all judged queries at once, without a list of pairs.
 
     judgements.py   rows, labels and the starts of the queries
-    ordertree.py    sums over the pairs of a query, with a tree over its labels; loops in floors.py
+    ordertree.py    sums over the pairs of a query, with a tree over its labels; loops in levels.py
     ranksvm.py      linear RankSVM as an objective: value, gradient, Hessian product
     newton.py       minimises smooth objectives (the squared hinge)
     bundle.py       minimises non-smooth objectives (the hinge) by cutting planes and simplex.py

@@ -134,7 +134,7 @@ class Domination:
 
     def slope(self, x: Floats, queries: Integers, a: Floats) -> float:
         """Return `g_r`, where x is column r."""
-        return float(total_slope(x, a, self.tree.level_starts, self.tree.first, queries))
+        return float(total_slope(x, a, self.tree.label_starts, self.tree.first, queries))
 
 
 class Descent:
@@ -151,7 +151,7 @@ class Descent:
     def value(self) -> float:
         """`F(w)`."""
         tree = self._loss.tree
-        loss = float(total_loss(self._a, tree.level_starts, tree.first))
+        loss = float(total_loss(self._a, tree.label_starts, tree.first))
         return loss + self.penalty * float(np.abs(self.w).sum())
 
     def step(self, r: int) -> float:
@@ -202,18 +202,18 @@ class Columns:
     @staticmethod
     def _bounds(x: Floats, tree: OrderTree) -> Floats:
         bounds = np.zeros(len(tree.first) - 1)
-        curvature(x, tree.level_starts, tree.first, bounds)
+        curvature(x, tree.label_starts, tree.first, bounds)
         return bounds
 
 
 @kernel
-def curvature(x: Array, level_starts: Array, first: Array, bounds: Array) -> None:
+def curvature(x: Array, label_starts: Array, first: Array, bounds: Array) -> None:
     """Write `Σ_i (max x - min x)² / 4` over D(i) ∪ {i} for each query."""
     for q in range(bounds.shape[0]):
         low, high = np.inf, -np.inf
-        for level in range(first[q], first[q + 1]):
-            a, b = level_starts[level], level_starts[level + 1]
-            if level > first[q]:
+        for label in range(first[q], first[q + 1]):
+            a, b = label_starts[label], label_starts[label + 1]
+            if label > first[q]:
                 for t in range(a, b):
                     spread = max(high, x[t]) - min(low, x[t])
                     bounds[q] += 0.25 * spread * spread
@@ -222,7 +222,7 @@ def curvature(x: Array, level_starts: Array, first: Array, bounds: Array) -> Non
 
 
 @kernel
-def total_slope(x: Array, a: Array, level_starts: Array, first: Array, queries: Array) -> float:
+def total_slope(x: Array, a: Array, label_starts: Array, first: Array, queries: Array) -> float:
     """`Σ_i (μ - Z x_i) / (Z + exp(a_i))`, Z and μ the sums of exp(a_j) and exp(a_j) x_j over D(i).
 
     All exponents are relative to the largest in D(i), so Z is at least 1.
@@ -230,16 +230,16 @@ def total_slope(x: Array, a: Array, level_starts: Array, first: Array, queries: 
     slope = 0.0
     for q in queries:
         top, Z, mu = -np.inf, 0.0, 0.0
-        for level in range(first[q], first[q + 1]):
-            low, high = level_starts[level], level_starts[level + 1]
+        for label in range(first[q], first[q + 1]):
+            low, high = label_starts[label], label_starts[label + 1]
             before = top
             for t in range(low, high):
-                if level > first[q]:
+                if label > first[q]:
                     slope += (mu - Z * x[t]) / (Z + np.exp(a[t] - before))
                 top = max(top, a[t])
             shrink = np.exp(before - top)
             Z, mu = Z * shrink, mu * shrink
-            if level < first[q + 1] - 1:
+            if label < first[q + 1] - 1:
                 for t in range(low, high):
                     weight = np.exp(a[t] - top)
                     Z, mu = Z + weight, mu + weight * x[t]
@@ -247,16 +247,16 @@ def total_slope(x: Array, a: Array, level_starts: Array, first: Array, queries: 
 
 
 @kernel
-def total_loss(a: Array, level_starts: Array, first: Array) -> float:
+def total_loss(a: Array, label_starts: Array, first: Array) -> float:
     """`Σ_i log(1 + Z exp(-a_i))`."""
     loss = 0.0
     for q in range(first.shape[0] - 1):
         top, Z = -np.inf, 0.0
-        for level in range(first[q], first[q + 1]):
-            low, high = level_starts[level], level_starts[level + 1]
+        for label in range(first[q], first[q + 1]):
+            low, high = label_starts[label], label_starts[label + 1]
             before = top
             for t in range(low, high):
-                if level > first[q]:
+                if label > first[q]:
                     d = before + np.log(Z) - a[t]
                     loss += max(d, 0.0) + np.log1p(np.exp(-abs(d)))
                 top = max(top, a[t])

@@ -9,7 +9,7 @@ The leaves of the tree are the k labels of a query, ascending. A node has the do
 labels sorted by score, merged from its two children, *low* and *high*. Every high document is
 preferred to every low one. So the high documents inside with a low one are a prefix of the high
 ones, and the low documents inside with a high one are a suffix. One pass with two indices finds
-all prefixes and suffixes; prefix sums give the sums. The loops are in `floors.py`.
+all prefixes and suffixes; prefix sums give the sums. The loops are in `levels.py`.
 
 Measured once, CPU ms for l documents in Q queries of k labels each: sorting and finding the
 windows, plus one sum for each document. (An evaluation needs the first and two sums, a Hessian
@@ -23,7 +23,7 @@ product one sum.)
     10⁶, 1, 10⁶       304 + 202             252 + 527                      -
 
 The Fenwick tree is Algorithm 2 with an array as the tree. The merge tree takes more memory: 8 bytes
-for each document and floor.
+for each document and level.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.ranking.arrays import Floats, Integers, owned
-from app.ranking.batch.floors import add_up, arrange
+from app.ranking.batch.levels import add_up, arrange
 
 Indices = NDArray[np.int32]
 
@@ -42,7 +42,7 @@ class OrderTree:
     """The part of the tree that depends on the labels alone.
 
     `by_label` holds the documents by query and label. Those of query q with its y-th label start at
-    `level_starts[first[q] + y]`.
+    `label_starts[first[q] + y]`.
 
     >>> tree = OrderTree.of(np.array([2.0, 0.0, 1.0]), np.array([0, 3]))
     >>> tree.pairs
@@ -56,7 +56,7 @@ class OrderTree:
 
     starts: Integers
     by_label: Indices
-    level_starts: Integers
+    label_starts: Integers
     first: Integers
 
     @classmethod
@@ -68,12 +68,12 @@ class OrderTree:
         sorted_labels, sorted_query = labels[by_label], query[by_label]
         new = np.ones(len(labels), np.bool_)
         new[1:] = (np.diff(sorted_labels) != 0.0) | (np.diff(sorted_query) != 0)
-        level_starts = np.append(np.flatnonzero(new), len(labels))
-        first = np.searchsorted(level_starts, starts)
-        return cls(starts, by_label.astype(np.int32), level_starts, first)
+        label_starts = np.append(np.flatnonzero(new), len(labels))
+        first = np.searchsorted(label_starts, starts)
+        return cls(starts, by_label.astype(np.int32), label_starts, first)
 
     @property
-    def floors(self) -> int:
+    def levels(self) -> int:
         """log2 of the largest number of labels in a query, rounded up."""
         most = int(np.diff(self.first).max(initial=1))
         return max(0, most - 1).bit_length()
@@ -81,8 +81,8 @@ class OrderTree:
     @property
     def pairs(self) -> int:
         """The number of pairs of all queries."""
-        documents, levels = np.diff(self.starts), np.diff(self.level_starts)
-        return int((documents * documents).sum() - (levels * levels).sum()) // 2
+        documents, label_sizes = np.diff(self.starts), np.diff(self.label_starts)
+        return int((documents * documents).sum() - (label_sizes * label_sizes).sum()) // 2
 
     def centred(self, u: Floats) -> Floats:
         """Return u relative to the first document of each query: equal gaps, more digits."""
@@ -98,10 +98,10 @@ class OrderTree:
         """
         leaves = (self.by_label if near is None else near.leaves).copy()
         order = np.empty_like(leaves)
-        came = np.empty((max(0, self.floors - 1), len(order)), np.int32)
-        reach = np.empty((self.floors, len(order)), np.int32)
+        came = np.empty((max(0, self.levels - 1), len(order)), np.int32)
+        reach = np.empty((self.levels, len(order)), np.int32)
         arrange(
-            owned(scores, np.float64), margin, self.starts, self.level_starts, self.first,
+            owned(scores, np.float64), margin, self.starts, self.label_starts, self.first,
             leaves, order, came, reach,
         )  # fmt: skip
         return Inside(self, leaves, order, came, reach)
@@ -111,10 +111,10 @@ class OrderTree:
 class Inside:
     """The pairs inside, for given scores.
 
-    `leaves` holds the documents of floor 0, by query, label and score; `order` those of the last
-    floor of each query, which has two nodes. On floor f the document at t is inside with the
+    `leaves` holds the documents of level 0, by query, label and score; `order` those of the last
+    level of each query, which has two nodes. On level f the document at t is inside with the
     documents of its sibling node up to (a low one) or from (a high one) `reach[f, t]`. The document
-    at t on floor f + 1 came from `came[f, t]`.
+    at t on level f + 1 came from `came[f, t]`.
     """
 
     tree: OrderTree
@@ -128,7 +128,7 @@ class Inside:
         above, below = np.empty(len(u)), np.empty(len(u))
         tree = self.tree
         add_up(
-            owned(u, np.float64), tree.starts, tree.level_starts, tree.first,
+            owned(u, np.float64), tree.starts, tree.label_starts, tree.first,
             self.leaves, self.order, self.came, self.reach, above, below,
         )  # fmt: skip
         return above, below

@@ -58,9 +58,9 @@ def follow_path(
     `progress` is called for every iteration of the solver; numbers continue across parameters.
 
     >>> from app.ranking.batch.trainers import trainer
-    >>> world = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
-    >>> l2 = trainer("l2", world)
-    >>> path = follow_path(l2, world, "pairwise", grid=[0.5, 1.0, 2.0], patience=1)
+    >>> judged = Judgements(np.array([[0.0], [2.0]]), np.array([0.0, 1.0]), np.array([0, 2]))
+    >>> l2 = trainer("l2", judged)
+    >>> path = follow_path(l2, judged, "pairwise", grid=[0.5, 1.0, 2.0], patience=1)
     >>> [(one.parameter, one.quality) for one in path.tried], path.best.parameter
     ([(0.5, 1.0), (1.0, 1.0)], 0.5)
     """

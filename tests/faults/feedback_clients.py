@@ -9,10 +9,10 @@ from app.errors import Backlog, Changed, Unavailable
 from app.ingest.appender import PendingEvent, post
 from app.storage.log import APPENDED, REPEATED, AppendResult
 from app.storage.store import Store
-from tests.faults.invented import MODEL, Invented
+from tests.faults.event_generator import MODEL, EventGenerator
 
 NO_LIMIT = 1 << 40
-LISTS = 5  # rankings to click on at a time
+RANKINGS = 5  # rankings to click on at a time
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Ledger:
             self.unanswered.pop(event, None)
 
 
-async def insist(
+async def post_until_answered(
     store: Store,
     epoch: int,
     events: Sequence[PendingEvent],
@@ -54,58 +54,63 @@ async def insist(
         return
 
 
-class Posters:
+class FeedbackClients:
     """Concurrent clients that post until the block ends; some posts are repeated."""
 
     def __init__(
-        self, url: str, epoch: int, ledger: Ledger, invented: Sequence[Invented], pause: float
+        self,
+        url: str,
+        epoch: int,
+        ledger: Ledger,
+        generators: Sequence[EventGenerator],
+        pause: float,
     ) -> None:
         self._url, self._epoch, self._ledger = url, epoch, ledger
-        self._invented, self._pause = invented, pause
+        self._generators, self._pause = generators, pause
         self._done = False
 
     async def __aenter__(self) -> None:
-        self._tasks = [asyncio.create_task(self._work(one)) for one in self._invented]
+        self._tasks = [asyncio.create_task(self._work(one)) for one in self._generators]
 
     async def __aexit__(self, *_: object) -> None:
         self._done = True
         await asyncio.wait_for(asyncio.gather(*self._tasks), 60)
 
-    async def _work(self, invented: Invented) -> None:
+    async def _work(self, generator: EventGenerator) -> None:
         store = Store.open(self._url)
         try:
-            await self._post(store, invented)
+            await self._post(store, generator)
         finally:
             await store.close()
 
-    async def _post(self, store: Store, invented: Invented) -> None:
+    async def _post(self, store: Store, generator: EventGenerator) -> None:
         sent: list[PendingEvent] = []
         while not self._done:
-            events = [invented.event() for _ in range(invented.rng.integers(1, 6))]
-            if sent and invented.rng.random() < 0.2:
-                events.append(sent[invented.rng.integers(len(sent))])
-            await insist(store, self._epoch, events, self._ledger)
+            events = [generator.event() for _ in range(generator.rng.integers(1, 6))]
+            if sent and generator.rng.random() < 0.2:
+                events.append(sent[generator.rng.integers(len(sent))])
+            await post_until_answered(store, self._epoch, events, self._ledger)
             sent += events
-            if invented.rng.random() < 0.1:
-                await self._show_another(store, invented)
+            if generator.rng.random() < 0.1:
+                await self._show_another(store, generator)
             await asyncio.sleep(self._pause)
 
-    async def _show_another(self, store: Store, invented: Invented) -> None:
+    async def _show_another(self, store: Store, generator: EventGenerator) -> None:
         """Add a ranking and drop the oldest, because records hold all earlier clicks."""
         with contextlib.suppress(Unavailable):
-            await invented.show(store, self._epoch, 1)
-            while len(invented.lists) > LISTS:
-                del invented.lists[next(iter(invented.lists))]
+            await generator.show(store, self._epoch, 1)
+            while len(generator.rankings) > RANKINGS:
+                del generator.rankings[next(iter(generator.rankings))]
 
 
-async def at_work(
+async def new_clients(
     url: str, epoch: int, ledger: Ledger, seed: int, count: int = 3, pause: float = 0.02
-) -> Posters:
+) -> FeedbackClients:
     """Return clients that share some rankings to click on."""
     store = Store.open(url)
-    invented = [Invented(seed, f"p{seed}-{at}-") for at in range(count)]
-    await invented[0].show(store, epoch, LISTS)
-    for one in invented[1:]:
-        one.lists = invented[0].lists
+    generators = [EventGenerator(seed, f"p{seed}-{at}-") for at in range(count)]
+    await generators[0].show(store, epoch, RANKINGS)
+    for one in generators[1:]:
+        one.rankings = generators[0].rankings
     await store.close()
-    return Posters(url, epoch, ledger, invented, pause)
+    return FeedbackClients(url, epoch, ledger, generators, pause)

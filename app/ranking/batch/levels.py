@@ -1,6 +1,6 @@
-"""The loops of the order tree, which build and traverse its levels, called floors.
+"""The loops of the order tree, which build and traverse its levels.
 
-See `ordertree.py`. Documents are sorted by query. On every floor the documents of a node are
+See `ordertree.py`. Documents are sorted by query. On every level the documents of a node are
 contiguous and sorted by score. The loops read memory sequentially. Two indices advance by a
 comparison's 0 or 1, so there is no unpredictable branch: a fifth faster than with branches for 10⁵
 documents in 1,000 queries, twice as fast for 10⁶ documents in one.
@@ -79,64 +79,64 @@ def find_reach(scores: Array, margin: float, reach: Array, a: int, m: int, b: in
 
 @kernel
 def arrange(
-    scores: Array, margin: float, starts: Array, level_starts: Array, first: Array,
+    scores: Array, margin: float, starts: Array, label_starts: Array, first: Array,
     leaves: Array, order: Array, came: Array, reach: Array,
 ) -> None:  # fmt: skip
-    """Build all floors: sort the leaves, then merge floor by floor; the last is not merged."""
+    """Build all levels: sort the leaves, then merge level by level; the last is not merged."""
     keys, merged = np.empty(scores.shape[0]), np.empty(scores.shape[0])
     spare = np.empty(scores.shape[0], np.int32)
     for t in range(scores.shape[0]):
         keys[t] = scores[leaves[t]]
     for q in range(starts.shape[0] - 1):
-        levels = level_starts[first[q] : first[q + 1] + 1]
-        a, b, k = starts[q], starts[q + 1], levels.shape[0] - 1
+        bounds = label_starts[first[q] : first[q + 1] + 1]
+        a, b, k = starts[q], starts[q + 1], bounds.shape[0] - 1
         for y in range(k):
-            sort(keys, leaves, merged, spare, levels[y], levels[y + 1])
+            sort(keys, leaves, merged, spare, bounds[y], bounds[y + 1])
         order[a:b] = leaves[a:b]
         below, above = keys, merged
-        width, floor = 1, 0
+        width, level = 1, 0
         while width < k:
             for y in range(0, k, 2 * width):
-                low, middle = levels[y], levels[min(y + width, k)]
-                high = levels[min(y + 2 * width, k)]
-                find_reach(below, margin, reach[floor], low, middle, high)
+                low, middle = bounds[y], bounds[min(y + width, k)]
+                high = bounds[min(y + 2 * width, k)]
+                find_reach(below, margin, reach[level], low, middle, high)
                 if 2 * width < k:
-                    merge_keys(below, above, came[floor], low, middle, high)
+                    merge_keys(below, above, came[level], low, middle, high)
             if 2 * width < k:
                 spare[a:b] = order[a:b]
                 for t in range(a, b):
-                    order[t] = spare[came[floor, t]]
+                    order[t] = spare[came[level, t]]
                 below, above = above, below
-            width, floor = 2 * width, floor + 1
+            width, level = 2 * width, level + 1
 
 
 @kernel
 def add_up(
-    u: Array, starts: Array, level_starts: Array, first: Array,
+    u: Array, starts: Array, label_starts: Array, first: Array,
     leaves: Array, order: Array, came: Array, reach: Array, above: Array, below: Array,
 ) -> None:  # fmt: skip
-    """Move u and the sums from floor to floor; at the top write the sums by document."""
+    """Move u and the sums from level to level; at the top write the sums by document."""
     most = 0
     for q in range(starts.shape[0] - 1):
         most = max(most, starts[q + 1] - starts[q])
     here, there, prefix = np.empty((3, most)), np.empty((3, most)), np.empty(most + 1)
     for q in range(starts.shape[0] - 1):
-        levels = level_starts[first[q] : first[q + 1] + 1]
-        a, b, k = starts[q], starts[q + 1], levels.shape[0] - 1
+        bounds = label_starts[first[q] : first[q + 1] + 1]
+        a, b, k = starts[q], starts[q + 1], bounds.shape[0] - 1
         for t in range(b - a):
             here[0, t], here[1, t], here[2, t] = u[leaves[a + t]], 0.0, 0.0
-        width, floor = 1, 0
+        width, level = 1, 0
         while width < k:
             for y in range(0, k, 2 * width):
-                low, middle = levels[y] - a, levels[min(y + width, k)] - a
-                high = levels[min(y + 2 * width, k)] - a
-                add_across(here, reach[floor], prefix, a, low, middle, high)
+                low, middle = bounds[y] - a, bounds[min(y + width, k)] - a
+                high = bounds[min(y + 2 * width, k)] - a
+                add_across(here, reach[level], prefix, a, low, middle, high)
             if 2 * width < k:
                 for t in range(b - a):
-                    at = came[floor, a + t] - a
+                    at = came[level, a + t] - a
                     there[0, t], there[1, t], there[2, t] = here[0, at], here[1, at], here[2, at]
                 here, there = there, here
-            width, floor = 2 * width, floor + 1
+            width, level = 2 * width, level + 1
         for t in range(b - a):
             above[order[a + t]], below[order[a + t]] = here[1, t], here[2, t]
 

@@ -20,19 +20,19 @@ async def new_model(store: Store, model: str = MODEL, settings: ModelConfig = SE
     return await store.models.create(model, initial_state(settings, seed=model.encode()))
 
 
-class Invented:
+class EventGenerator:
     """A generator of events with unique ids, and of rankings to click on."""
 
     def __init__(self, seed: int, name: str = "e", n: int = N) -> None:
         self.rng = np.random.default_rng([seed, *name.encode()])
         self._name, self._n, self._count, self._shown = name, n, 0, 0
-        self.lists: dict[str, Impression] = {}
+        self.rankings: dict[str, Impression] = {}
 
     def event(self) -> PendingEvent:
         """Return labels or triplets with documents, or a click on a ranking."""
-        kind = self.rng.integers(3 if self.lists else 2)
+        kind = self.rng.integers(3 if self.rankings else 2)
         if kind == 2:
-            return self.click(str(self.rng.choice(list(self.lists))))
+            return self.click(str(self.rng.choice(list(self.rankings))))
         return self.labels() if kind == 0 else self.triplets()
 
     def labels(self, count: int = 6) -> PendingEvent:
@@ -53,10 +53,10 @@ class Invented:
             )
         )
 
-    def click(self, request: str, place: int | None = None) -> PendingEvent:
+    def click(self, request: str, position: int | None = None) -> PendingEvent:
         """Return a click on a ranking, at a random or given position."""
-        shown = self.lists[request]
-        at = int(self.rng.integers(SHOWN)) if place is None else place
+        shown = self.rankings[request]
+        at = int(self.rng.integers(SHOWN)) if position is None else position
         feedback = Feedback(
             self._next(),
             "clicks",
@@ -74,8 +74,8 @@ class Invented:
             name, self._shown = f"{self._name}.list{self._shown}", self._shown + 1
             made[name] = Impression(ids, self._documents(SHOWN), self.rng.permutation(SHOWN))
         shown = {name: one.dump() for name, one in made.items()}
-        await store.log.remember(model, epoch, shown, ttl=3600)
-        self.lists.update(made)
+        await store.log.store_impressions(model, epoch, shown, ttl=3600)
+        self.rankings.update(made)
         return list(made)
 
     def _documents(self, count: int) -> "np.ndarray[tuple[int, int], np.dtype[np.float32]]":

@@ -11,17 +11,17 @@ from app.domain.model_config import ModelConfig
 from app.storage.keys import Keys
 from app.storage.store import Store
 from tests.faults.checker import Watch
-from tests.faults.invented import MODEL, SETTINGS, new_model
-from tests.faults.posters import Ledger
+from tests.faults.event_generator import MODEL, SETTINGS, new_model
+from tests.faults.feedback_clients import Ledger
 from tests.faults.server import Server
 
 
-def play(scene: Coroutine[Any, Any, None], seconds: float = 600.0) -> None:
+def run_scenario(scenario: Coroutine[Any, Any, None], seconds: float = 600.0) -> None:
     """Run a coroutine of a test with a timeout."""
-    asyncio.run(asyncio.wait_for(scene, seconds))
+    asyncio.run(asyncio.wait_for(scenario, seconds))
 
 
-class Scene:
+class ObservedModel:
     """A model on a server with its store, ledger and observer."""
 
     def __init__(self, server: Server, seed: int) -> None:
@@ -71,17 +71,17 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene_with_model(
+async def observed_model(
     server: Server, seed: int, settings: ModelConfig = SETTINGS
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[ObservedModel]:
     """Create an untrained model and observe its commits."""
-    scene = Scene(server, seed)
-    scene.epoch = await new_model(scene.store, settings=settings)
+    scenario = ObservedModel(server, seed)
+    scenario.epoch = await new_model(scenario.store, settings=settings)
     try:
-        async with scene.watch:
-            yield scene
+        async with scenario.watch:
+            yield scenario
     finally:
-        await scene.store.close()
+        await scenario.store.close()
 
 
 @asynccontextmanager
