@@ -443,6 +443,7 @@ def test_a_replay_without_a_source_equals_a_log_without_it(url: str) -> None:
     before = with_store(url, lambda store: store.log.tail("books"))
     ran = solar(url, "replay", "books", "--without-source", "bad")
     assert ran.returncode == 0, ran.stderr
+    assert f"applied {len(POSTS_OF_GOOD)} records from version 0" in ran.stdout
     assert f"left out {found.skipped} records of source bad" in ran.stdout
     assert with_store(url, lambda store: store.log.tail("books")) == before
 

@@ -378,7 +378,7 @@ def test_a_learner_logs_the_start_and_the_end_of_an_outage_with_the_address_of_t
             await committed(store, 6)
             await eventually(lambda: asyncio.sleep(0, len(lines())), lambda count: count == 2)
         address = f"127.0.0.1:{node.known}"
-        assert unreachable.startswith(f"model books: the store at {address} is unreachable: ")
+        assert f"the store at {address} is unreachable: " in unreachable
         assert lines()[1].startswith(f"the store at {address} is reachable again after ")
         assert "hush" not in caplog.text
 

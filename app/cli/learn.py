@@ -74,6 +74,7 @@ async def learn_until_stopped(
         for problem in await _server_problems(store, stop):
             log.warning("%s", problem)
         await warm
+        log.info("learning the models of %s", store.name)
         ended = asyncio.create_task(_stop_without_server(alive, stop))
         await learn_all(store, stop, options, metrics.learnt)
         if await ended:

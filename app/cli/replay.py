@@ -41,7 +41,7 @@ async def replay_log(
 ) -> None:
     """Apply the log again; compare the result with the committed state, or replace that state."""
     found = await replay.replay(store, model, without)
-    records = found.end - found.start
+    records = found.end - found.start - found.skipped
     show(f"{model}: applied {records} records from version {found.start}")
     if without is None:
         differences = found.differences()
