@@ -149,6 +149,18 @@ class Settings(BaseSettings):
         le=2000,
         description="maximum number of events in one feedback request; above it 422",
     )
+    numbers: int = Field(
+        default=4_000_000,
+        ge=1,
+        le=1_000_000_000,
+        description="maximum number of feature values in one request: documents times features of "
+        "the model; above it 413",
+    )
+    inflight_bytes: Size = Field(
+        default=128_000_000,
+        description="memory limit of all requests of one worker, in bytes: bodies, decoded values "
+        "and rows; above it 503",
+    )
     id_length: int = Field(
         default=128,
         ge=1,

@@ -72,7 +72,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         open_service(settings.model_copy(update={"redis_url": url}), learner_metrics) as service,
     ):
         app.state.service = service
-        app.state.guard = Guard(service.settings, service.metrics)
+        app.state.guard = Guard(service.settings, service.metrics, service.memory)
         app.state.health = ProcessHealth(service.store, service.weight_cache, service.metrics)
         yield
 

@@ -120,7 +120,7 @@ def test_concurrent_posts_are_each_in_the_log_once_also_on_one_request(url: str)
         async def one(posted: PendingEvent) -> tuple[int, int]:
             key = (MODEL, epoch)
             asked = [posted.feedback.query] if posted.on_request else []
-            impressions = await appender.load_impressions(key, asked)
+            impressions = (await appender.load_impressions(key, asked)).impressions
             (became,) = await appender.post(key, Post([posted], impressions))
             return became
 
@@ -150,7 +150,7 @@ def test_a_post_that_cannot_be_built_is_refused_alone(url: str) -> None:
             "bad", "clicks", shown.documents, shown.submitted,
             clicks=np.array([99]), query=request,
         )  # fmt: skip
-        impressions = await appender.load_impressions((MODEL, epoch), [request])
+        impressions = (await appender.load_impressions((MODEL, epoch), [request])).impressions
         posts = [
             Post([generator.labels()], {}),
             Post([PendingEvent(beyond, on_request=True)], impressions),

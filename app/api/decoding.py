@@ -1,7 +1,8 @@
 """Conversion of decoded bodies to candidates and feedback, with all limits; request ids."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from secrets import token_bytes
@@ -9,9 +10,12 @@ from struct import Struct, error
 from time import time
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec import UNSET
 
+from app.api import schemas
+from app.api.errors import Problem
 from app.api.schemas import (
     AnyEvent,
     AnyRankBody,
@@ -26,7 +30,7 @@ from app.config import Settings
 from app.domain import candidates
 from app.domain.candidates import Candidates
 from app.domain.impressions import Impression
-from app.domain.model import Positions
+from app.domain.model import Documents, Positions
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
 from app.errors import InvalidInput
@@ -34,20 +38,25 @@ from app.ranking.arrays import Floats
 from app.ranking.clicks import CLASSICAL_STRATEGIES
 from app.ranking.limits import LEAST, MOST
 from app.serving.weight_cache import ServedModel
+from app.storage.batching import SMALL, Held
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _GENERATED_ID = re.compile(
     r"([A-Za-z0-9_-]{1,64})\.([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 )
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
+#: Bytes that a feature value takes while a request is answered: two rows of float32, one encoded.
+ROW_BYTES = 12
+#: Bytes of a JSON body that do not begin or separate values.
+_UNCOUNTED = bytes(set(range(256)) - set(b',"[{'))
 
 
 def candidates_of(body: AnyRankBody, served: ServedModel, limits: Settings) -> Candidates:
     """Convert the documents of a body to the model's candidates; InvalidInput names the error."""
+    n, bound = len(served.config.given), feature_bound(served.config, limits)
     if isinstance(body, BinaryRankBody):
         check_ids(body.ids, limits)
-        rows = _raw_rows(body.features, len(body.ids), len(served.config.given))
-        return _candidates(body.ids, rows, served, limits)
+        return _candidates(body.ids, _raw_rows(body.features, len(body.ids), n, bound), served)
     if body.documents is not UNSET:
         if body.ids is not UNSET or body.features is not UNSET:
             raise InvalidInput("documents: expected either documents, or ids and features")
@@ -57,7 +66,7 @@ def candidates_of(body: AnyRankBody, served: ServedModel, limits: Settings) -> C
     if len(body.ids) != len(body.features):
         raise InvalidInput(f"features: expected {len(body.ids)} rows, got {len(body.features)}")
     check_ids(body.ids, limits)
-    return _candidates(body.ids, _rows(body.features, len(served.config.given)), served, limits)
+    return _candidates(body.ids, _listed_rows(body.features, n, bound), served)
 
 
 def candidates_of_documents(
@@ -67,37 +76,123 @@ def candidates_of_documents(
     ids = [document.id for document in documents]
     check_ids(ids, limits)
     features = [document.features for document in documents]
-    return _candidates(ids, feature_rows(features, served.config), served, limits)
+    bound = feature_bound(served.config, limits)
+    return _candidates(ids, feature_rows(features, served.config, bound), served)
 
 
-def feature_rows(features: Sequence[Features], config: ModelConfig) -> Floats:
+def submitted_values(body: AnyRankBody, n: int, limits: Settings) -> int:
+    """Count the feature values that a body for a model of `n` features gives, as below."""
+    if not isinstance(body, BinaryRankBody) and body.documents is not UNSET:
+        return feature_values(body.documents, n, limits)
+    return len(body.ids) * n if body.ids is not UNSET else 0
+
+
+def feature_values(documents: Sequence[Document], n: int, limits: Settings) -> int:
+    """Count the feature values of documents: an upper bound; above the limit exactly."""
+    if len(documents) * n <= limits.numbers:
+        return len(documents) * n
+    return sum(len(one.features) if type(one.features) is list else n for one in documents)
+
+
+async def hold_rows(numbers: int, limits: Settings, held: Held) -> None:
+    """Hold the memory of rows before they are built; 413 above the limit."""
+    if numbers > limits.numbers:
+        raise Problem(
+            413,
+            f"documents: expected at most {limits.numbers} feature values (SOLAR_NUMBERS), "
+            f"documents times features, got {numbers}; send fewer documents",
+        )
+    held.add(ROW_BYTES * numbers)
+    await held.budget.turn(ROW_BYTES * numbers)
+
+
+def hold_decoded(body: bytes, held: Held, element_bytes: int = 32) -> None:
+    """Hold the memory of a JSON body before it is decoded; 413 above the limit.
+
+    Its punctuation bounds the number of values. The factors are measured.
+    """
+    if len(body) <= SMALL:
+        return
+    marks = body.translate(None, _UNCOUNTED)
+    commas, quotes = marks.count(b","), marks.count(b'"')
+    size = element_bytes * commas + 48 * quotes + 96 * (len(marks) - commas - quotes)
+    hold_values(size if body.isascii() else size + 5 * len(body), held)
+
+
+def hold_binary(body: bytes, held: Held) -> None:
+    """Hold the memory of a msgpack body before it is decoded; 413 above the limit.
+
+    All but its rows may be short strings, which take up to 30 times as much memory.
+    """
+    if len(body) <= SMALL:
+        return
+    rows = 0
+    with suppress(msgspec.DecodeError, RecursionError):  # the complete decoder names the error
+        rows = len(schemas.decode_binary_rows(body).features)
+    hold_values(rows + 30 * (len(body) - rows), held)
+
+
+def hold_values(size: int, held: Held) -> None:
+    """Hold the memory of decoded values; 413 above half of the budget."""
+    most = held.budget.limit // 2
+    if size > most:
+        raise Problem(
+            413,
+            f"body: its values take up to {size} bytes of memory, the limit is {most} (half of "
+            "SOLAR_INFLIGHT_BYTES); send fewer documents or events",
+        )
+    held.add(size)
+
+
+def feature_bound(config: ModelConfig, limits: Settings) -> float:
+    """Return the largest absolute value of a feature that the model accepts."""
+    return limits.feature_bound if config.normalization == "none" else MAX_FLOAT32
+
+
+def feature_rows(features: Sequence[Features], config: ModelConfig, bound: float) -> Documents:
     """Convert features, as lists or by name, to rows."""
+    n = len(config.given)
     lists = [row for row in features if type(row) is list]
     if len(lists) == len(features):
-        return _rows(lists, len(config.given))
+        return _listed_rows(lists, n, bound)
     named = [row if isinstance(row, dict) else _named(at, row, config.given)
              for at, row in enumerate(features)]  # fmt: skip
-    return candidates.by_name(named, config.index)
+    index = config.index
+    return _in_parts(
+        lambda start, end: candidates.by_name(named[start:end], index, start), len(named), n, bound
+    )
 
 
-def _candidates(
-    ids: Sequence[str], rows: Floats, served: ServedModel, limits: Settings
-) -> Candidates:
-    config = served.config
-    bound = limits.feature_bound if config.normalization == "none" else MAX_FLOAT32
-    normalization, ordered = config.normalization, config.prior > 0.0
-    return Candidates(ids, candidates.as_documents(rows, normalization, bound, ordered=ordered))
+def _candidates(ids: Sequence[str], rows: Documents, served: ServedModel) -> Candidates:
+    normalization, ordered = served.config.normalization, served.config.prior > 0.0
+    return Candidates(ids, candidates.normalized(rows, normalization, ordered=ordered))
 
 
-def _rows(features: Sequence[list[float]], n: int) -> Floats:
+def _in_parts(rows: Callable[[int, int], Floats], count: int, n: int, bound: float) -> Documents:
+    """Build rows in parts, as their float64 values take twice the memory."""
+    step = max(1, candidates.BLOCK // n)
+    if count <= step:
+        return candidates.rounded(rows(0, count), bound)
+    documents = np.empty((count, n), np.float32)
+    for start in range(0, count, step):
+        end = min(count, start + step)
+        documents[start:end] = candidates.rounded(rows(start, end), bound, start)
+    return documents
+
+
+def _listed_rows(features: Sequence[list[float]], n: int, bound: float) -> Documents:
     """Convert lists of numbers to rows; packing is three times as fast as numpy's conversion."""
     pack = _row(n).pack
-    try:
-        packed = b"".join([pack(*row) for row in features])
-    except error:
-        at = next(at for at, row in enumerate(features) if len(row) != n)
-        raise _wrong_width(at, n, len(features[at])) from None
-    return np.frombuffer(packed).reshape(len(features), n)
+
+    def rows(start: int, end: int) -> Floats:
+        try:
+            packed = b"".join([pack(*row) for row in features[start:end]])
+        except error:
+            at = next(at for at, row in enumerate(features) if len(row) != n)
+            raise _wrong_width(at, n, len(features[at])) from None
+        return np.frombuffer(packed).reshape(end - start, n)
+
+    return _in_parts(rows, len(features), n, bound)
 
 
 @cache
@@ -105,14 +200,15 @@ def _row(n: int) -> Struct:
     return Struct(f"<{n}d")
 
 
-def _raw_rows(features: bytes, count: int, n: int) -> Floats:
+def _raw_rows(features: bytes, count: int, n: int, bound: float) -> Documents:
     if len(features) != 4 * n * count:
         raise InvalidInput(
             f"features: expected {4 * n * count} bytes, {count} rows of {n} float32, "
             f"got {len(features)}"
         )
+    given = np.frombuffer(features, "<f4").reshape(count, n)
     with np.errstate(invalid="ignore"):  # a signalling NaN is refused later, without a warning
-        return np.frombuffer(features, "<f4").reshape(count, n).astype(np.float64)
+        return _in_parts(lambda start, end: given[start:end].astype(np.float64), count, n, bound)
 
 
 def _named(at: int, row: list[float], names: Sequence[str]) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """Dependencies of all routes: the service, and the settings' checks."""
 
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -13,18 +13,26 @@ from app.api.auth import read_keys
 from app.api.routing import Call
 from app.config import Settings
 from app.domain.model import ModelState, initial_state
-from app.domain.model_config import ModelConfig, check_config, new_model_config
+from app.domain.model_config import (
+    ModelConfig,
+    check_config,
+    has_full_covariance,
+    new_model_config,
+)
 from app.errors import InvalidInput, ModelExists, NoSuchModel, Unavailable
 from app.ingest.appender import Appender, SourceQuota
 from app.observability.metrics import Metrics
 from app.ranking.limits import MOST_FEATURES_SERVED
 from app.serving.impression_writer import ImpressionWriter
 from app.serving.weight_cache import ServedModel, WeightCache
+from app.storage.batching import Held, MemoryBudget
 from app.storage.connection import check_url
 from app.storage.store import Store
 from app.training.job_runner import JobRunner
 
 DEFAULT = "default"
+#: Copies of a state in memory while it is read or written: the arrays, the blob, the command.
+STATE_COPIES = 3
 T = TypeVar("T")
 
 
@@ -40,6 +48,7 @@ class Service:
     metrics: Metrics
     appender: Appender
     job_runner: JobRunner
+    memory: MemoryBudget
 
     async def resolve(
         self, model: str, decode: Callable[[ServedModel], Awaitable[T]]
@@ -74,9 +83,22 @@ class Service:
         """Create a model and return its first state; ModelExists if the name is taken."""
         if len(config.given) > MOST_FEATURES_SERVED:
             raise InvalidInput(f"features: expected at most {MOST_FEATURES_SERVED}")
-        state = initial_state(check_config(config), seed=os.urandom(16))
-        await self.store.models.create(model, state)
+        async with self.holding(check_config(config)):
+            state = initial_state(config, seed=os.urandom(16))
+            await self.store.models.create(model, state)
         return state
+
+    @asynccontextmanager
+    async def holding(self, config: ModelConfig) -> AsyncIterator[None]:
+        """Hold the memory of a model's state while it is read or written."""
+        n, held = config.n, Held(self.memory)
+        spread = n * (n + 1) // 2 if has_full_covariance(config) else n
+        try:
+            held.keep(STATE_COPIES * 8 * (n + spread))
+            await self.memory.turn(held.size)
+            yield
+        finally:
+            held.keep(0)
 
 
 async def _of_state(request: Request) -> Any:

@@ -23,6 +23,7 @@ from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.auth import ANONYMOUS, Key, authenticate, read_keys, received_locally
+from app.api.decoding import hold_decoded
 from app.api.errors import (
     PROBLEM_MEDIA_TYPE,
     Problem,
@@ -36,6 +37,7 @@ from app.api.schemas import object_decoder
 from app.config import Settings
 from app.observability.metrics import Metrics
 from app.observability.tracing import read_traceparent, traceparent
+from app.storage.batching import LARGE, SMALL, Held, MemoryBudget
 
 log = logging.getLogger("solar.api")
 
@@ -46,6 +48,12 @@ EXPOSED = (
     "a non-loopback address needs API keys; set SOLAR_KEYS (`solar key NAME` makes one), "
     "or SOLAR_INSECURE=yes"
 )
+#: The key of a request's memory in its scope.
+HELD = "solar.held"
+#: The share of the memory budget for large bodies; the rest is left for decoding them.
+BODIES = 0.5
+#: Size of the parts of a large answer, in bytes: the next one waits until the client reads.
+PART = 65_536
 #: Statuses that are logged even without an access log.
 LOGGED = (401, 403, 429, 503)
 
@@ -61,6 +69,7 @@ class Call:
     body: bytes
     key: Key
     headers: Headers
+    held: Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +99,11 @@ def expect_json(headers: Headers) -> None:
         raise Problem(415, f"content-type: expected {JSON}")
 
 
-async def read_body(receive: Receive, headers: Headers, limits: Settings) -> bytes:
-    """Read the complete body, or raise a Problem: too large (413), slow (408), compressed (415)."""
+async def read_body(receive: Receive, headers: Headers, limits: Settings, held: Held) -> bytes:
+    """Read the complete body, or raise a Problem: too large (413), slow (408), compressed (415).
+
+    Overloaded if all requests together hold too much memory.
+    """
     most = limits.body_bytes
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Problem(415, "content-encoding: expected none")
@@ -100,12 +112,12 @@ async def read_body(receive: Receive, headers: Headers, limits: Settings) -> byt
         raise too_large(most)
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return await _gather(receive, most)
+            return await _gather(receive, most, held)
     except TimeoutError:
         raise too_slow(limits.body_seconds) from None
 
 
-async def _gather(receive: Receive, most: int) -> bytes:
+async def _gather(receive: Receive, most: int, held: Held) -> bytes:
     parts, size, more = [], 0, True
     while more:
         message = await receive()
@@ -115,6 +127,8 @@ async def _gather(receive: Receive, most: int) -> bytes:
         size += len(part)
         if size > most:
             raise too_large(most)
+        if size > SMALL:
+            held.keep(size, BODIES if size > LARGE else 1.0)
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -128,7 +142,12 @@ async def respond(send: Send, answer: Answer, identity: str) -> None:
         *((name.encode(), value.encode()) for name, value in answer.headers.items()),
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+    body = answer.body
+    for start in range(0, len(body) - PART, PART):
+        part = body[start : start + PART]
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    rest = body[(len(body) - 1) // PART * PART :] if len(body) > PART else body
+    await send({"type": "http.response.body", "body": rest})
 
 
 class Reply:
@@ -155,8 +174,8 @@ Work = Callable[[Scope, Receive, Reply, Headers, Key], Awaitable[Answer | None]]
 class Guard:
     """The steps around each request: id, API key, errors, metrics, log."""
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        self.settings, self._metrics = settings, metrics
+    def __init__(self, settings: Settings, metrics: Metrics, memory: MemoryBudget) -> None:
+        self.settings, self._metrics, self.memory = settings, metrics, memory
         self._keys = read_keys(settings.keys)
         self._exposable = bool(self._keys) or settings.insecure
         self._warned = False
@@ -166,29 +185,37 @@ class Guard:
     ) -> None:
         """Do the work of a request and answer it, also after an error."""
         started, identity = perf_counter(), f"{random.getrandbits(64):016x}"
-        reply = Reply(send, identity)
+        reply, held = Reply(send, identity), Held(self.memory)
+        scope[HELD] = held
         headers = dict(scope["headers"])  # of repeated headers the last one counts
         given = headers.get(b"traceparent")
         traceparent.set(read_traceparent(given) if given else "")
         try:
-            if not self._exposable:
-                self._refuse_exposed(scope)
-            key = authenticate(self._keys, headers, needs) if needs and self._keys else ANONYMOUS
-            answer = await work(scope, receive, reply, headers, key)
-        except Disconnected:
-            return
-        except asyncio.CancelledError:  # SIGTERM, and the drain time has elapsed
-            if reply.status:
-                raise
-            answer = refusal(Problem(503, "the service is stopping; retry after 1 second"))
-        except Exception as error:  # noqa: BLE001  # every error gets an answer
-            answer = self._refused(error, route, identity)
-            if reply.status:  # the server closes the connection and logs this error without values
-                raise RuntimeError("error while an answer was being sent") from None
-        if answer is not None:
-            await respond(send, answer, identity)
-        status = reply.status if answer is None else answer.status
-        self._note(route, scope["method"], status, perf_counter() - started, identity)
+            try:
+                if not self._exposable:
+                    self._refuse_exposed(scope)
+                key = (
+                    authenticate(self._keys, headers, needs) if needs and self._keys else ANONYMOUS
+                )
+                answer = await work(scope, receive, reply, headers, key)
+            except Disconnected:
+                return
+            except asyncio.CancelledError:  # SIGTERM, and the drain time has elapsed
+                if reply.status:
+                    raise
+                answer = refusal(Problem(503, "the service is stopping; retry after 1 second"))
+            except Exception as error:  # noqa: BLE001  # every error gets an answer
+                answer = self._refused(error, route, identity)
+                if (
+                    reply.status
+                ):  # the server closes the connection and logs this error without values
+                    raise RuntimeError("error while an answer was being sent") from None
+            if answer is not None:
+                await respond(send, answer, identity)
+            status = reply.status if answer is None else answer.status
+            self._note(route, scope["method"], status, perf_counter() - started, identity)
+        finally:
+            held.keep(0)
 
     def _refuse_exposed(self, scope: Scope) -> None:
         """Raise 403 for a request to a non-loopback address without API keys; log it once."""
@@ -295,9 +322,11 @@ class FastRoute(GuardedRoute):
         self, scope: Scope, receive: Receive, _reply: Reply, headers: Headers, key: Key, /
     ) -> Answer:
         """Read the body and call the endpoint."""
-        service = scope["app"].state.service
-        body = await read_body(receive, headers, service.settings)
-        answer: Answer = await self.endpoint(service, Call(body, key, headers))
+        service, held = scope["app"].state.service, scope[HELD]
+        call = Call(await read_body(receive, headers, service.settings, held), key, headers, held)
+        if len(call.body) > LARGE:
+            await service.memory.turn(len(call.body))
+        answer: Answer = await self.endpoint(service, call)
         return answer
 
 
@@ -319,9 +348,10 @@ class AdminRoute(GuardedRoute):
         decode = object_decoder(fields)
 
         async def with_body(request: Request) -> Response:
-            headers = dict(request.scope["headers"])
+            headers, held = dict(request.scope["headers"]), request.scope[HELD]
             expect_json(headers)
-            body = await read_body(request.receive, headers, guard_of(request.scope).settings)
+            body = await read_body(request.receive, headers, guard_of(request.scope).settings, held)
+            hold_decoded(body, held)
             try:
                 decoded = decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

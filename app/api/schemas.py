@@ -65,6 +65,12 @@ class BinaryRankBody(RankFields, forbid_unknown_fields=True, kw_only=True):
     features: bytes
 
 
+class BinaryRows(Struct):
+    """The rows of a body in msgpack, not decoded."""
+
+    features: Raw = Raw(b"")
+
+
 AnyRankBody: TypeAlias = RankBody | BinaryRankBody
 
 
@@ -114,7 +120,7 @@ AnyEvent: TypeAlias = ClicksEvent | TripletsEvent | LabelsEvent
 class Envelope(Struct):
     """The field that distinguishes a batch from a single event."""
 
-    events: list[Raw] | UnsetType = UNSET
+    events: Raw | UnsetType = UNSET
 
 
 class RawEventBatch(Struct, forbid_unknown_fields=True):
@@ -195,6 +201,7 @@ class FeedbackAnswer(Struct):
 
 decode_rank = msgspec.json.Decoder(RankBody).decode
 decode_binary_rank = msgspec.msgpack.Decoder(BinaryRankBody).decode
+decode_binary_rows = msgspec.msgpack.Decoder(BinaryRows).decode
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 decode_batch = msgspec.json.Decoder(RawEventBatch).decode
 decode_event = msgspec.json.Decoder(AnyEvent).decode

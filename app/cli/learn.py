@@ -22,6 +22,7 @@ from app.learning.session import LearnerOptions
 from app.observability.metrics import Metrics
 from app.runtime.worker import listen, listening
 from app.serving.weight_cache import WeightCache
+from app.storage.batching import MemoryBudget
 from app.storage.embedded import server
 from app.storage.store import Store
 
@@ -132,7 +133,7 @@ async def _health_server(
     await weight_cache.start()
     application = new_application(__version__, (), (health.router,))
     open_to_all = settings.model_copy(update={"insecure": True})
-    application.state.guard = Guard(open_to_all, metrics)
+    application.state.guard = Guard(open_to_all, metrics, MemoryBudget(settings.inflight_bytes))
     application.state.health = ProcessHealth(store, weight_cache, metrics, ready)
     serving = asyncio.create_task(listen(application, listening(host, port), stop))
     try:

@@ -18,6 +18,9 @@ from app.ranking import serving
 from app.ranking.arrays import Floats
 from app.ranking.covariance import square
 
+#: Numbers that are computed at once in float64: a larger array is computed in parts.
+BLOCK = 65_536
+
 
 class Candidates(NamedTuple):
     """Documents of one query, in the submitted order."""
@@ -50,12 +53,21 @@ def as_documents(
 
     With `ordered` the submitted order is one more feature, the last.
     """
+    return normalized(rounded(features, bound), normalization, ordered=ordered)
+
+
+def rounded(features: Floats, bound: float, first: int = 0) -> Documents:
+    """Round rows to float32; InvalidInput if a feature exceeds the bound. `first`: their start."""
     if not features_within(features, bound):
         at, column = np.argwhere(~(np.abs(features) <= bound))[0]
         raise InvalidInput(
-            f"documents[{at}].features[{column}]: expected a value within ±{bound:g}"
+            f"documents[{first + at}].features[{column}]: expected a value within ±{bound:g}"
         )
-    documents = features.astype(np.float32)
+    return features.astype(np.float32)
+
+
+def normalized(documents: Documents, normalization: str, *, ordered: bool) -> Documents:
+    """Scale the features as the model does; with `ordered` add the submitted order."""
     if normalization == "query-minmax":
         documents = min_max(documents)
     return with_order(documents) if ordered else documents
@@ -86,12 +98,14 @@ def min_max(documents: Documents) -> Documents:
            [1. , 0. ],
            [0.5, 0. ]], dtype=float32)
     """
-    exact = documents.astype(np.float64)
-    least = exact.min(axis=0)
-    spread = exact.max(axis=0) - least
-    scaled = (exact - least) / np.where(spread > 0.0, spread, 1.0)
-    rounded: Documents = scaled.astype(np.float32)
-    return rounded
+    scaled = np.empty_like(documents)
+    columns = max(1, BLOCK // len(documents))
+    for start in range(0, documents.shape[1], columns):
+        exact = documents[:, start : start + columns].astype(np.float64)
+        least = exact.min(axis=0)
+        spread = exact.max(axis=0) - least
+        scaled[:, start : start + columns] = (exact - least) / np.where(spread > 0.0, spread, 1.0)
+    return scaled
 
 
 def scores(documents: Documents, weights: Floats) -> Floats:
@@ -100,8 +114,11 @@ def scores(documents: Documents, weights: Floats) -> Floats:
     >>> scores(np.array([[1, 2], [3, 4]], np.float32), np.array([1.0, 0.5]))
     array([2., 5.])
     """
-    found: Floats = np.einsum("ij,j->i", documents.astype(np.float64), weights)
-    return found
+    count, n = documents.shape
+    starts = range(0, max(1, count - 1), max(2, BLOCK // n))  # one row alone may get other bits
+    parts = np.split(documents, starts[1:]) if len(starts) > 1 else [documents]
+    found = [np.einsum("ij,j->i", part.astype(np.float64), weights) for part in parts]
+    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 #: The default: no document is pinned.
@@ -185,8 +202,11 @@ def deviations(documents: Documents, spread: Floats) -> Floats:
     return found
 
 
-def by_name(features: Sequence[dict[str, float]], index: dict[str, int]) -> Floats:
-    """Convert named features to rows; an absent one is 0, an unknown one InvalidInput."""
+def by_name(features: Sequence[dict[str, float]], index: dict[str, int], first: int = 0) -> Floats:
+    """Convert named features to rows; an absent one is 0, an unknown one InvalidInput.
+
+    `first` is the position of the first row among the documents.
+    """
     rows = np.zeros((len(features), len(index)))
     for at, named in enumerate(features):
         try:
@@ -194,7 +214,7 @@ def by_name(features: Sequence[dict[str, float]], index: dict[str, int]) -> Floa
         except KeyError:
             unknown = next(name for name in named if name not in index)
             message = unknown_name("feature", unknown, list(islice(index, MOST_COMPARED)))
-            raise InvalidInput(f"documents[{at}].features: {message}") from None
+            raise InvalidInput(f"documents[{first + at}].features: {message}") from None
     return rows
 
 

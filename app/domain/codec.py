@@ -44,8 +44,8 @@ def dump_blob(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> byte
     described = [[name, _NAMES[a.dtype], list(a.shape)] for name, a in parts.items()]
     header = _dump_header(kind, [kind, fields, described])
     head = MAGIC + bytes([VERSION]) + len(header).to_bytes(4, "little")
-    body = b"".join([head, header, *(a.tobytes() for a in parts.values())])
-    return body + _checksum(body)
+    content: list[bytes | memoryview] = [head, header, *(a.data for a in parts.values())]
+    return b"".join([*content, _checksum(*content)])  # joined once: a blob may be large
 
 
 def _dump_header(kind: str, header: list[Any]) -> bytes:
@@ -109,8 +109,11 @@ def _arrays(content: memoryview, start: int, listed: list[Any]) -> dict[str, np.
     return arrays
 
 
-def _checksum(content: bytes | memoryview) -> bytes:
-    return crc32(content).to_bytes(CHECKSUM, "little")
+def _checksum(*content: bytes | memoryview) -> bytes:
+    found = 0
+    for part in content:
+        found = crc32(part, found)
+    return found.to_bytes(CHECKSUM, "little")
 
 
 _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "clicks", "normalization")

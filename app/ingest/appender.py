@@ -1,10 +1,12 @@
 """Append feedback to the log: within the source's quota, and each event exactly once."""
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha1
+from itertools import takewhile
 from time import monotonic, time_ns
 
 from app.domain import codec
@@ -24,6 +26,8 @@ IMPOSSIBLE = b"never"
 APPEND_ATTEMPTS = 100
 #: Maximum number of events in one shared append.
 MOST_EVENTS = 2000
+#: Size limit of the documents in one shared append, in bytes.
+MOST_SHARED_BYTES = 4 << 20
 #: Size limit of the records of one post; each contains its documents and the earlier clicks.
 MOST_BYTES = 32 << 20
 
@@ -186,6 +190,14 @@ class Post:
     wait: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The impressions of the first `count` requests; unknown and expired ones are left out."""
+
+    impressions: dict[str, StoredImpression]
+    count: int
+
+
 class Appender:
     """Groups concurrent posts, and concurrent loads of impressions, into one store call each.
 
@@ -205,21 +217,30 @@ class Appender:
         self._report, self._now = report, clock or now
         self._acknowledged: dict[tuple[str, int], int] = {}  # highest acknowledged seq
         self.post = MicroBatcher(self._post)
-        self.load_impressions = MicroBatcher(self._load_impressions)
+        self._loads = MicroBatcher(self._load_impressions)
+
+    def load_impressions(
+        self, model: tuple[str, int], requests: Sequence[str], most: int = 1 << 40
+    ) -> asyncio.Future[Loaded]:
+        """Load the impressions of the first requests: `most` bytes of them, or none yet."""
+        return self._loads(model, (requests, most))
 
     async def _load_impressions(
-        self, model: tuple[str, int], asked: list[Sequence[str]]
-    ) -> list[dict[str, StoredImpression] | Exception]:
-        requests = sorted({request for some in asked for request in some})
-        found = dict(
-            zip(requests, await self._store.log.load_impressions(*model, requests), strict=True)
-        )
-        return [{one: seen for one in some if (seen := found[one])} for some in asked]
+        self, model: tuple[str, int], asked: list[tuple[Sequence[str], int]]
+    ) -> list[Loaded | Exception]:
+        """Load the impressions of several posts; each post reserved memory for its limit."""
+        requests = list(dict.fromkeys(request for some, _ in asked for request in some))
+        most = sum(limit for _, limit in asked)
+        loaded = await self._store.log.load_impressions(*model, requests, most)
+        found = dict(zip(requests, loaded, strict=False))
+        return [_loaded(found, some) for some, _ in asked]
 
     async def _post(
         self, model: tuple[str, int], posts: list[Post]
     ) -> list[list[AppendResult] | Exception]:
-        if len(posts) == 1 or sum(len(one.events) for one in posts) > MOST_EVENTS:
+        events = [event for one in posts for event in one.events]
+        size = sum(event.feedback.documents.nbytes for event in events)
+        if len(posts) == 1 or len(events) > MOST_EVENTS or size > MOST_SHARED_BYTES:
             return [await self._alone(model, one) for one in posts]
         built: list[list[NewRecord] | Exception] = [_built(one) for one in posts]
         together = [event for events in built if isinstance(events, list) for event in events]
@@ -266,6 +287,11 @@ class Appender:
             self._acknowledged[model] = 0
             self._report(LogRolledBack(model[0]))
         self._acknowledged[model] = max(*new, self._acknowledged.get(model, 0))
+
+
+def _loaded(found: Mapping[str, StoredImpression | None], requests: Sequence[str]) -> Loaded:
+    first = list(takewhile(found.__contains__, requests))
+    return Loaded({one: seen for one in first if (seen := found[one])}, len(first))
 
 
 def _built(one: Post) -> list[NewRecord] | Exception:

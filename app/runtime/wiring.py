@@ -12,6 +12,7 @@ from app.ingest.appender import Appender, SourceQuota
 from app.observability.metrics import Metrics
 from app.serving.impression_writer import ImpressionWriter
 from app.serving.weight_cache import WeightCache
+from app.storage.batching import MemoryBudget
 from app.storage.embedded import server
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
@@ -107,15 +108,17 @@ async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIt
     metrics = Metrics(learner_metrics=learner_metrics)
     weight_cache = WeightCache(store, metrics.served)
     kept = settings.impression_seconds
-    impression_writer = ImpressionWriter(store, kept, settings.remember_seconds)
+    memory = MemoryBudget(settings.inflight_bytes)
+    impression_writer = ImpressionWriter(store, kept, settings.remember_seconds, memory)
     appender = Appender(store, settings.backlog, kept, metrics.rolled_back)
     quota = SourceQuota(settings.source_share)
     job_runner = JobRunner(store, settings, metrics.trained)
     await weight_cache.start()
     try:
         yield Service(
-            store, weight_cache, impression_writer, settings, quota, metrics, appender, job_runner
-        )
+            store, weight_cache, impression_writer, settings, quota, metrics, appender, job_runner,
+            memory,
+        )  # fmt: skip
     finally:
         await job_runner.close()
         await impression_writer.close()

@@ -4,6 +4,7 @@ It imports no kernels: it scores with numpy, and another process learns.
 """
 
 import asyncio
+import ctypes
 import errno
 import gc
 import os
@@ -11,7 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -24,6 +25,8 @@ from app.observability.logging import configure_logging
 REQUEST_DRAIN_SECONDS = 10
 #: The application of a worker, the same as `uvicorn app.main:app`.
 APPLICATION = "app.main:app"
+#: The parameter of mallopt(3).
+M_MMAP_THRESHOLD = -3
 
 
 class UvicornServer(uvicorn.Server):
@@ -96,9 +99,19 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+def return_large_blocks() -> None:
+    """Return freed blocks above 1 MB to the kernel at once (glibc).
+
+    By default glibc keeps up to 32 MB blocks; under large bodies a worker then grows by 50 MB more.
+    """
+    with suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 20)
+
+
 def main() -> None:
     """Serve on the socket of the given file descriptor."""
     configure_logging()
+    return_large_blocks()
     inherited = socket.socket(fileno=int(sys.argv[1]))
     until_signalled(lambda stop: listen(APPLICATION, inherited, stop))
 

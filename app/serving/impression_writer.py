@@ -1,50 +1,96 @@
 """Grouped writes of impressions to the store; they never fail an answer.
 
 Concurrent requests to one model share one round trip. A request waits at most `timeout` seconds.
-Then it is answered with `logged: false`, and feedback on it is refused.
+Then it is answered with `logged: false`, and feedback on it is refused. The same holds for a large
+impression for which the memory budget has no room.
 """
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
-from app.errors import SolarError
-from app.storage.batching import MicroBatcher
+from app.errors import Overloaded, SolarError
+from app.storage.batching import SMALL, Held, MemoryBudget, MicroBatcher
 from app.storage.store import Store
 
 log = logging.getLogger("solar.serving")
 
 
+@dataclass(slots=True)
+class PendingImpression:
+    """An impression that waits; its memory stays held until it is written or dropped."""
+
+    request: str
+    shown: bytes
+    held: Held | None
+    writing: bool = False
+
+    def drop(self) -> None:
+        """Free its memory."""
+        self.shown = b""
+        if self.held:
+            self.held.keep(0)
+
+
 class ImpressionWriter:
     """Writes impressions in groups: one group is written while the next one collects."""
 
-    def __init__(self, store: Store, seconds: float, timeout: float = 0.05) -> None:
+    def __init__(
+        self,
+        store: Store,
+        seconds: float,
+        timeout: float = 0.05,
+        memory: MemoryBudget | None = None,
+    ) -> None:
         self._store, self._seconds, self._timeout = store, seconds, timeout
+        self._memory = memory or MemoryBudget(1 << 40)
         self._batches = MicroBatcher(self._write)
 
     def store_impression(
         self, model: str, epoch: int, request: str, shown: bytes
     ) -> asyncio.Future[bool]:
         """Store an impression; the future tells whether it was written within the timeout."""
-        written = self._batches((model, epoch), (request, shown))
-        asyncio.get_running_loop().call_later(self._timeout, _give_up, written)
+        loop, pending = asyncio.get_running_loop(), PendingImpression(request, shown, None)
+        if len(shown) > SMALL and not self._hold(pending):
+            refused: asyncio.Future[bool] = loop.create_future()
+            refused.set_result(False)
+            return refused
+        written = self._batches((model, epoch), pending)
+        loop.call_later(self._timeout, _give_up, written, pending)
         return written
 
-    async def _write(
-        self, model: tuple[str, int], shown: list[tuple[str, bytes]]
-    ) -> list[bool | Exception]:
+    def _hold(self, pending: PendingImpression) -> bool:
+        pending.held = Held(self._memory)
         try:
-            await self._store.log.store_impressions(*model, dict(shown), self._seconds)
+            pending.held.keep(len(pending.shown))
+        except Overloaded:
+            return False
+        return True
+
+    async def _write(
+        self, model: tuple[str, int], group: list[PendingImpression]
+    ) -> list[bool | Exception]:
+        for one in group:
+            one.writing = True
+        try:
+            shown = {one.request: one.shown for one in group}
+            await self._store.log.store_impressions(*model, shown, self._seconds)
         except Exception as error:  # the requests are answered whatever the error
             if not isinstance(error, SolarError):
                 log.exception("model %s: writing impressions failed", model[0])
-            return [False] * len(shown)
-        return [True] * len(shown)
+            return [False] * len(group)
+        finally:
+            for one in group:
+                one.drop()
+        return [True] * len(group)
 
     async def close(self) -> None:
         """Wait for pending writes."""
         await self._batches.close()
 
 
-def _give_up(written: asyncio.Future[bool]) -> None:
+def _give_up(written: asyncio.Future[bool], pending: PendingImpression) -> None:
     if not written.done():
         written.set_result(False)
+        if not pending.writing:
+            pending.drop()

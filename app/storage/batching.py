@@ -1,8 +1,10 @@
-"""Micro-batching: while one call is under way, the next ones gather into one round trip."""
+"""Work that waits: micro-batches of calls, and the memory that requests hold meanwhile."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
+
+from app.errors import Overloaded
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -10,7 +12,10 @@ R = TypeVar("R")
 
 
 class MicroBatcher(Generic[K, T, R]):
-    """Gathers items by key; `call` returns a value or an error for each item of a group."""
+    """Gathers items by key: while one call is under way, the next items share one round trip.
+
+    `call` returns a value or an error for each item of a group.
+    """
 
     def __init__(self, call: Callable[[K, list[T]], Awaitable[list[R | Exception]]]) -> None:
         self._call = call
@@ -54,3 +59,50 @@ class MicroBatcher(Generic[K, T, R]):
     async def close(self) -> None:
         """Wait for the calls that are under way."""
         await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+
+#: Bodies and rows up to this size, in bytes, are not counted in a memory budget.
+SMALL = 16_384
+#: Above this size, in bytes, work waits for its turn: it takes a millisecond or more.
+LARGE = 65_536
+
+
+class MemoryBudget:
+    """The bytes that all requests of a worker hold together, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.held = limit, 0
+        self._large = asyncio.Lock()
+
+    async def turn(self, size: int) -> None:
+        """Wait until a large request may compute: one in each iteration of the event loop.
+
+        Several at once would delay all other requests by the sum of their times.
+        """
+        if size > LARGE:
+            async with self._large:
+                await asyncio.sleep(0)
+
+
+class Held:
+    """The bytes that one request holds of a budget."""
+
+    __slots__ = ("budget", "size")
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self.budget, self.size = budget, 0
+
+    def keep(self, size: int, share: float = 1.0) -> None:
+        """Hold `size` bytes from now on; Overloaded if other requests leave no room for more.
+
+        `share` is the part of the budget that all requests together may use for this.
+        """
+        budget, more = self.budget, size - self.size
+        if more > 0 and budget.held > self.size and budget.held + more > share * budget.limit:
+            raise Overloaded(f"requests hold {budget.held} of {budget.limit} bytes")
+        budget.held += more
+        self.size = size
+
+    def add(self, size: int) -> None:
+        """Hold `size` more bytes."""
+        self.keep(self.size + size)

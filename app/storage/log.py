@@ -14,6 +14,7 @@ from app.storage.keys import keys_of
 APPENDED, REPEATED, OTHER_BODY, NO_IMPRESSION = range(4)
 #: Minimum TTL of dedupe keys in seconds.
 MIN_DEDUPE_SECONDS = 3_600.0
+_ANY_SIZE = 1 << 53
 
 
 class NewRecord(NamedTuple):
@@ -145,15 +146,17 @@ class Log:
         await self._calls.script("remember", names, [int(ttl * 1000), *shown.values()])
 
     async def load_impressions(
-        self, model: str, epoch: int, requests: Sequence[str]
+        self, model: str, epoch: int, requests: Sequence[str], most: int = _ANY_SIZE
     ) -> list[StoredImpression | None]:
-        """Return the impression of each request, None if it is unknown or expired."""
+        """Return the impression of each request, None if it is unknown or expired.
+
+        Impressions of more than `most` bytes together are returned for the first requests only.
+        """
+        if not requests:
+            return []
         keys = keys_of(model)
-        with translated(self._client):
-            pipeline = self._client.pipeline(transaction=False)
-            for request in requests:
-                pipeline.hmget(keys.impression(epoch, request), ["i", "a"])
-            found = await pipeline.execute()
+        names = [keys.impression(epoch, request) for request in requests]
+        found = await self._calls.script("recall", names, [most])
         return [StoredImpression(i, a or b"") if i else None for i, a in found]
 
 

@@ -264,9 +264,6 @@ class Pipeline:
     def get(self, key: str) -> None:
         self._calls.append(Call("get", (key,)))
 
-    def hmget(self, key: str, fields: list[str]) -> None:
-        self._calls.append(Call("hmget", (key, fields)))
-
     async def execute(self) -> list[Any]:
         return await self._client.ask(self._calls) if self._calls else []
 

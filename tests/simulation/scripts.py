@@ -3,6 +3,7 @@
 The contract tests of `tests/test_store.py` run on both.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from hashlib import sha1
 from typing import Any, NamedTuple
@@ -187,6 +188,18 @@ def remember(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     return len(keys)
 
 
+def recall(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[list[bytes | None]]:
+    found: list[list[bytes | None]] = []
+    size = 0
+    for key in keys:
+        one = db.hmget(key, ["i", "a"])
+        size += sum(len(part or b"") for part in one)
+        if found and size > int(args[0]):
+            break
+        found.append(one)
+    return found
+
+
 def present(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     now = int(db.clock() * 1000)
     db.zremrangebyscore(keys[0], 0, now)
@@ -205,11 +218,15 @@ def _number(key: str) -> int:
 
 ALL: dict[str, Script] = {
     "create": create, "delete": delete, "append": append, "commit": commit, "lease": lease,
-    "release": release, "remember": remember, "present": present,
+    "release": release, "remember": remember, "recall": recall, "present": present,
     "mark": mark,
 }  # fmt: skip
 _SOURCES = {name: (SCRIPTS / f"{name}.lua").read_bytes() for name in ALL}
 #: Scripts by the SHA-1 of their source.
 BY_DIGEST = {_sha1(source).decode(): name for name, source in _SOURCES.items()}
 #: Scripts that a full server runs.
-ALLOW_OOM = {name for name, source in _SOURCES.items() if b"allow-oom" in source.split(b"\n")[0]}
+ALLOW_OOM = {
+    name
+    for name, source in _SOURCES.items()
+    if re.search(rb"allow-oom|no-writes", source.split(b"\n")[0])
+}

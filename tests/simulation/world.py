@@ -358,9 +358,8 @@ class FeedbackClient:
 
     async def _try(self, epoch: int, events: list[PendingEvent]) -> None:
         requests = sorted({one.feedback.query for one in events if one.on_request})
-        impressions = (
-            await self._appender.load_impressions((MODEL, epoch), requests) if requests else {}
-        )
+        loaded = await self._appender.load_impressions((MODEL, epoch), requests)
+        impressions = loaded.impressions
         wait = self._rng.random() < 0.2
         answers = await self._appender.post((MODEL, epoch), Post(events, impressions, wait))
         self._world.say(

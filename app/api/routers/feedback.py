@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import time
@@ -25,8 +25,9 @@ from app.domain.impressions import Impression
 from app.domain.model import Documents
 from app.domain.records import Feedback
 from app.errors import InvalidInput, NoSuchModel
-from app.ingest.appender import PendingEvent, Post, fingerprint
+from app.ingest.appender import Loaded, PendingEvent, Post, fingerprint
 from app.serving.weight_cache import ServedModel
+from app.storage.batching import LARGE, SMALL, Held
 from app.storage.log import APPENDED, NO_IMPRESSION, OTHER_BODY, AppendResult, StoredImpression
 
 router = APIRouter(route_class=FastRoute, tags=["feedback"])
@@ -38,6 +39,10 @@ OVER_SHARE = "source: over its share of events (SOLAR_SOURCE_SHARE); retry after
 MAX_WAIT_SECONDS = 60.0
 #: Timeout of the store for a post; a retry is safe.
 APPEND_SECONDS = 5.0
+#: Size limit of the impressions of one part, in bytes of float32: 2 million feature values.
+PART_BYTES = 8_000_000
+#: Copies of an impression in memory while its record is appended: loaded, encoded, sent.
+RECORD_COPIES = 3
 #: The most bytes of earlier feedback on a request, a few thousand clicks: each record carries them.
 MAX_ACCUMULATED_BYTES = 64_000
 
@@ -74,14 +79,15 @@ async def post_feedback(service: FromState, call: FromRoute) -> Answer:
     next to `events`. `Prefer: wait=5` answers 200 once the feedback is learnt.
     """
     expect_json(call.headers)
+    decoding.hold_decoded(call.body, call.held, element_bytes=64)
     items, single = _decode(call.body, service.settings.events)
+    call.body = b""
     model = _model(items)
     if model is not None:
         if not service.weight_cache.reachable:
             raise Problem(503, "the store is unreachable; retry after 1 second")
         try:
-            async with asyncio.timeout(APPEND_SECONDS):
-                await _append(service, model, items, call)
+            await _append(service, model, items, call)
         except NoSuchModel:
             raise _no_model(items) from None
         except TimeoutError:
@@ -156,23 +162,37 @@ def _named_by_request(event: AnyEvent) -> str | None:
 # ---- append ----
 
 
-async def _append(service: Service, model: str, items: list[Item], call: Call) -> None:
-    """Append the events; retry once if the model was deleted and created again meanwhile."""
+async def _append(service: Service, model: str, items: Sequence[Item], call: Call) -> None:
+    """Append the events in their order: all at once, or in parts that fit into memory."""
+    before, first = call.held.size, 0
+    while first < len(items):
+        part = list(items[first:])
+        try:
+            async with asyncio.timeout(APPEND_SECONDS):
+                await _append_part(service, model, part, call)
+        finally:
+            call.held.keep(before)
+        first += len(part)
+
+
+async def _append_part(service: Service, model: str, part: list[Item], call: Call) -> None:
+    """Append a part; retry once if the model was deleted and created again meanwhile."""
     try:
-        await _append_once(service, model, items, call)
+        await _append_once(service, model, part, call)
     except NoSuchModel:
         await service.weight_cache.load(model)
-        await _append_once(service, model, items, call)
+        await _append_once(service, model, part, call)
 
 
-async def _append_once(service: Service, model: str, items: list[Item], call: Call) -> None:
-    served, post = await service.resolve(model, partial(_resolve, service, items, call))
+async def _append_once(service: Service, model: str, part: list[Item], call: Call) -> None:
+    served, post = await service.resolve(model, partial(_resolve, service, part, call))
     if post is None:
         return
     results = await service.appender.post((model, served.epoch), post)
-    admitted = [item for item in items if item.admitted]
+    admitted = [item for item in part if item.admitted]
     for item, result in zip(admitted, results, strict=True):
         item.result = result
+        item.pending = None  # frees its documents
         if result.outcome == OTHER_BODY:
             item.refused = Problem(422, _OTHER_BODY)
         elif result.outcome == NO_IMPRESSION:
@@ -180,32 +200,81 @@ async def _append_once(service: Service, model: str, items: list[Item], call: Ca
 
 
 async def _resolve(
-    service: Service, items: list[Item], call: Call, served: ServedModel
+    service: Service, part: list[Item], call: Call, served: ServedModel
 ) -> Post | None:
-    """Build the post of all valid events with their impressions; None if no event is valid."""
-    stored = await _load_impressions(service, served, items)
+    """Build the post of all valid events with their impressions; None if no event is valid.
+
+    `part` keeps the first events only, if the impressions of all do not fit into memory.
+    """
+    await _hold_documents(service, served, part, call.held)
+    stored = await _load_impressions(service, served, part, call.held)
     shown = {request: Impression.load(one.shown) for request, one in stored.items()}
     key_name = call.key.name if call.key.digest else ""
-    for item in items:
+    for item in part:
         if item.event is not None and item.refused is None:
             try:
                 _build(service, served, item, key_name, shown, stored)
             except (InvalidInput, Problem) as error:
                 item.refused = problem(error)
-    _check_quota(service, items)
-    pending = [item.pending for item in items if item.pending is not None and item.refused is None]
+    _check_quota(service, part)
+    pending = [item.pending for item in part if item.pending is not None and item.refused is None]
     return Post(pending, stored, _wait(call) > 0) if pending else None
 
 
+async def _hold_documents(
+    service: Service, served: ServedModel, part: Sequence[Item], held: Held
+) -> None:
+    """Hold the memory of the documents in the events; 413 if they have too many values."""
+    given = [getattr(item.event, "documents", UNSET) for item in part]
+    documents = [one for some in given if some is not UNSET for one in some]
+    if documents:
+        n, limits = len(served.config.given), service.settings
+        await decoding.hold_rows(decoding.feature_values(documents, n, limits), limits, held)
+
+
 async def _load_impressions(
-    service: Service, served: ServedModel, items: Sequence[Item]
+    service: Service, served: ServedModel, part: list[Item], held: Held
 ) -> dict[str, StoredImpression]:
-    """Load the impressions of all requests in the events; a model not created yet has none."""
-    named = (item.event.request_id for item in items if item.event is not None)
-    requests = sorted({request for request in named if isinstance(request, str)})
+    """Load the impressions of the first events, and remove the other events from `part`.
+
+    The memory is held before the load for the largest impressions, after it for the records. A
+    model that is not created yet has no impressions.
+    """
+    asked = [item.event.request_id for item in part if item.event is not None]
+    requests = list(dict.fromkeys(one for one in asked if isinstance(one, str)))
     if not (requests and served.epoch):
         return {}
-    return await service.appender.load_impressions((served.name, served.epoch), requests)
+    before, numbers = held.size, service.settings.documents * served.weights.size
+    largest = 4 * min(numbers, service.settings.numbers)
+    most = min(largest * len(requests), max(largest, PART_BYTES))
+    loaded = Loaded({}, 0)
+    held.add(most if most > LARGE else 0)
+    while not loaded.count:  # 0: the requests of other posts took the room
+        key = (served.name, served.epoch)
+        loaded = await service.appender.load_impressions(key, requests, most)
+    size = _shorten(part, requests[: loaded.count], loaded.impressions)
+    held.keep(before + (RECORD_COPIES * size if size > SMALL else 0))
+    if size > LARGE:
+        await held.budget.turn(size)
+    return loaded.impressions
+
+
+def _shorten(
+    part: list[Item], loaded: Sequence[str], impressions: Mapping[str, StoredImpression]
+) -> int:
+    """Keep the first events whose impressions are loaded; return the size of their records."""
+    known, size = set(loaded), 0
+    for at, item in enumerate(part):
+        request = item.event.request_id if item.event is not None else None
+        if not isinstance(request, str):
+            continue
+        found = impressions.get(request)
+        record = len(found.shown) + len(found.accumulated) if found else 0
+        if request not in known or (at and size + record > PART_BYTES):
+            del part[at:]
+            break
+        size += record
+    return size
 
 
 def _build(

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from app.api.examples import WARM_START_BODIES
 from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
 from app.api.routers.models import ModelName, known_name
 from app.api.routing import (
+    HELD,
     JSON,
     TEXT,
     AdminRoute,
@@ -26,7 +28,7 @@ from app.api.routing import (
     media_type,
     read_body,
 )
-from app.domain import candidates, codec
+from app.domain import codec
 from app.domain.model_config import ModelConfig
 from app.errors import BadData, InvalidInput, SolarError
 from app.storage.jobs import Job
@@ -36,8 +38,6 @@ from app.training.options import UPLOAD, Training, check_training
 router = APIRouter(route_class=AdminRoute, tags=["jobs"], dependencies=[requires("admin")])
 
 TEXTS = (TEXT, "application/gzip", "application/x-gzip", "application/octet-stream")
-#: The most feature values of judged queries in JSON; larger data must come as text.
-MAX_JSON_VALUES = 25_000_000
 BUSY = "model: a training job is running; wait for it, or cancel it with DELETE /jobs/{id}"
 OTHER_EPOCH = "job: the model was deleted and created again; post the data again"
 NO_UPLOAD = "job: the data is no longer on this machine; post the data again"
@@ -122,8 +122,13 @@ async def _save_data(
     if media_type(headers) == JSON:
         if request.scope["query_string"]:
             raise InvalidInput("query: expected no parameters; put the options in the JSON body")
-        body = await read_body(request.receive, headers, limits)
-        training, blob = await asyncio.to_thread(_from_json, body, config)
+        held = request.scope[HELD]
+        body = await read_body(request.receive, headers, limits, held)
+        decoding.hold_decoded(body, held)
+        training, queries = await asyncio.to_thread(_decode, body)
+        documents = sum(len(query.documents) for query in queries)
+        await decoding.hold_rows(documents * len(config.given), limits, held)
+        blob = await asyncio.to_thread(_rows_blob, queries, config)
         try:
             await asyncio.to_thread(path.write_bytes, blob)
         except OSError:
@@ -145,26 +150,21 @@ def _expect_text(headers: Headers) -> None:
         raise Problem(415, "content-encoding: expected gzip or none")
 
 
-def _from_json(body: bytes, config: ModelConfig) -> tuple[Training, bytes]:
+def _rows_blob(queries: Sequence[schemas.JudgedQuery], config: ModelConfig) -> bytes:
     """Convert judged queries to a blob of rows, one column for each feature of the model."""
-    training, queries = _decode(body)
     sizes = [len(query.documents) for query in queries]
-    if sum(sizes) * len(config.given) > MAX_JSON_VALUES:
-        raise Problem(
-            413, f"queries: expected at most {MAX_JSON_VALUES} feature values; send text instead"
-        )
     rows = np.zeros((sum(sizes), len(config.given)), np.float32)
     starts = np.cumsum([0, *sizes])
     for at, query in enumerate(queries):
         try:
-            features = decoding.feature_rows([one.features for one in query.documents], config)
-            documents = candidates.as_documents(features, "none", decoding.MAX_FLOAT32)
-            rows[starts[at] : starts[at + 1]] = documents
+            features = [one.features for one in query.documents]
+            found = decoding.feature_rows(features, config, decoding.MAX_FLOAT32)
+            rows[starts[at] : starts[at + 1]] = found
         except InvalidInput as error:
             raise InvalidInput(f"queries[{at}].{error}") from None
     labels = np.array([one.label for query in queries for one in query.documents])
     arrays = {"documents": rows, "labels": labels, "starts": starts.astype(np.int64)}
-    return training, codec.dump_blob("judged", {}, arrays)
+    return codec.dump_blob("judged", {}, arrays)
 
 
 def _decode(body: bytes) -> tuple[Training, list[schemas.JudgedQuery]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from fastapi import APIRouter
-from msgspec import UNSET, DecodeError
+from msgspec import UNSET, DecodeError, Raw
 
 from app.api import decoding, schemas
 from app.api.auth import requires
@@ -20,10 +20,12 @@ from app.api.schemas import AnyRankBody, RankAnswer, RankBody, RankedDocument
 from app.domain import candidates
 from app.domain.candidates import Candidates, Exploration, Ranking
 from app.domain.impressions import Impression
-from app.domain.model import Positions
+from app.domain.model import Documents, Positions
+from app.domain.model_config import ModelConfig, has_full_covariance
 from app.errors import InvalidInput, StoreError
 from app.ranking.serving import uniforms
 from app.serving.weight_cache import ServedModel
+from app.storage.batching import SMALL, Held
 
 router = APIRouter(route_class=FastRoute, tags=["ranking"])
 
@@ -31,6 +33,12 @@ router = APIRouter(route_class=FastRoute, tags=["ranking"])
 MEMORY_SHARE = 0.8
 #: Timeout for loading the covariance of an explanation.
 EXPLAIN_SECONDS = 1.0
+#: Up to this number of feature values, the memory of a request is not counted.
+SMALL_ROWS = SMALL // decoding.ROW_BYTES
+#: Values of an explanation that are computed before other requests get a turn: about 10 ms.
+YIELD_VALUES = 16_384
+#: An explanation has at most one contribution for this many of the allowed feature values.
+EXPLAINED_SHARE = 4
 
 
 @router.post(
@@ -49,17 +57,20 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
     msgpack, rows of little-endian float32. If an object repeats a key, the last one counts.
     """
     body = _decode(call)
+    call.body = b""
     if body.min_seq:
         await _wait_for_version(service, body.model, body.min_seq)
-    served, given = await service.resolve(body.model, partial(_resolve, service, body))
+    served, given = await service.resolve(body.model, partial(_resolve, service, body, call.held))
     request, submitted, pinned = given
     _free_features(body)
+    if call.held.size:
+        call.held.keep(decoding.ROW_BYTES * submitted.documents.size)
     explore = _exploration(served, request, body.explore)
     documents, weights = submitted.documents, served.weights
     ranking = candidates.rank_candidates(documents, weights, body.top_k, explore, pinned)
     ranked = _ranked_documents(submitted, ranking)
     if body.explain:
-        await _explain(service, served, submitted, ranking, ranked)
+        await _explain(service, served, submitted, ranking, ranked, call.held)
     logged = body.log and await _log_impression(service, served, request, submitted, ranking)
     if body.log:
         service.metrics.impression("remembered" if logged else "dropped")
@@ -77,9 +88,11 @@ def _decode(call: Call) -> AnyRankBody:
     kind, fields = media_type(call.headers), schemas.RANK_FIELDS
     try:
         if kind == JSON:
+            decoding.hold_decoded(call.body, call.held)
             return schemas.decode_rank(call.body)
         if kind == MSGPACK:
             fields = schemas.BINARY_RANK_FIELDS
+            decoding.hold_binary(call.body, call.held)
             return schemas.decode_binary_rank(call.body)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise undecodable(error, fields) from None
@@ -100,11 +113,14 @@ async def _wait_for_version(service: Service, model: str, min_seq: int) -> None:
 
 
 async def _resolve(
-    service: Service, body: AnyRankBody, served: ServedModel
+    service: Service, body: AnyRankBody, held: Held, served: ServedModel
 ) -> tuple[str, Candidates, Positions]:
     """Resolve the request's id, its candidates, and the positions of its pinned documents."""
-    request = _request_id(service, body)
-    submitted = decoding.candidates_of(body, served, service.settings)
+    request, limits = _request_id(service, body), service.settings
+    numbers = decoding.submitted_values(body, served.weights.size, limits)
+    if numbers > SMALL_ROWS:
+        await decoding.hold_rows(numbers, limits, held)
+    submitted = decoding.candidates_of(body, served, limits)
     return request, submitted, _pinned(body.pinned, submitted)
 
 
@@ -152,18 +168,36 @@ async def _explain(
     submitted: Candidates,
     ranking: Ranking,
     ranked: list[RankedDocument],
+    held: Held,
 ) -> None:
     """Add contributions to each document; for SOLAR-II also the score's standard deviation."""
+    names, rows = served.config.features, submitted.documents[ranking.shown]
+    _hold_explanation(rows, served.config, service.settings.numbers // EXPLAINED_SHARE, held)
     spread: Any = None
     if served.config.algorithm == "solar-ii":
         spread = await _spread(service, served)
-    names, rows = served.config.features, submitted.documents[ranking.shown]
-    for one, row in zip(ranked, rows, strict=True):
-        one.contributions = candidates.contributions(row, served.weights, names)
+    for at, (one, row) in enumerate(zip(ranked, rows, strict=True)):
+        found = candidates.contributions(row, served.weights, names)
+        one.contributions = Raw(schemas.encode(found))  # type: ignore[assignment]  # less memory
+        if at % max(1, YIELD_VALUES // row.size) == 0:
+            await asyncio.sleep(0)  # a large explanation takes half a second
     if spread is not None:
         found = candidates.deviations(rows, spread).tolist()
         for one, deviation in zip(ranked, found, strict=True):
             one.stddev = deviation
+
+
+def _hold_explanation(rows: Documents, config: ModelConfig, most: int, held: Held) -> None:
+    """Hold the memory of an explanation: its text, the rows in float64 and the covariance."""
+    count = int(np.count_nonzero(rows))
+    if count > most:
+        raise Problem(
+            413,
+            f"explain: expected at most {most} contributions, got {count}; lower top_k or send "
+            "fewer documents",
+        )
+    covariance = 24 * config.n**2 if has_full_covariance(config) else 0
+    held.add(80 * count + 16 * rows.size + covariance)
 
 
 async def _spread(service: Service, served: ServedModel) -> Any:
