@@ -149,6 +149,16 @@ def test_only_the_api_and_grafana_can_be_published_beyond_this_machine() -> None
     assert public == {"proxy", "grafana"}
 
 
+def test_only_containers_with_a_port_reach_other_networks() -> None:
+    """SOLAR and Redis answer calls and need none of their own outside the stack."""
+    internal = {name for name, one in COMPOSE["networks"].items() if (one or {}).get("internal")}
+    outside = {
+        name for name, one in COMPOSE["services"].items() if not set(one["networks"]) <= internal
+    }
+    assert outside == {name for name, one in COMPOSE["services"].items() if one.get("ports")}
+    assert {"api", "learner", "redis", "demo"}.isdisjoint(outside)
+
+
 def test_the_proxy_limits_headers_as_the_service_does() -> None:
     proxy = (ROOT / "docker" / "proxy" / "nginx.conf").read_text()
     (buffers,) = re.findall(r"^\s*large_client_header_buffers (\d+) (\d+)k;", proxy, re.MULTILINE)

@@ -447,6 +447,19 @@ def test_the_redis_of_single_persists_every_acknowledged_write() -> None:
     assert "user default off ~* &* +@all" in config["start.sh"]  # otherwise Redis 7.0 loses data
 
 
+@pytest.mark.parametrize("empty", ["SOLAR_PASSWORD", "OPERATOR_PASSWORD"])
+def test_the_redis_of_single_does_not_start_with_an_empty_password(empty: str) -> None:
+    """Redis would accept every client that sends an empty one."""
+    passwords = {"SOLAR_PASSWORD": "one", "OPERATOR_PASSWORD": "two", empty: ""}
+    ran = subprocess.run(
+        ["/bin/sh", str(K8S / "overlays" / "single" / "start.sh")],
+        env={"PATH": os.environ["PATH"], **passwords},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode != 0
+    assert empty in ran.stderr
+
+
 def test_redis_ha_has_no_redis_and_lists_the_address_schemes() -> None:
     assert of_kind(overlay("redis-ha"), "StatefulSet") == []
     text = (K8S / "overlays" / "redis-ha" / "kustomization.yaml").read_text()
