@@ -22,6 +22,7 @@ from app.__main__ import build_parser
 from app.runtime import children, worker
 from app.storage.connection import SCHEMES
 from tests.api.operations import OPEN
+from tests.sizes import api_memory, size
 from tools import prometheus_rule
 
 ROOT = Path(__file__).parents[1]
@@ -30,6 +31,8 @@ KUBECTL = os.environ.get("SOLAR_DEV_KUBECTL", "")
 OVERLAYS = ("single", "redis-ha", "monitoring")
 WITH_PODS = ("single", "redis-ha")
 COMPONENT = "app.kubernetes.io/component"
+#: Bytes of a container's log that the kubelet keeps by default: five files of 10 MiB.
+KUBELET_LOGS = 50 << 20
 Manifest = dict[str, Any]
 
 
@@ -59,8 +62,9 @@ def _collected(folder: Path) -> Iterator[Manifest]:
             for spec in pod_specs([one]):
                 for container in spec["containers"]:
                     if image := images.get(container["image"]):
+                        digest = f"@{image['digest']}" if "digest" in image else ""
                         name = image.get("newName", image["name"])
-                        container["image"] = f"{name}:{image['newTag']}"
+                        container["image"] = f"{name}:{image['newTag']}{digest}"
             yield one
     for made in kustomization.get("configMapGenerator", ()):
         data = {file: (folder / file).read_text() for file in made.get("files", ())}
@@ -163,12 +167,26 @@ def test_every_container_has_resources_probes_and_a_pinned_image(name: str) -> N
     for spec in pod_specs(overlay(name)):
         for container in spec["containers"]:
             resources = container["resources"]
-            assert set(resources["requests"]) == {"cpu", "memory"}
-            assert "memory" in resources["limits"]
-            assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
-            image, _, tag = container["image"].partition(":")
+            assert set(resources["requests"]) == {"cpu", "memory", "ephemeral-storage"}
+            assert set(resources["limits"]) == {"memory", "ephemeral-storage"}
+            for kind, limit in resources["limits"].items():
+                assert 0 < size(resources["requests"][kind]) <= size(limit)
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                assert container[probe]["timeoutSeconds"] >= 2  # the default of 1 s is short
+            image, _, tag = container["image"].partition("@")[0].partition(":")
             assert re.fullmatch(r"\d+\.\d+\.\d+", tag), container["image"]
             assert image != "solar" or tag == version
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_the_storage_limit_covers_the_volumes_on_disk_and_the_logs(name: str) -> None:
+    """The kubelet evicts a pod whose volumes on disk and logs exceed its containers' limits."""
+    for spec in pod_specs(overlay(name)):
+        volumes = (volume.get("emptyDir", {"medium": "Memory"}) for volume in spec["volumes"])
+        on_disk = sum(size(one["sizeLimit"]) for one in volumes if one.get("medium") != "Memory")
+        (container,) = spec["containers"]
+        limit = container["resources"]["limits"]["ephemeral-storage"]
+        assert size(limit) >= on_disk + KUBELET_LOGS
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
@@ -285,13 +303,22 @@ def test_the_upload_volume_holds_two_uploads(name: str) -> None:
     volumes = {volume["name"]: volume["emptyDir"] for volume in api["volumes"]}
     assert set(mounts) == {"/tmp", str(given.uploads)}  # noqa: S108
     assert size(volumes[mounts[str(given.uploads)]]["sizeLimit"]) >= 2 * given.upload_bytes
-    room = size(container["resources"]["limits"]["memory"]) - size(volumes["tmp"]["sizeLimit"])
-    assert room >= given.training_memory + (256 << 20)
 
 
-def size(text: str) -> int:
-    number, unit = re.fullmatch(r"(\d+)([KMG]i)", text).groups()  # type: ignore[union-attr]
-    return int(number) << {"Ki": 10, "Mi": 20, "Gi": 30}[unit]
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_an_api_pod_fits_its_workers_and_all_their_training_jobs(name: str) -> None:
+    given = config.read_settings(settings_of(overlay(name)))
+    api = named(overlay(name), "Deployment", "solar-api")["spec"]["template"]["spec"]
+    (container,) = api["containers"]
+    in_memory = sum(
+        size(volume["emptyDir"]["sizeLimit"])
+        for volume in api["volumes"]
+        if volume.get("emptyDir", {}).get("medium") == "Memory"
+    )
+    requests, limits = (container["resources"][kind] for kind in ("requests", "limits"))
+    assert size(limits["memory"]) >= api_memory(given, in_memory)
+    assert requests["memory"] == limits["memory"]  # else a node may lack what a job needs
+    assert int(requests["cpu"]) >= given.workers  # a core for each worker; jobs run below it
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
@@ -310,8 +337,18 @@ def test_there_are_two_replicas_across_zones_and_one_can_be_disrupted(name: str)
         spread = spec["template"]["spec"]["topologySpreadConstraints"]
         keys = [one["topologyKey"] for one in spread]
         assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
-        budget = named(overlay(name), "PodDisruptionBudget", f"solar-{who}")
-        assert budget["spec"]["maxUnavailable"] == 1
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_every_workload_has_a_disruption_budget_that_lets_a_node_drain(name: str) -> None:
+    """`minAvailable: 1` of a single Redis would refuse the drain of its node for ever."""
+    budgets = of_kind(overlay(name), "PodDisruptionBudget")
+    found = {one["metadata"]["name"]: one["spec"] for one in budgets}
+    assert set(found) == {one["metadata"]["name"] for one in workloads(overlay(name))}
+    for spec in found.values():
+        assert spec["maxUnavailable"] == 1
+        assert "minAvailable" not in spec
+        assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
 # ---- network policies ----
@@ -333,6 +370,7 @@ def _allowed(names: tuple[str, ...]) -> set[tuple[str, str, str, str]]:
             assert bool(rules) <= (direction.title() in spec["policyTypes"])
             for rule in rules:
                 ports = " ".join(f"{port['protocol']}:{port['port']}" for port in rule["ports"])
+                assert rule[peers], "expected peers, got a rule for every address"
                 allowed |= {
                     (who, direction, _peer(peer), ports)
                     for who in ("api", "learner", "redis")
@@ -356,7 +394,7 @@ def _peer(peer: Manifest) -> str:
 
 DNS = ("egress", "kube-system kube-dns", "UDP:53 TCP:53")
 CLIENTS = ("api", "ingress", "allowed", "TCP:http")
-PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+STORE = ("egress", "redis redis valkey sentinel", "TCP:6379 TCP:26379")
 
 
 def test_only_needed_traffic_is_allowed() -> None:
@@ -372,8 +410,8 @@ def test_only_needed_traffic_is_allowed() -> None:
         CLIENTS,
         ("api", *DNS),
         ("learner", *DNS),
-        *(("api", "egress", where, "TCP:6379 TCP:6380 TCP:26379") for where in PRIVATE),
-        *(("learner", "egress", where, "TCP:6379 TCP:6380 TCP:26379") for where in PRIVATE),
+        ("api", *STORE),
+        ("learner", *STORE),
     }
     assert _allowed(("monitoring",)) == {
         (who, "ingress", "monitoring prometheus", "TCP:http TCP:metrics")
@@ -407,6 +445,19 @@ def test_the_redis_of_single_persists_every_acknowledged_write() -> None:
     assert settings["aclfile"].startswith(mounts["run"] + "/")
     assert container["command"] == ["sh", mounts["config"] + "/start.sh"]
     assert "user default off ~* &* +@all" in config["start.sh"]  # otherwise Redis 7.0 loses data
+
+
+@pytest.mark.parametrize("empty", ["SOLAR_PASSWORD", "OPERATOR_PASSWORD"])
+def test_the_redis_of_single_does_not_start_with_an_empty_password(empty: str) -> None:
+    """Redis would accept every client that sends an empty one."""
+    passwords = {"SOLAR_PASSWORD": "one", "OPERATOR_PASSWORD": "two", empty: ""}
+    ran = subprocess.run(
+        ["/bin/sh", str(K8S / "overlays" / "single" / "start.sh")],
+        env={"PATH": os.environ["PATH"], **passwords},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode != 0
+    assert empty in ran.stderr
 
 
 def test_redis_ha_has_no_redis_and_lists_the_address_schemes() -> None:
@@ -452,16 +503,56 @@ def test_a_rules_file_becomes_a_prometheus_rule() -> None:
 
 
 def test_the_example_ingress_exposes_only_client_paths() -> None:
-    (ingress,) = yaml.safe_load_all((K8S / "examples" / "ingress.yaml").read_text())
-    (rule,) = ingress["spec"]["rules"]
-    paths = {one["path"] for one in rule["http"]["paths"]}
-    assert paths == {"/rank", "/feedback", "/models", "/jobs"}
+    ingresses = of_kind(example("ingress"), "Ingress")
     (api,) = (
         one
         for one in of_kind(overlay("single"), "Service")
         if one["metadata"]["name"] == "solar-api"
     )
     names = [port["name"] for port in api["spec"]["ports"]]
-    for one in rule["http"]["paths"]:
-        service = one["backend"]["service"]
-        assert (service["name"], service["port"]["name"]) == ("solar-api", *names)
+    paths = []
+    for ingress in ingresses:
+        (rule,) = ingress["spec"]["rules"]
+        (tls,) = ingress["spec"]["tls"]
+        assert tls["hosts"] == [rule["host"]]
+        for one in rule["http"]["paths"]:
+            paths.append(one["path"])
+            service = one["backend"]["service"]
+            assert (service["name"], service["port"]["name"]) == ("solar-api", *names)
+    assert sorted(paths) == ["/feedback", "/jobs", "/models", "/rank"]
+
+
+def test_the_example_ingress_limits_headers_bodies_and_time() -> None:
+    given = config.read_settings(settings_of(overlay("single")))
+    (controller,) = of_kind(example("ingress"), "ConfigMap")
+    count, length = controller["data"]["large-client-header-buffers"].split()
+    assert int(count) * bytes_of(length) <= 32_768  # SOLAR answers 431 above 32 kB
+    for name in ("client-header-timeout", "client-body-timeout"):
+        assert 0 < int(controller["data"][name]) <= 10
+    for ingress in of_kind(example("ingress"), "Ingress"):
+        uploads = "/models" in str(ingress["spec"]["rules"])
+        annotations = ingress["metadata"]["annotations"]
+        prefix = "nginx.ingress.kubernetes.io/"
+        assert annotations[prefix + "force-ssl-redirect"] == "true"
+        largest = given.upload_bytes if uploads else given.body_bytes
+        body = bytes_of(annotations[prefix + "proxy-body-size"])
+        assert largest <= body <= 1.1 * largest  # the service sends the 413
+        waits = int(annotations[prefix + "proxy-read-timeout"])
+        assert waits > (given.upload_seconds if uploads else 60)
+
+
+def test_the_example_for_another_redis_lets_a_node_drain() -> None:
+    budgets = of_kind(example("redis-ha"), "PodDisruptionBudget")
+    assert len(budgets) == 2  # servers and Sentinels
+    for one in budgets:
+        assert one["spec"]["maxUnavailable"] == 1
+        assert one["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def example(name: str) -> tuple[Manifest, ...]:
+    return tuple(yaml.safe_load_all((K8S / "examples" / f"{name}.yaml").read_text()))
+
+
+def bytes_of(text: str) -> int:
+    """The bytes of a size in the notation of nginx."""
+    return int(text[:-1]) << {"k": 10, "m": 20}[text[-1]]

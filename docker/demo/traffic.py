@@ -1,4 +1,4 @@
-"""Simulated users of a shop over the public API: `traffic.py URL`, with the API key in SOLAR_KEY.
+"""Simulated users of a shop over the public API: `traffic.py URL KEY_FILE`.
 
 Users read a ranking from the top and click documents that match their preferences. The submitted
 order knows only the text match. The preferences drift slowly, so the model keeps learning and the
@@ -7,7 +7,6 @@ curves in Grafana move. It uses only the standard library and stops on SIGTERM.
 
 import json
 import math
-import os
 import random
 import signal
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
@@ -140,9 +140,10 @@ def prepare(service: Service) -> None:
             return
 
 
-def main(url: str, seconds: float = math.inf) -> None:
-    """Send visits until the time is over."""
-    service, rng = Service(url, os.environ.get("SOLAR_KEY", "")), random.Random()  # noqa: S311
+def main(url: str, key_file: str, seconds: float = math.inf) -> None:
+    """Send visits until the time is over, with the API key in a file."""
+    key = Path(key_file).read_text().strip()
+    service, rng = Service(url, key), random.Random()  # noqa: S311
     prepare(service)
     started = time.monotonic()
     while (at := time.monotonic() - started) < seconds:
@@ -162,4 +163,4 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _stop)
-    main(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else math.inf)
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else math.inf)

@@ -60,7 +60,7 @@ PATH=$PATH:/usr/sbin nginx -t -q -p "$work" -c "$PWD/docker/proxy/nginx.conf"
 
 # ---- base image ----
 
-image=$(sed -n 's/^ARG PYTHON_IMAGE=//p' docker/Dockerfile)
+image=$(sed -n 's/^ARG PYTHON_IMAGE=\([^@]*\).*/\1/p' docker/Dockerfile)
 release=${image##*-}
 buildah() { command buildah --root "$cache/$STORAGE_DRIVER" --runroot "$cache/run" "$@"; }
 stores() { # whether the storage driver works; overlay does not on every file system
@@ -99,7 +99,7 @@ fi
 
 report "building docker/Dockerfile, which also compiles the kernels"
 # The build uses this machine's certificates, so that it reaches the same registries.
-buildah bud --pull-never --isolation chroot --layers --format docker -q \
+buildah bud --pull-never --isolation chroot --layers --format docker -q --build-arg PYTHON_IMAGE="$image" \
     -v /etc/ssl/certs:/etc/ssl/certs:ro -f docker/Dockerfile -t solar:check . >"$cache/build.log" 2>&1 \
     || { tail -30 "$cache/build.log"; exit 1; }
 

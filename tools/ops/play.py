@@ -26,6 +26,8 @@ from tools.ops.trial import DOCUMENTS, Client, LoadClient, report
 
 REPOSITORY = Path(__file__).parents[2]
 UNPRIVILEGED = (65534, 65534)
+#: The directory of secrets that `make up` writes.
+SECRETS = "docker/secrets"
 #: Image → this machine's program that replaces it.
 PROGRAMS = {
     "nginxinc/nginx-unprivileged": "nginx",
@@ -36,23 +38,15 @@ PROGRAMS = {
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def interpolated(value: Any, environ: Mapping[str, str]) -> Any:
-    """A compose file with its variables replaced by their values."""
+def interpolated(value: Any) -> Any:
+    """A compose file with its variables replaced by their defaults."""
     if isinstance(value, dict):
-        return {key: interpolated(one, environ) for key, one in value.items()}
+        return {key: interpolated(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [interpolated(one, environ) for one in value]
+        return [interpolated(one) for one in value]
     if not isinstance(value, str):
         return value
-
-    def found(match: re.Match[str]) -> str:
-        name, how, other = match.groups()
-        if how == ":?":
-            return environ[name]
-        return environ.get(name) or other or ""
-
-    text = re.sub(r"(?<!\$)\$\{([A-Z_]+)(?:(:[?-])([^}]*))?\}", found, value)
-    return text.replace("$$", "$")
+    return re.sub(r"(?<!\$)\$\{[A-Z_]+:-([^}]*)\}", r"\1", value).replace("$$", "$")
 
 
 @dataclass
@@ -150,6 +144,10 @@ class Deployment:
             source, target, *mode = mount.split(":")
             path = REPOSITORY / source if source.startswith(".") else self.volume(source, image)
             found.append((path, target, mode[0] if mode else "rw"))
+        found += [
+            (self.place / SECRETS / secret, f"/run/secrets/{secret}", "ro")
+            for secret in service.get("secrets", ())
+        ]
         if image is self.solar and "/data" not in [target for _, target, _ in found]:
             found.append((self.volume(f"anonymous-{len(self.running)}", image), "/data", "rw"))
         return found
@@ -207,8 +205,8 @@ def _names(netns: str, hosts: Path) -> Iterator[None]:
 
 def check_api(deployment: Deployment, keys: Mapping[str, str]) -> None:
     """Through the proxy: API keys, models and learning work, and /metrics is hidden."""
-    admin = deployment.client("proxy-1", 8080, keys["ADMIN_KEY"])
-    web = deployment.client("proxy-1", 8080, keys["API_KEY"])
+    admin = deployment.client("proxy-1", 8080, keys["admin_key"])
+    web = deployment.client("proxy-1", 8080, keys["api_key"])
     assert admin.ask("PUT", "/models/books", {"features": 2, "prior": 0})[0] == 201
     body = {"model": "books", "documents": DOCUMENTS}
     status, ranked = web.ask("POST", "/rank", body)
@@ -231,7 +229,7 @@ def _first(client: Client, body: Any, wanted: str) -> Any:
 
 def check_warm_start(deployment: Deployment, keys: Mapping[str, str]) -> None:
     """Upload judged text through the proxy."""
-    admin = deployment.client("proxy-1", 8080, keys["ADMIN_KEY"])
+    admin = deployment.client("proxy-1", 8080, keys["admin_key"])
     judged = "".join(f"{g} qid:{q} 1:{g / 3} 2:{q % 5 / 5}\n" for q in range(20) for g in range(3))
     path = "/models/books/warm-start?C=0.1"
     status, job = admin.ask("POST", path, judged, content_type="text/plain")
@@ -248,7 +246,7 @@ def _ended(client: Client, path: str) -> Any:
 
 def check_replicas(deployment: Deployment, keys: Mapping[str, str]) -> int:
     """Both replicas serve; killing one under load fails only its open requests; the last seq."""
-    client = deployment.client("proxy-1", 8080, keys["API_KEY"])
+    client = deployment.client("proxy-1", 8080, keys["api_key"])
     clients = [LoadClient(client, retry=True) for _ in range(2)]
     for caller in clients:
         caller.start()
@@ -276,27 +274,33 @@ def _answered(deployment: Deployment, one: str) -> float:
 
 
 def check_secrets(deployment: Deployment, keys: Mapping[str, str]) -> None:
-    """No password is on a command line; the service's user has no further permissions."""
+    """No secret is on a command line or in a container's environment; the store denies the rest."""
     for one in deployment.running.values():
-        lines = one.run("sh", "-c", "cat /proc/[0-9]*/cmdline").stdout
+        lines = one.run("sh", "-c", "cat /proc/[0-9]*/cmdline /proc/1/environ").stdout
         assert lines, one.name
-        for name in ("REDIS_PASSWORD", "REDIS_OPERATOR_PASSWORD", "API_KEY", "ADMIN_KEY"):
-            assert keys[name] not in lines, (one.name, name)
+        for name, secret in keys.items():
+            assert secret not in lines, (one.name, name)
     redis = deployment.running["redis-1"]
-    ask = ["redis-cli", "--no-auth-warning"]
     for words in (
         ["FLUSHALL"],
         ["KEYS", "*"],
         ["CONFIG", "SET", "save", ""],
         ["SET", "other", "1"],
     ):
-        denied = redis.run(*ask, "--user", "solar", *words)
+        denied = redis.run(*_as("solar", "redis_password"), *words)
         assert "NOPERM" in denied.stdout + denied.stderr, (words, denied)
-    unknown = redis.run("env", "-u", "REDISCLI_AUTH", *ask, "PING")
+    unknown = redis.run("redis-cli", "PING")
     assert "NOAUTH" in unknown.stdout + unknown.stderr, unknown
     report(
-        "no secret on a command line; user solar cannot run FLUSHALL, KEYS, CONFIG SET, SET other"
+        "no secret on a command line or in a container's environment; user solar cannot run "
+        "FLUSHALL, KEYS, CONFIG SET, SET other"
     )
+
+
+def _as(user: str, password: str) -> list[str]:
+    """redis-cli as a user whose password is a secret, without the command."""
+    script = f'REDISCLI_AUTH=$(cat /run/secrets/{password}) exec redis-cli "$@"'
+    return ["sh", "-euc", script, "redis-cli", "--user", user, "--no-auth-warning"]
 
 
 def check_watch(deployment: Deployment) -> None:
@@ -330,14 +334,13 @@ def check_watch(deployment: Deployment) -> None:
 def check_backup(deployment: Deployment, acknowledged: int) -> None:
     """Copy Redis' data live and stopped; restore and verify each copy."""
     data, redis = deployment.place / "volumes" / "redis", deployment.running["redis-1"]
-    operator = "REDISCLI_AUTH=$OPERATOR_PASSWORD exec redis-cli --user operator --no-auth-warning "
-    answer = redis.run("sh", "-c", operator + "CONFIG SET auto-aof-rewrite-percentage 0")
+    operator = _as("operator", "redis_operator_password")
+    answer = redis.run(*operator, "CONFIG", "SET", "auto-aof-rewrite-percentage", "0")
     assert answer.stdout.strip() == "OK", answer
-    until(lambda: "aof_rewrite_in_progress:0" in redis.run(
-        "sh", "-c", operator + "INFO persistence").stdout)  # fmt: skip
+    until(lambda: "aof_rewrite_in_progress:0" in redis.run(*operator, "INFO", "persistence").stdout)
     live = _copied(deployment, data, "live")
-    redis.run("sh", "-c", operator + "CONFIG SET auto-aof-rewrite-percentage 100")
-    rewritten = redis.run("sh", "-c", operator + "BGREWRITEAOF")
+    redis.run(*operator, "CONFIG", "SET", "auto-aof-rewrite-percentage", "100")
+    rewritten = redis.run(*operator, "BGREWRITEAOF")
     assert "started" in rewritten.stdout, rewritten
     for one in ("demo-1", "api-1", "api-2", "learner-1"):
         code, seconds = deployment.running[one].stop()
@@ -385,7 +388,7 @@ def main(root: str, config: str, place_: str) -> None:
     place.mkdir(parents=True)
     place.chmod(0o755)
     keys = secrets(place)
-    compose = interpolated(yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text()), keys)
+    compose = interpolated(yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text()))
     services = {name: one for name, one in compose["services"].items() if name != "grafana"}
     solar = Image(Path(root), json.loads(Path(config).read_text())["Docker"]["config"])
     with ExitStack() as stack:
@@ -411,8 +414,11 @@ def secrets(place: Path) -> dict[str, str]:
     (place / "docker").mkdir()
     script = shutil.copy(REPOSITORY / "docker" / "up.sh", place / "docker")
     subprocess.run(["sh", script, "secrets"], check=True)
-    lines = (place / ".env").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    return {
+        path.name: path.read_text().strip()
+        for path in (place / SECRETS).iterdir()
+        if path.name != "solar"
+    }
 
 
 @contextmanager

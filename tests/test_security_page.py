@@ -1,0 +1,47 @@
+"""The limits on the security page are those of the settings."""
+
+import re
+from pathlib import Path
+
+from app.config import VARIABLES, Settings, is_size
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "security.md").read_text()
+UNITS = {"MB": 10**6, "GiB": 1 << 30}
+
+
+def limits() -> dict[str, str]:
+    """Setting → its default on the page."""
+    table = PAGE.partition("\n## Limits\n")[2].partition("\n## ")[0]
+    rows = (line.split(" | ") for line in table.splitlines() if line.startswith("| "))
+    return {row[2].strip("`"): row[1] for row in rows if row[2].startswith("`SOLAR_")}
+
+
+def value(text: str) -> float:
+    """The number at the start of a text such as `10 MB`, `1,800 s` or `1: no limit`."""
+    number, unit = re.match(r"([\d,]+) ?(\w*)", text).groups()  # type: ignore[union-attr]
+    return float(number.replace(",", "")) * UNITS.get(unit, 1)
+
+
+def test_the_page_has_the_default_of_every_limit() -> None:
+    shown = limits()
+    for variable, name in VARIABLES.items():
+        field = Settings.model_fields[name]
+        if re.search(r"\b(limit|maximum)\b", str(field.description)):
+            assert variable in shown
+        if variable in shown and isinstance(field.default, int | float):
+            assert value(shown[variable]) == field.default, variable
+            assert is_size(name) == (shown[variable].split()[-1] in UNITS), variable
+
+
+def test_everyone_of_the_threat_model_has_a_row() -> None:
+    table = PAGE.partition("\n## Threat model\n")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| **")]
+    assert len(rows) == 7
+    assert all(len([cell for cell in row.split(" | ") if len(cell) > 10]) == 4 for row in rows)
+
+
+def test_the_page_names_the_protocol_and_the_way_to_report() -> None:
+    assert "--http app.runtime.protocol:LimitedProtocol" in PAGE
+    assert "\n## Report a vulnerability\n" in PAGE
+    assert "[Secure](docs/security.md)" in (ROOT / "README.md").read_text()
