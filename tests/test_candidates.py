@@ -169,3 +169,17 @@ def test_contributions_leave_out_zeros() -> None:
     document = np.array([2.0, 0.0, 3.0], np.float32)
     found = candidates.contributions(document, np.array([0.5, 1.0, 0.0]), ["a", "b", "c"])
     assert found == {"a": 1.0}
+
+
+@pytest.mark.parametrize("shape", [(1, 70_000), (2, 70_000), (7, 70_000), (900, 131), (70_000, 1)])
+def test_scores_and_scales_computed_in_parts_have_the_same_bits(shape: tuple[int, int]) -> None:
+    """A row of this width alone gets other bits from einsum than beside another row."""
+    rng = np.random.default_rng(5)
+    documents = rng.standard_normal(shape).astype(np.float32)
+    weights = rng.standard_normal(shape[1])
+    whole = np.einsum("ij,j->i", documents.astype(np.float64), weights)
+    assert np.array_equal(candidates.scores(documents, weights), whole)
+    exact = documents.astype(np.float64)
+    span = exact.max(axis=0) - exact.min(axis=0)
+    scaled = (exact - exact.min(axis=0)) / np.where(span > 0.0, span, 1.0)
+    assert np.array_equal(candidates.min_max(documents), scaled.astype(np.float32))

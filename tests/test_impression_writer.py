@@ -12,6 +12,7 @@ import pytest
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.serving.impression_writer import ImpressionWriter
+from app.storage.batching import MemoryBudget
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from tests.servers import bare_server, client, eventually, server, url, with_store
@@ -188,5 +189,28 @@ def test_closing_waits_for_pending_writes(url: str) -> None:
         await impression_writer.close()
         assert await waiting
         assert await kept(store, "late") == [b"late"]
+
+    with_store(url, act)
+
+
+def test_a_large_impression_holds_memory_until_it_is_written_or_dropped(url: str) -> None:
+    async def act(store: Store) -> None:
+        await new_models(store, "m")
+        memory = MemoryBudget(100_000)
+        writer = ImpressionWriter(store, 60.0, timeout=10.0, memory=memory)
+        first = writer.store_impression("m", 1, "first", b"x" * 60_000)
+        assert memory.held == 60_000
+        assert not await writer.store_impression("m", 1, "second", b"x" * 60_000)
+        assert await writer.store_impression("m", 1, "small", b"x" * 1000)
+        assert await first
+        assert memory.held == 0
+        assert await writer.store_impression("m", 1, "second", b"x" * 60_000)
+        assert memory.held == 0
+        late = ImpressionWriter(store, 60.0, timeout=0.0, memory=memory)
+        held = [late.store_impression("m", 1, f"r{at}", b"x" * 20_000) for at in range(4)]
+        assert memory.held == 80_000
+        await asyncio.gather(*held)
+        await late.close()
+        assert memory.held == 0
 
     with_store(url, act)

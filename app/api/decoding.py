@@ -106,7 +106,7 @@ async def hold_rows(numbers: int, limits: Settings, held: Held) -> None:
     await held.budget.turn(ROW_BYTES * numbers)
 
 
-def hold_decoded(body: bytes, held: Held, element_bytes: int = 32) -> None:
+def hold_decoded(body: bytes, held: Held, element_bytes: int = 36) -> None:
     """Hold the memory of a JSON body before it is decoded; 413 above the limit.
 
     Its punctuation bounds the number of values. The factors are measured.

@@ -79,7 +79,7 @@ async def post_feedback(service: FromState, call: FromRoute) -> Answer:
     next to `events`. `Prefer: wait=5` answers 200 once the feedback is learnt.
     """
     expect_json(call.headers)
-    decoding.hold_decoded(call.body, call.held, element_bytes=64)
+    decoding.hold_decoded(call.body, call.held, element_bytes=72)
     items, single = _decode(call.body, service.settings.events)
     call.body = b""
     model = _model(items)

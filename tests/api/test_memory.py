@@ -1,0 +1,318 @@
+"""The memory of requests: charged before it is used, bounded for all requests together."""
+
+import contextlib
+import json
+import select
+import socket
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from app.api import schemas
+from app.api.decoding import hold_binary, hold_decoded
+from app.api.schemas import object_decoder
+from app.storage.batching import Held, MemoryBudget
+from tests.api.services import PLAIN, Running, application, serving
+from tests.servers import TIMEOUT, server, until
+
+__all__ = ["server"]  # a fixture
+
+WIDE = 100_000
+
+
+@pytest.fixture(scope="module")
+def client(server: Any) -> Iterator[TestClient]:
+    with application(server.url) as made:
+        wide = {"features": WIDE, "covariance": "diagonal", "prior": 0}
+        assert made.put("/models/wide", json=wide).status_code == 201
+        assert made.put("/models/books", json={"features": 46, **PLAIN}).status_code == 201
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _all_memory_is_freed(client: TestClient) -> Iterator[None]:
+    yield
+    assert held(client) == 0
+
+
+def held(client: TestClient) -> int:
+    return int(client.app.state.service.memory.held)  # type: ignore[attr-defined]
+
+
+def documents(count: int, features: Any) -> list[dict[str, Any]]:
+    return [{"id": f"d{at}", "features": features} for at in range(count)]
+
+
+def peak_bytes(client: TestClient, path: str, body: Any) -> tuple[Any, int]:
+    """Post a body; return the answer and the peak of the memory meanwhile."""
+    tracemalloc.start()
+    try:
+        answer = client.post(path, json=body)
+        return answer, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_small_body_for_a_wide_model_is_refused_before_its_rows_are_built(
+    client: TestClient,
+) -> None:
+    body = {"model": "wide", "documents": documents(1000, {})}
+    answer, peak = peak_bytes(client, "/rank", body)
+    assert answer.status_code == 413
+    assert answer.json()["detail"] == (
+        "documents: expected at most 4000000 feature values (SOLAR_NUMBERS), documents times "
+        "features, got 100000000; send fewer documents"
+    )
+    assert peak < 10_000_000  # rows of float64 take 800 MB
+
+
+def test_at_the_limit_of_feature_values_a_request_is_answered(client: TestClient) -> None:
+    body = {"model": "wide", "documents": documents(40, {"f7": 1.0}), "log": False}
+    answer, peak = peak_bytes(client, "/rank", body)
+    assert answer.status_code == 200
+    assert len(answer.json()["documents"]) == 40
+    assert peak < 60_000_000  # one copy of 4 million float32 takes 16 MB
+    body["documents"] = documents(41, {"f7": 1.0})
+    assert client.post("/rank", json=body).status_code == 413
+
+
+def test_rows_of_the_wrong_length_are_422_also_for_a_wide_model(client: TestClient) -> None:
+    answer = client.post("/rank", json={"model": "wide", "documents": documents(1000, [1.0])})
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422, f"documents[0].features: expected {WIDE} values, got 1",
+    )  # fmt: skip
+
+
+def labels(at: int, count: int) -> dict[str, Any]:
+    event = {"type": "labels", "event_id": f"labels-{at}", "labels": {"d0": 1}}
+    return {**event, "documents": documents(count, {})}
+
+
+def test_the_documents_of_a_batch_are_counted_together_and_nothing_is_stored(
+    client: TestClient,
+) -> None:
+    before = client.get("/models/wide").json()["seq"]
+    body = {"model": "wide", "events": [labels(at, 3) for at in range(20)]}
+    answer, peak = peak_bytes(client, "/feedback", body)
+    assert answer.status_code == 413
+    assert "got 6000000" in answer.json()["detail"]
+    assert peak < 10_000_000
+    assert client.get("/models/wide").json()["seq"] == before
+
+
+def test_clicks_on_large_impressions_are_appended_in_parts_and_none_is_refused(
+    client: TestClient,
+) -> None:
+    """The records of this batch take 73 MB together; 32 MB was the limit of a batch."""
+    ids, rows = [f"d{at}" for at in range(1000)], [[0.5] * 46] * 1000
+    requests = []
+    for _ in range(4):
+        ranked = client.post("/rank", json={"model": "books", "ids": ids, "features": rows})
+        assert ranked.json()["logged"]
+        requests.append(ranked.json()["request_id"])
+    click = {"type": "clicks", "clicked": ["d1"]}
+    events = [
+        {**click, "event_id": f"click-{at}", "request_id": requests[at % 4]} for at in range(400)
+    ]
+    answer, peak = peak_bytes(client, "/feedback", {"events": events})
+    assert (answer.status_code, answer.json()["accepted"]) == (202, 400)
+    assert answer.json()["seq"] == client.get("/models/books").json()["seq"] == 400
+    assert peak < 60_000_000
+    again = client.post("/feedback", json={"events": events}).json()
+    assert (again["accepted"], again["duplicates"], again["seq"]) == (0, 400, 400)
+
+
+def test_an_explanation_with_too_many_contributions_is_refused(client: TestClient) -> None:
+    binary = {
+        "model": "wide", "ids": [f"d{at}" for at in range(11)], "explain": True,
+        "features": np.ones((11, WIDE), np.float32).tobytes(),
+    }  # fmt: skip
+    kind = {"content-type": "application/msgpack"}
+    answer = client.post("/rank", content=msgspec.msgpack.encode(binary), headers=kind)
+    assert answer.status_code == 413
+    assert answer.json()["detail"] == (
+        "explain: expected at most 1000000 contributions, got 1100000; lower top_k or send fewer "
+        "documents"
+    )
+    short = msgspec.msgpack.encode({**binary, "top_k": 1})
+    explained = client.post("/rank", content=short, headers=kind).json()["documents"]
+    assert len(explained) == 1
+
+
+def test_the_answer_of_a_large_explanation_arrives_whole(client: TestClient) -> None:
+    rows = [{"id": f"d{at}", "features": {f"f{k}": 0.5 for k in range(1, 2000)}} for at in range(9)]
+    pairs = {"model": "wide", "triplets": [["d1", "d0"]], "event_id": "t", "type": "triplets"}
+    assert client.post("/feedback", json={**pairs, "documents": rows}).status_code == 202
+    answer = client.post("/rank", json={"model": "wide", "documents": rows, "explain": True})
+    assert answer.status_code == 200
+    assert all(set(one) >= {"contributions", "stddev"} for one in answer.json()["documents"])
+
+
+SIZE = 2_000_000
+
+
+def repeated(start: bytes, part: bytes, end: bytes) -> bytes:
+    return start + (part * (SIZE // len(part)))[:-1] + end
+
+
+def numbered(start: bytes, part: bytes, end: bytes) -> bytes:
+    count = SIZE // len(part % 100_000)
+    return start + b",".join(part % at for at in range(count)) + end
+
+
+CLICKS = b'{"type":"clicks","event_id":"a","request_id":"b","clicked":['
+JSON_BODIES = {
+    "numbers": (schemas.decode_rank, repeated(b'{"features":[[', b"0,", b"]]}"), 36),
+    "empty rows": (schemas.decode_rank, repeated(b'{"features":[', b"[],", b"]}"), 36),
+    "short rows": (schemas.decode_rank, repeated(b'{"features":[', b"[0],", b"]}"), 36),
+    "ids": (schemas.decode_rank, repeated(b'{"ids":[', b'"a",', b"]}"), 36),
+    "emoji": (schemas.decode_rank, repeated(b'{"ids":[', '"😀",'.encode(), b"]}"), 36),
+    "long text": (schemas.decode_rank, b'{"ids":["' + "😀".encode() + b"a" * SIZE + b'"]}', 36),
+    "documents": (
+        schemas.decode_rank,
+        repeated(b'{"documents":[', b'{"id":"a","features":{"":0}},', b"]}"),
+        36,
+    ),
+    "names": (
+        schemas.decode_rank,
+        numbered(b'{"documents":[{"id":"a","features":{', b'"%x":0', b"}}]}"),
+        36,
+    ),
+    "clicks": (schemas.decode_event, repeated(CLICKS, b'"a",', b"]}"), 72),
+    "triplets": (
+        schemas.decode_event,
+        repeated(b'{"type":"triplets","event_id":"a","triplets":[', b'["a","b"],', b"]}"),
+        72,
+    ),
+    "labels": (
+        schemas.decode_event,
+        numbered(b'{"type":"labels","event_id":"a","labels":{', b'"%x":0', b"}}"),
+        72,
+    ),
+    "events": (schemas.decode_batch, repeated(b'{"events":[', b"0,", b"]}"), 72),
+    "names of features": (
+        object_decoder(["features"]),
+        repeated(b'{"features":[', b'"a",', b"]}"),
+        36,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", JSON_BODIES)
+def test_the_memory_of_a_decoded_body_is_at_most_what_was_held_for_it(case: str) -> None:
+    decode, body, element_bytes = JSON_BODIES[case]
+    request = Held(MemoryBudget(1 << 40))
+    hold_decoded(body, request, element_bytes)
+    assert decoded_bytes(decode, body) <= request.size + 100_000
+
+
+def test_the_memory_of_a_decoded_msgpack_body_is_at_most_what_was_held_for_it() -> None:
+    ids = b"\xdd" + (SIZE // 2).to_bytes(4, "big") + b"\xa1a" * (SIZE // 2)
+    request = Held(MemoryBudget(1 << 40))
+    body = b"\x82\xa3ids" + ids + b"\xa8features\xc4\x00"
+    hold_binary(body, request)
+    assert decoded_bytes(schemas.decode_binary_rank, body) <= request.size
+    rows = Held(MemoryBudget(1 << 40))
+    hold_binary(msgspec.msgpack.encode({"ids": ["a"], "features": bytes(SIZE)}), rows)
+    assert SIZE <= rows.size <= SIZE + 1000
+
+
+def decoded_bytes(decode: Any, body: bytes) -> int:
+    tracemalloc.start()
+    try:
+        decoded = decode(body)
+        assert decoded is not None
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/rank", repeated(b'{"model":"books","ids":[', b'"a",', b"]}")),
+        ("/feedback", repeated(CLICKS, b'"a",', b"]}")),
+        ("/models/new", repeated(b'{"features":[', b'"a",', b"]}")),
+    ],
+    ids=["rank", "feedback", "model"],
+)
+def test_a_body_whose_values_take_too_much_memory_is_refused(
+    client: TestClient, path: str, body: bytes
+) -> None:
+    method = "PUT" if path.startswith("/models") else "POST"
+    answer = client.request(
+        method, path, content=body, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 413
+    assert "half of SOLAR_INFLIGHT_BYTES" in answer.json()["detail"]
+
+
+# ---- all requests together, on a real service ----
+
+
+@pytest.fixture(scope="module")
+def limited() -> Iterator[Running]:
+    with serving("--inflight-bytes", "1MB") as running:
+        with running.client() as http:
+            assert http.put("/models/books", json={"features": 2, **PLAIN}).status_code == 201
+        yield running
+
+
+def rank_body(size: int) -> bytes:
+    body = {"model": "books", "documents": documents(2, [1.0, 2.0]), "query_id": ""}
+    given = json.dumps(body).encode()
+    return given + b" " * (size - len(given))
+
+
+@contextlib.contextmanager
+def occupying(limited: Running, http: httpx.Client, body: bytes) -> Iterator[socket.socket]:
+    """Send a body without its last byte, so that it holds memory; yield its connection."""
+    port = int(limited.url.rpartition(":")[2])
+    head = "POST /rank HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    sent = f"{head}content-length: {len(body)}\r\n\r\n".encode() + body[:-1]
+    with contextlib.ExitStack() as stack:
+        slow: list[socket.socket] = []
+
+        def refused() -> bool:
+            """Whether another body is refused; else the slow one may have been."""
+            if not slow or select.select([slow[-1]], [], [], 0)[0]:
+                slow.append(socket.create_connection(("127.0.0.1", port), TIMEOUT))
+                stack.enter_context(slow[-1]).sendall(sent)
+            return http.post("/rank", content=body).status_code == 503
+
+        until(refused)
+        yield slow[-1]
+
+
+def test_above_the_limit_of_all_requests_a_large_body_is_503_and_a_small_one_served(
+    limited: Running,
+) -> None:
+    body = rank_body(450_000)
+    with (
+        limited.client(headers={"content-type": "application/json"}) as http,
+        occupying(limited, http, body) as slow,
+    ):
+        refused = http.post("/rank", content=body)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert refused.json()["detail"] == (
+            "too many large requests (SOLAR_INFLIGHT_BYTES); retry after 1 second"
+        )
+        assert http.post("/rank", content=rank_body(1000)).status_code == 200
+        slow.sendall(body[-1:])
+        assert slow.recv(100).startswith(b"HTTP/1.1 200")
+        assert http.post("/rank", content=body).status_code == 200
+
+
+def test_a_client_that_leaves_frees_its_memory(limited: Running) -> None:
+    body = rank_body(450_000)
+    with limited.client(headers={"content-type": "application/json"}) as http:
+        for _ in range(3):
+            with occupying(limited, http, body):
+                pass
+            until(lambda: http.post("/rank", content=body).status_code == 200)
