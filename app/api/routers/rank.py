@@ -33,6 +33,8 @@ router = APIRouter(route_class=FastRoute, tags=["ranking"])
 MEMORY_SHARE = 0.8
 #: Timeout for loading the covariance of an explanation.
 EXPLAIN_SECONDS = 1.0
+#: Size of a body, in bytes, up to which its length bounds the memory of its values.
+UNCOUNTED = 524_288
 #: Up to this number of feature values, the memory of a request is not counted.
 SMALL_ROWS = SMALL // decoding.ROW_BYTES
 #: Values of an explanation that are computed before other requests get a turn: about 10 ms.
@@ -88,7 +90,7 @@ def _decode(call: Call) -> AnyRankBody:
     kind, fields = media_type(call.headers), schemas.RANK_FIELDS
     try:
         if kind == JSON:
-            decoding.hold_decoded(call.body, call.held)
+            decoding.hold_decoded(call.body, call.held, uncounted=UNCOUNTED)
             return schemas.decode_rank(call.body)
         if kind == MSGPACK:
             fields = schemas.BINARY_RANK_FIELDS
