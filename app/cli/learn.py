@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from app import __version__
 from app.api.application import new_application
+from app.api.auth import is_loopback
 from app.api.routers import health
 from app.api.routers.health import ProcessHealth
 from app.api.routing import Guard
@@ -131,8 +132,8 @@ async def _health_server(
     weight_cache = WeightCache(store, metrics.served)
     await weight_cache.start()
     application = new_application(__version__, (), (health.router,))
-    open_to_all = settings.model_copy(update={"insecure": True})
-    application.state.guard = Guard(open_to_all, metrics)
+    exposed = settings.insecure or not is_loopback(host)  # these paths need no key
+    application.state.guard = Guard(settings.model_copy(update={"insecure": exposed}), metrics)
     application.state.health = ProcessHealth(store, weight_cache, metrics, ready)
     serving = asyncio.create_task(listen(application, listening(host, port), stop))
     try:
