@@ -21,6 +21,7 @@ from app.learning.learner import warm_up
 from app.learning.pool import learn_all
 from app.learning.session import LearnerOptions
 from app.observability.metrics import Metrics
+from app.runtime.protocol import raise_file_limit
 from app.runtime.worker import listen, listening
 from app.serving.weight_cache import WeightCache
 from app.storage.embedded import server
@@ -46,6 +47,7 @@ def add_learn_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _learn(options: argparse.Namespace, store: Store) -> None:
     settings = store_settings(options)
+    raise_file_limit()
 
     def alive() -> bool:
         return bool(settings.redis_url) or server.find(settings.data_dir) is not None
