@@ -14,8 +14,13 @@ from time import monotonic
 from typing import Any
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from app.api.errors import PROBLEM_MEDIA_TYPE, Problem
@@ -95,6 +100,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._waiting: Waiting = vars(server_state).setdefault("waiting", Waiting())
         self._deadline: asyncio.TimerHandle | None = None
+        self._running: RequestResponseCycle | None = None
         self._received = 0  # bytes since the last complete headers, body part or message
         self._in_body = False  # after complete headers, before the end of the message
         self._refused = False  # later bytes are ignored
@@ -110,8 +116,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self._await_bytes()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """End the request in progress, which is not the last one of a pipeline."""
         self._stop_waiting()
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -147,7 +156,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().resume_writing()
         self._waiting.unread.pop(self, None)
 
-    # ---- the parser ----
+    # ---- the parser: base methods by name, because super() takes 0.1 µs ----
 
     def _should_upgrade(self) -> bool:
         return False
@@ -155,14 +164,16 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Start the request, unless its headers are too large or too many requests wait."""
         if self._received > HEADER_BYTES:  # maybe with a part of the body
-            sizes = map(len, chain.from_iterable(self.headers))
-            if len(self.url) + sum(sizes) + 4 * len(self.headers) > HEADER_BYTES:
+            size = len(self.url) + 4 * len(self.headers)
+            for name, value in self.headers:
+                size += len(name) + len(value)
+            if size > HEADER_BYTES:
                 raise Problem(*TOO_LARGE)
         if len(self.pipeline) >= PIPELINED:
             raise Problem(*TOO_DEEP)
         if self.parser.should_upgrade() and self._has_body():
             raise Problem(*UPGRADE)
-        super().on_headers_complete()
+        HttpToolsProtocol.on_headers_complete(self)
         self._received, self._in_body = 0, True
         self.headers = []  # of trailers, which are ignored; the request keeps its own list
         if self._deadline is not None:
@@ -172,22 +183,26 @@ class LimitedProtocol(HttpToolsProtocol):
         sent = dict(self.headers)
         return b"transfer-encoding" in sent or sent.get(b"content-length", b"0") != b"0"
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        HttpToolsProtocol._start_asgi_task(self, cycle, app)
+
     def on_body(self, body: bytes) -> None:
         """Pass on a part of the body."""
         self._received = 0
-        super().on_body(body)
+        HttpToolsProtocol.on_body(self, body)
 
     def on_message_complete(self) -> None:
         """End the request."""
         self._received, self._in_body = 0, False
         if self._deadline is not None:
             self._stop_waiting()
-        super().on_message_complete()
+        HttpToolsProtocol.on_message_complete(self)
 
     def on_response_complete(self) -> None:
         """Continue with the next request, or wait for it."""
-        super().on_response_complete()
-        if self.cycle.response_complete and not self.transport.is_closing():
+        HttpToolsProtocol.on_response_complete(self)
+        if self.timeout_keep_alive_task is not None:  # open, and no request waits
             self._await_client()
 
     # ---- waiting and refusing ----
