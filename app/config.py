@@ -72,7 +72,13 @@ class Settings(BaseSettings):
     cors: str = Field(
         default="",
         description="origins of web pages that may call the service (CORS), separated by commas; "
-        "empty: none",
+        "`*`: all; empty: only pages of the service itself",
+    )
+    hosts: str = Field(
+        default="",
+        description="names in the Host header that a service without API keys serves on a "
+        "loopback address, besides localhost, 127.0.0.1 and [::1], separated by commas; another "
+        "name gets 421",
     )
     redis_url: str = Field(
         default="",
@@ -221,7 +227,8 @@ class Settings(BaseSettings):
     )
     access_log: bool = Field(
         default=False,
-        description="log line for every request; if off, only for answers 401, 403, 429 and 503",
+        description="log line for every request; if off, only for answers 401, 403, 421, 429 "
+        "and 503",
     )
     otel: bool = Field(
         default=False,

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import __version__, config
 from app.api.application import new_application
+from app.api.browsers import read_origins
 from app.api.dependencies import check_settings
 from app.api.routers import docs, feedback, health, jobs, models, rank
 from app.api.routers.health import ProcessHealth
@@ -55,7 +56,7 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
 def _allow_origins(app: FastAPI, origins: str) -> None:
     app.add_middleware(
         CORSMiddleware,
-        allow_origins=[one.strip() for one in origins.split(",") if one.strip()],
+        allow_origins=read_origins(origins),
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["authorization", "content-type", "prefer"],
         expose_headers=["x-request-id", "location", "preference-applied", "retry-after"],

@@ -13,6 +13,7 @@ from benchmarks import (
     fleets,
     kernels,
     peers,
+    protocol,
     report,
     service,
     start,
@@ -29,6 +30,7 @@ SECTIONS = {
     "store": store.run,
     "fleets": fleets.run,
     "service": service.run,
+    "protocol": protocol.run,
     "training": training.run,
     "clicks": clicks.run,
 }

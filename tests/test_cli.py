@@ -193,6 +193,7 @@ def test_a_learner_without_a_store_is_healthy_and_becomes_ready_with_the_store(
         try:
             until(lambda: status(port, "/healthz") == 200)
             assert status(port, "/readyz") == 503
+            assert status(port, "/metrics", host="evil.example") == 421
             with EmbeddedServer.start(tmp_path / "data"):
                 until(lambda: status(port, "/readyz") == 200)
                 process.terminate()
@@ -201,9 +202,10 @@ def test_a_learner_without_a_store_is_healthy_and_becomes_ready_with_the_store(
             process.kill()
 
 
-def status(port: int, path: str) -> int:
+def status(port: int, path: str, host: str = "localhost") -> int:
+    url = f"http://127.0.0.1:{port}{path}"
     try:
-        return httpx.get(f"http://127.0.0.1:{port}{path}", trust_env=False).status_code
+        return httpx.get(url, headers={"host": host}, trust_env=False).status_code
     except httpx.TransportError:
         return 0
 

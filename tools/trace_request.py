@@ -83,7 +83,7 @@ async def request(application: FastAPI, method: str, path: str, body: object) ->
     scope = {
         "type": "http", "method": method, "path": path, "query_string": b"",
         "server": ("127.0.0.1", 8000),
-        "headers": [(b"content-type", b"application/json")],
+        "headers": [(b"host", b"127.0.0.1:8000"), (b"content-type", b"application/json")],
     }  # fmt: skip
     sent: list[Any] = []
 

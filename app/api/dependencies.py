@@ -10,6 +10,7 @@ import numpy as np
 from fastapi import Depends, Request
 
 from app.api.auth import read_keys
+from app.api.browsers import read_hosts
 from app.api.routing import Call
 from app.config import Settings
 from app.domain.model import ModelState, initial_state
@@ -117,6 +118,7 @@ FromRoute = Annotated[Call, Depends(_of_route)]
 def check_settings(settings: Settings) -> None:
     """Raise SolarError if the service cannot start with these settings."""
     read_keys(settings.keys)
+    read_hosts(settings.hosts)
     check_url(settings.redis_url)
     if settings.default_features:
         check_config(ModelConfig(default_features(settings)))

@@ -26,7 +26,7 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 MAX_LOCATION = 100
 MAX_DETAIL = 400
 
-#: The titles of RFC 9110 (and RFC 6585 for 429); those of http.HTTPStatus change with Python.
+#: The titles of RFC 9110 and RFC 6585 (429, 431); those of http.HTTPStatus change with Python.
 TITLES = {
     400: "Bad Request",
     401: "Unauthorized",
@@ -38,8 +38,10 @@ TITLES = {
     410: "Gone",
     413: "Content Too Large",
     415: "Unsupported Media Type",
+    421: "Misdirected Request",
     422: "Unprocessable Content",
     429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }

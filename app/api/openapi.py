@@ -14,7 +14,7 @@ from app.api.errors import PROBLEM_MEDIA_TYPE, TITLES
 DESCRIPTION = (
     "A streaming online-ranking service. It ranks documents, learns from every pair of documents, "
     "and measures its rankings. Errors are `application/problem+json`; `detail` names the field "
-    "and the remedy."
+    "and the remedy. Every path answers 400, 408 or 431 to headers that are invalid, slow or large."
 )
 TAGS = [
     {"name": "ranking", "description": "Rank the documents of a query."},
@@ -24,8 +24,8 @@ TAGS = [
     {"name": "operations", "description": "Health and metrics."},
 ]
 #: Problem statuses: of paths that need a key, of open paths, and of paths with a body.
-COMMON_PROBLEMS = (401, 403, 500, 503)
-OPEN_PROBLEMS = (403, 500)
+COMMON_PROBLEMS = (401, 403, 421, 431, 500, 503)
+OPEN_PROBLEMS = (403, 421, 431, 500)
 BODY_PROBLEMS = (400, 408, 413, 415, 422, *COMMON_PROBLEMS)
 _REFERENCE = "#/components/schemas/"
 _RETRY_AFTER = {"description": "seconds to wait before a retry", "schema": {"type": "integer"}}

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
 
+from app.api import browsers
 from app.api.auth import ANONYMOUS, Key, authenticate, read_keys, received_locally
 from app.api.decoding import hold_decoded
 from app.api.errors import (
@@ -55,7 +56,7 @@ BODIES = 0.5
 #: Size of the parts of a large answer, in bytes: the next one waits until the client reads.
 PART = 65_536
 #: Statuses that are logged even without an access log.
-LOGGED = (401, 403, 429, 503)
+LOGGED = (401, 403, 421, 429, 503)
 
 
 class Disconnected(Exception):
@@ -172,60 +173,80 @@ Work = Callable[[Scope, Receive, Reply, Headers, Key], Awaitable[Answer | None]]
 
 
 class Guard:
-    """The steps around each request: id, API key, errors, metrics, log."""
+    """The steps around each request: id, Host and origin, API key, errors, metrics, log."""
 
     def __init__(self, settings: Settings, metrics: Metrics, memory: MemoryBudget) -> None:
         self.settings, self._metrics, self.memory = settings, metrics, memory
         self._keys = read_keys(settings.keys)
+        self._hosts = browsers.read_hosts(settings.hosts)
+        self._origins = browsers.read_origins(settings.cors)
         self._exposable = bool(self._keys) or settings.insecure
         self._warned = False
 
     async def answer(
         self, route: str, needs: str | None, work: Work, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Do the work of a request and answer it, also after an error."""
-        started, identity = perf_counter(), f"{random.getrandbits(64):016x}"
-        reply, held = Reply(send, identity), Held(self.memory)
-        scope[HELD] = held
-        headers = dict(scope["headers"])  # of repeated headers the last one counts
-        given = headers.get(b"traceparent")
-        traceparent.set(read_traceparent(given) if given else "")
+        """Do the work of a request and answer it, also after an error; then free its memory."""
+        held = scope[HELD] = Held(self.memory)
         try:
-            try:
-                if not self._exposable:
-                    self._refuse_exposed(scope)
-                key = (
-                    authenticate(self._keys, headers, needs) if needs and self._keys else ANONYMOUS
-                )
-                answer = await work(scope, receive, reply, headers, key)
-            except Disconnected:
-                return
-            except asyncio.CancelledError:  # SIGTERM, and the drain time has elapsed
-                if reply.status:
-                    raise
-                answer = refusal(Problem(503, "the service is stopping; retry after 1 second"))
-            except Exception as error:  # noqa: BLE001  # every error gets an answer
-                answer = self._refused(error, route, identity)
-                if (
-                    reply.status
-                ):  # the server closes the connection and logs this error without values
-                    raise RuntimeError("error while an answer was being sent") from None
-            if answer is not None:
-                await respond(send, answer, identity)
-            status = reply.status if answer is None else answer.status
-            self._note(route, scope["method"], status, perf_counter() - started, identity)
+            await self._answer(route, needs, work, scope, receive, send)
         finally:
             held.keep(0)
 
-    def _refuse_exposed(self, scope: Scope) -> None:
-        """Raise 403 for a request to a non-loopback address without API keys; log it once."""
+    async def _answer(
+        self, route: str, needs: str | None, work: Work, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        started, identity = perf_counter(), f"{random.getrandbits(64):016x}"
+        reply = Reply(send, identity)
+        headers = dict(scope["headers"])  # of most repeated headers the last one counts
+        given = headers.get(b"traceparent")
+        traceparent.set(read_traceparent(given) if given else "")
+        try:
+            if len(headers) != len(scope["headers"]):
+                browsers.check_repeated(scope["headers"])
+            if not self._exposable:
+                self._refuse_exposed(scope, headers)
+            if b"origin" in headers or b"sec-fetch-site" in headers:
+                self._refuse_foreign(route, scope, headers)
+            key = authenticate(self._keys, headers, needs) if needs and self._keys else ANONYMOUS
+            answer = await work(scope, receive, reply, headers, key)
+        except Disconnected:
+            return
+        except asyncio.CancelledError:  # SIGTERM, and the drain time has elapsed
+            if reply.status:
+                raise
+            answer = refusal(Problem(503, "the service is stopping; retry after 1 second"))
+        except Exception as error:  # noqa: BLE001  # every error gets an answer
+            answer = self._refused(error, route, identity)
+            if reply.status:  # the server closes the connection and logs this error without values
+                raise RuntimeError("error while an answer was being sent") from None
+        if answer is not None:
+            await respond(send, answer, identity)
+        status = reply.status if answer is None else answer.status
+        self._note(route, scope["method"], status, perf_counter() - started, identity)
+
+    def _refuse_exposed(self, scope: Scope, headers: Headers) -> None:
+        """Raise 403 for a request to a non-loopback address without API keys; log it once.
+
+        On a loopback address, raise 421 for the Host header of another name.
+        """
         server = scope.get("server")
-        if received_locally(server and tuple(server)):
+        address = server and tuple(server)
+        if received_locally(address):
+            if not browsers.is_served(address, headers.get(b"host"), self._hosts):
+                raise Problem(421, browsers.OTHER_HOST)
             return
         if not self._warned:
             log.error("refusing requests to %s: %s", server and server[0], EXPOSED)
             self._warned = True
         raise Problem(403, EXPOSED)
+
+    def _refuse_foreign(self, route: str, scope: Scope, headers: Headers) -> None:
+        """Raise 403 if a page of another origin calls something that may change data."""
+        if scope["method"] in browsers.SAFE_METHODS or route in browsers.CROSS_SITE_PATHS:
+            return
+        if browsers.is_foreign(headers, scope.get("scheme", "http"), self._origins):
+            raise Problem(403, browsers.FOREIGN)
 
     def _refused(self, error: Exception, route: str, identity: str) -> Answer:
         found = problem(error)

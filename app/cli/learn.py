@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from app import __version__
 from app.api.application import new_application
+from app.api.auth import is_loopback
 from app.api.routers import health
 from app.api.routers.health import ProcessHealth
 from app.api.routing import Guard
@@ -20,6 +21,7 @@ from app.learning.learner import warm_up
 from app.learning.pool import learn_all
 from app.learning.session import LearnerOptions
 from app.observability.metrics import Metrics
+from app.runtime.protocol import raise_file_limit
 from app.runtime.worker import listen, listening
 from app.serving.weight_cache import WeightCache
 from app.storage.batching import MemoryBudget
@@ -46,6 +48,7 @@ def add_learn_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _learn(options: argparse.Namespace, store: Store) -> None:
     settings = store_settings(options)
+    raise_file_limit()
 
     def alive() -> bool:
         return bool(settings.redis_url) or server.find(settings.data_dir) is not None
@@ -132,8 +135,12 @@ async def _health_server(
     weight_cache = WeightCache(store, metrics.served)
     await weight_cache.start()
     application = new_application(__version__, (), (health.router,))
-    open_to_all = settings.model_copy(update={"insecure": True})
-    application.state.guard = Guard(open_to_all, metrics, MemoryBudget(settings.inflight_bytes))
+    exposed = settings.insecure or not is_loopback(host)  # these paths need no key
+    application.state.guard = Guard(
+        settings.model_copy(update={"insecure": exposed}),
+        metrics,
+        MemoryBudget(settings.inflight_bytes),
+    )
     application.state.health = ProcessHealth(store, weight_cache, metrics, ready)
     serving = asyncio.create_task(listen(application, listening(host, port), stop))
     try:

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 
 from app.errors import SolarError
 from app.observability.logging import configure_logging
+from app.runtime.protocol import LimitedProtocol, raise_file_limit
 
 #: Seconds from SIGTERM until open requests are cancelled.
 REQUEST_DRAIN_SECONDS = 10
@@ -48,8 +49,9 @@ class UvicornServer(uvicorn.Server):
 async def listen(front: FastAPI | str, socket_: socket.socket, stop: asyncio.Event) -> None:
     """Serve on a socket until `stop` is set, then drain."""
     config = uvicorn.Config(
-        front, lifespan="on", log_config=None, access_log=False, server_header=False,
-        timeout_keep_alive=75, timeout_graceful_shutdown=REQUEST_DRAIN_SECONDS, ws="none",
+        front, http=LimitedProtocol, lifespan="on", log_config=None, access_log=False,
+        server_header=False, timeout_keep_alive=75,
+        timeout_graceful_shutdown=REQUEST_DRAIN_SECONDS, ws="none",
     )  # fmt: skip
     server = UvicornServer(config)
 
@@ -112,6 +114,7 @@ def main() -> None:
     """Serve on the socket of the given file descriptor."""
     configure_logging()
     return_large_blocks()
+    raise_file_limit()
     inherited = socket.socket(fileno=int(sys.argv[1]))
     until_signalled(lambda stop: listen(APPLICATION, inherited, stop))
 

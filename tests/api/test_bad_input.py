@@ -119,7 +119,7 @@ class Connection:
 
 
 def head(method: str, path: str, *lines: str) -> bytes:
-    start = (f"{method} {path}?m={MARKER} HTTP/1.1", "Host: solar", f"X-Marker: {MARKER}")
+    start = (f"{method} {path}?m={MARKER} HTTP/1.1", "Host: localhost", f"X-Marker: {MARKER}")
     return "\r\n".join([*start, *lines, "", ""]).encode()
 
 
@@ -816,7 +816,7 @@ INVALID_HTTP = {
     "a length below 0": head("POST", "/rank", "Content-Length: -1"),
     "a length of 5000 digits": head("POST", "/rank", f"Content-Length: {MANY_DIGITS}"),
     "a chunk without a size": head("POST", "/rank", "Transfer-Encoding: chunked") + b"zz\r\n",
-    "bytes in the path": b"GET /\xff\xfe HTTP/1.1\r\nHost: solar\r\n\r\n",
+    "bytes in the path": b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a NUL in a header": head("GET", "/healthz", "X: a\0b"),
 }
 

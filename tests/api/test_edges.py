@@ -107,7 +107,7 @@ def test_without_keys_only_local_addresses_are_served(
     async def rewritten(scope: Any, receive: Any, send: Any) -> None:
         await original({**scope, "server": address}, receive, send)
 
-    assert TestClient(rewritten).get("/healthz").status_code == status
+    assert TestClient(rewritten, "http://localhost").get("/healthz").status_code == status
 
 
 def test_a_websocket_is_closed(client: TestClient) -> None:

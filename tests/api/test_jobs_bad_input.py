@@ -268,7 +268,7 @@ def test_a_path_traversal_is_refused(service: Service, path: str) -> None:
     for method in ("GET", "DELETE", "POST"):
         with Connection(service.running.url) as connection:
             connection.send(
-                f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode()
+                f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".encode()
             )
             assert connection.reply().status in (404, 405)
 
@@ -294,7 +294,7 @@ def test_a_job_is_found_only_by_its_full_id(service: Service) -> None:
 
 
 def head(kind: str, *lines: str) -> bytes:
-    start = [f"POST {PATH} HTTP/1.1", "Host: x", f"Content-Type: {kind}"]
+    start = [f"POST {PATH} HTTP/1.1", "Host: localhost", f"Content-Type: {kind}"]
     return "\r\n".join([*start, *lines, "", ""]).encode()
 
 

@@ -179,6 +179,8 @@ def test_without_keys_requests_to_a_non_loopback_address_are_403(tmp_path: Path)
             assert "SOLAR_KEYS" in reply.json()["detail"]
         with running.client() as http:
             assert http.get("/models").status_code == 200
+            assert http.get("/models", headers={"host": "evil.example"}).status_code == 421
+            assert http.put("/models/m", headers={"origin": "null"}).status_code == 403
         assert running.logged().count("refusing requests") == 1
 
 
