@@ -547,6 +547,40 @@ def test_a_client_that_does_not_read_is_closed_before_requests_in_progress() -> 
     with_server(check)
 
 
+def test_a_client_that_reads_nothing_is_closed_after_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert protocol.READ_SECONDS == 30
+    monkeypatch.setattr(protocol, "READ_SECONDS", SOON)
+
+    async def check(server: Server) -> None:
+        deaf = await server.connect(request(path=b"/large"))
+        await deaf.reader.readuntil(b"\r\n\r\n")
+        while not server.server_state.__dict__["waiting"].unread:
+            await asyncio.sleep(0)
+        while server.server_state.connections:
+            await asyncio.sleep(SOON / 10)
+        with contextlib.suppress(ConnectionError):
+            assert len(await deaf.reader.read()) < 1 << 23
+
+    with_server(check)
+
+
+def test_a_client_that_has_read_a_part_gets_more_time() -> None:
+    async def check(server: Server) -> None:
+        slow = await server.connect(request(path=b"/large"))
+        await slow.reader.readuntil(b"\r\n\r\n")
+        while not (unread := server.server_state.__dict__["waiting"].unread):
+            await asyncio.sleep(0)
+        (connection,) = unread
+        buffered = connection.transport.get_write_buffer_size()
+        connection._check_reader(buffered + 1)  # as if it had read one byte
+        assert len(await slow.reader.readexactly(1 << 23)) == 1 << 23
+        assert not unread
+
+    with_server(check)
+
+
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
     """A service with a key and 1,024 open files."""

@@ -31,6 +31,8 @@ log = logging.getLogger("solar.http")
 HEADER_BYTES = 32_768
 #: Seconds for complete headers, and for the rest of a body after its answer.
 HEADER_SECONDS = 10.0
+#: Seconds in which a client must read a part of its answer, which holds memory meanwhile.
+READ_SECONDS = 30.0
 #: Requests of a connection that wait for the answer to an earlier one.
 PIPELINED = 128
 #: File descriptors for everything but connections: store, log, files, libraries.
@@ -100,6 +102,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._waiting: Waiting = vars(server_state).setdefault("waiting", Waiting())
         self._deadline: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._received = 0  # bytes since the last complete headers, body part or message
         self._in_body = False  # after complete headers, before the end of the message
@@ -118,6 +121,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End the request in progress, which is not the last one of a pipeline."""
         self._stop_waiting()
+        if self._reading is not None:
+            self._reading.cancel()
         if self._running is not None:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -150,11 +155,14 @@ class LimitedProtocol(HttpToolsProtocol):
         """Note that the client does not read its answer."""
         super().pause_writing()
         self._waiting.unread[self] = None
+        self._await_reader(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """Note that the client reads again."""
         super().resume_writing()
         self._waiting.unread.pop(self, None)
+        if self._reading is not None:
+            self._reading.cancel()
 
     # ---- the parser: base methods by name, because super() takes 0.1 µs ----
 
@@ -224,6 +232,17 @@ class LimitedProtocol(HttpToolsProtocol):
         self._deadline = self.loop.call_later(
             HEADER_SECONDS, lambda: self._refuse(Problem(*TOO_SLOW))
         )
+
+    def _await_reader(self, unread: int) -> None:
+        self._reading = self.loop.call_later(READ_SECONDS, self._check_reader, unread)
+
+    def _check_reader(self, before: int) -> None:
+        """Close the connection of a client that has read nothing."""
+        unread = self.transport.get_write_buffer_size()
+        if unread < before:
+            self._await_reader(unread)
+        else:
+            self.abandon()
 
     def _stop_waiting(self) -> None:
         self._waiting.discard(self)
