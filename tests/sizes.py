@@ -7,8 +7,8 @@ from app.config import Settings
 MIB = 1 << 20
 #: Resident memory without requests, measured: docs/operations.md, "Memory of the processes".
 SUPERVISOR, WORKER = 145 * MIB, 96 * MIB
-#: For the requests of one worker: bodies and rows (128 MB), and the numbers of the body that it
-#: decodes (4,000,000 floats of 32 bytes, 128 MB).
+#: For the requests of one worker: SOLAR_INFLIGHT_BYTES (128 MB), and as much for sockets and the
+#: allocator; `tests/faults/test_flood.py` bounds the sum by 200 MB.
 REQUESTS = 256 * MIB
 _UNITS = {"k": 10, "m": 20, "g": 30}
 
