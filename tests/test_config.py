@@ -66,6 +66,8 @@ def test_every_variable_is_read() -> None:
         "SOLAR_DOCUMENTS": ("50", 50),
         "SOLAR_PAIRS": ("500", 500),
         "SOLAR_EVENTS": ("10", 10),
+        "SOLAR_NUMBERS": ("2000", 2000),
+        "SOLAR_INFLIGHT_BYTES": ("64MB", 64_000_000),
         "SOLAR_ID_LENGTH": ("64", 64),
         "SOLAR_FEATURE_BOUND": ("100", 100.0),
         "SOLAR_BACKLOG": ("7", 7),
