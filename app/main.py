@@ -7,6 +7,7 @@ say otherwise, it also starts an embedded store and a learner.
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -22,6 +23,7 @@ from app.api.routing import Guard
 from app.config import Settings
 from app.errors import SolarError
 from app.observability.logging import default_logging
+from app.observability.multiprocess import processes_down
 from app.observability.tracebacks import format_traceback
 from app.observability.tracing import exporting_spans, telemetry_options
 from app.runtime.companions import store_and_learner
@@ -73,7 +75,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     ):
         app.state.service = service
         app.state.guard = Guard(service.settings, service.metrics)
-        app.state.health = ProcessHealth(service.store, service.weight_cache, service.metrics)
+        app.state.health = ProcessHealth(
+            service.store,
+            service.weight_cache,
+            service.metrics,
+            down=partial(processes_down, learner_metrics),
+        )
         yield
 
 

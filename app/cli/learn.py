@@ -20,6 +20,7 @@ from app.learning.learner import warm_up
 from app.learning.pool import learn_all
 from app.learning.session import LearnerOptions
 from app.observability.metrics import Metrics
+from app.observability.multiprocess import report_ready
 from app.runtime.worker import listen, listening
 from app.serving.weight_cache import WeightCache
 from app.storage.embedded import server
@@ -66,7 +67,7 @@ async def learn_until_stopped(
     SolarError when `alive` returns False: an embedded server does not come back.
     """
     stop, metrics = _stop_on_signals(), Metrics("learner")
-    warm = asyncio.create_task(asyncio.to_thread(warm_up))
+    warm = asyncio.create_task(_warm_up())
     async with contextlib.AsyncExitStack() as stack:
         if port is not None:  # first: /healthz must answer before the store does
             health = _health_server(store, settings, metrics, host, port, stop, warm.done)
@@ -82,6 +83,12 @@ async def learn_until_stopped(
                 "the embedded server has stopped, with the process that started it; "
                 "start `solar serve` and then `solar learn`"
             )
+
+
+async def _warm_up() -> None:
+    """Compile the kernels; then the learner counts as up, even if the store is unreachable."""
+    await asyncio.to_thread(warm_up)
+    report_ready()
 
 
 def _stop_on_signals() -> asyncio.Event:

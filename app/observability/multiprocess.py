@@ -1,4 +1,4 @@
-"""The shared metrics directory of a service's processes, and the names of the processes.
+"""The shared metrics directory of a service's processes: names, readiness and status of each.
 
 prometheus-client reads `PROMETHEUS_MULTIPROC_DIR` once, at import. So this module does not import
 it, and `choose_directory` runs before the first import. Each process holds a shared lock on its
@@ -6,23 +6,26 @@ directory. A directory without a lock is a leftover (of kill -9), and the next s
 """
 
 import fcntl
+import json
 import multiprocessing
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from app.errors import SolarError
 
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 #: The name of a process, set by its parent.
 PROCESS = "SOLAR_DEV_PROCESS"
+_STATUS = "status.json"
 _PREFIX = "solar-metrics-"
 _NAME = re.compile(rf"{_PREFIX}\d+-\w+")
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -124,6 +127,58 @@ def named_processes(directory: str) -> dict[str, int]:
         if started and started == _started(int(pid)):
             found[note.stem] = int(pid)
     return found
+
+
+def ready_file(environ: Mapping[str, str]) -> Path | None:
+    """Return the file of a process that reports readiness; None without a directory or a name."""
+    directory, name = environ.get(DIRECTORY), environ.get(PROCESS)
+    return Path(directory) / f"{name}.ready" if directory and name else None
+
+
+def report_ready() -> None:
+    """Report to the parent that this process has started completely."""
+    if file := ready_file(os.environ):
+        with suppress(OSError):  # a full disk does not end a process
+            file.touch()
+
+
+class ProcessStatus(NamedTuple):
+    """Whether a process is up, and how often it was restarted."""
+
+    up: bool
+    restarts: int
+
+
+class StatusFile:
+    """The status of the processes that this process restarts, for all processes to read."""
+
+    def __init__(self, directory: str) -> None:
+        self._path, self._written = Path(directory) / _STATUS, dict[str, ProcessStatus]()
+
+    def write(self, status: dict[str, ProcessStatus]) -> None:
+        """Write the status of each process by name, if it has changed."""
+        if status == self._written:
+            return
+        new = self._path.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):  # a full disk does not end a service
+            new.write_text(json.dumps(status))
+            new.replace(self._path)  # readers see a complete file
+            self._written = status
+
+
+def read_status(directory: str = "") -> dict[str, ProcessStatus]:
+    """Return the status of each process by name, from a directory or the shared one."""
+    directory = directory or os.environ.get(DIRECTORY, "")
+    try:
+        found = json.loads((Path(directory) / _STATUS).read_bytes()) if directory else {}
+    except OSError:  # no process watches others
+        return {}
+    return {name: ProcessStatus(*one) for name, one in found.items()}
+
+
+def processes_down(directory: str = "") -> list[str]:
+    """Return the names of the processes that are down, from a directory or the shared one."""
+    return [name for name, status in read_status(directory).items() if not status.up]
 
 
 def _started(pid: int) -> str:

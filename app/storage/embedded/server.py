@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -39,6 +41,10 @@ SOCKET_LIMIT = 108 if sys.platform == "linux" else 104  # bytes of sun_path, the
 POLL_SECONDS = 0.005  # between two checks of a server that is not ready
 UNLOCK_SECONDS = 5.0  # for an ending server to release the directory
 VERSION_SECONDS = 5.0  # timeout of `--version`
+SILENT_SECONDS = (
+    60.0  # without an answer after its start, a server has failed; loading is an answer
+)
+PING_SECONDS = 0.2  # timeout of one check whether a server has loaded its data
 GUARD = "kernel" if sys.platform == "linux" else "pipe"  # see launcher.py
 
 #: A separate program, because code between fork and exec (preexec_fn) may deadlock in a process
@@ -67,13 +73,17 @@ class EmbeddedServer:
     False
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], directory: Path, path: Path) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], directory: Path, path: Path, log_start: int
+    ) -> None:
         self.url = _url(path)
         self.pid = process.pid
         self._process = process
         self._directory = directory
         self._path = path
+        self._log_start = log_start
         self._owner = os.getpid()
+        self._has_loaded, self._last_answer = False, time.monotonic()
 
     @classmethod
     def start(
@@ -101,18 +111,55 @@ class EmbeddedServer:
             Allow a call from a thread other than the main thread: it outlives the server.
         """
         deadline = time.monotonic() + timeout
+        server = cls.launch(
+            data_directory, memory=memory, fsync=fsync, lock_timeout=min(timeout, UNLOCK_SECONDS),
+            thread_outlives_server=thread_outlives_server,
+        )  # fmt: skip
+        with server._killed_on_error():
+            while not server.loaded():
+                if time.monotonic() > deadline:
+                    raise server._failure("did not load its data before the timeout")
+                time.sleep(POLL_SECONDS)
+        return server
+
+    @classmethod
+    def launch(
+        cls,
+        data_directory: Path,
+        *,
+        memory: int = 1 << 30,
+        fsync: str = "always",
+        lock_timeout: float = UNLOCK_SECONDS,
+        thread_outlives_server: bool = False,
+    ) -> Self:
+        """Start a server and return before it has loaded its data; see `loaded` and `start`.
+
+        `lock_timeout` is in seconds: for an ending server to release the directory.
+        """
         _check_caller(memory, fsync, thread_outlives_server=thread_outlives_server)
         binary = server_binary()
         directory = _make(data_directory)
-        with _locked(directory, min(timeout, UNLOCK_SECONDS)) as lock:
+        with _locked(directory, lock_timeout) as lock:
             path = _place_socket(directory)
             log_start = _size(directory / LOG)
             command = [binary, *_settings(directory, path, memory, fsync)]
-            server = cls(_launch(command, directory, lock), directory, path)
+            server = cls(_launch(command, directory, lock), directory, path, log_start)
             with server._killed_on_error():
                 _write_holder(lock, server.pid, directory, path)
-                server._wait_until_loaded(deadline, log_start)
         return server
+
+    def loaded(self) -> bool:
+        """Whether it has loaded its data; ServerFailed if it has ended or does not answer."""
+        if not self.alive():
+            raise self._failure(f"ended with exit code {self._process.returncode}")
+        if not self._has_loaded:
+            answer = _ping(self._path, PING_SECONDS)
+            self._has_loaded = answer.startswith(b"+PONG")
+            if answer:
+                self._last_answer = time.monotonic()
+            elif time.monotonic() > self._last_answer + SILENT_SECONDS:
+                raise self._failure(f"has not answered for {SILENT_SECONDS:g} s")
+        return self._has_loaded
 
     def stop(self, timeout: float = 10.0) -> None:
         """Stop the server, after `timeout` seconds by SIGKILL; the data are safe.
@@ -125,14 +172,23 @@ class EmbeddedServer:
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self._kill()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+            self.kill()
+        self._close_pipe()
         _remove_socket(self._directory, self._path)
+
+    def kill(self) -> None:
+        """Kill the server if it runs; a later start on the same data uses the same socket path."""
+        self._process.kill()
+        self._process.wait()
+        self._close_pipe()
 
     def alive(self) -> bool:
         """Whether the server process runs; valid in the process that started it."""
         return self._process.poll() is None
+
+    def was_killed(self) -> bool:
+        """Whether a signal has ended the server."""
+        return (self._process.poll() or 0) < 0
 
     def __enter__(self) -> Self:
         return self
@@ -151,27 +207,19 @@ class EmbeddedServer:
         try:
             yield
         except BaseException:
-            self._kill()
+            self.kill()
             self.stop()
             raise
 
-    def _wait_until_loaded(self, deadline: float, log_start: int) -> None:
-        while not _ping(self._path).startswith(b"+PONG"):
-            if not self.alive():
-                raise self._failure(f"ended with exit code {self._process.returncode}", log_start)
-            if time.monotonic() > deadline:
-                raise self._failure("did not load its data before the timeout", log_start)
-            time.sleep(POLL_SECONDS)
-
-    def _failure(self, what: str, log_start: int) -> ServerFailed:
+    def _failure(self, what: str) -> ServerFailed:
         log = self._directory / LOG
         return ServerFailed(
-            f"the embedded server {what}; {log} ends with:\n{_tail(log, log_start)}"
+            f"the embedded server {what}; {log} ends with:\n{_tail(log, self._log_start)}"
         )
 
-    def _kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+    def _close_pipe(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
 
 def find(data_directory: Path) -> str | None:
@@ -348,8 +396,8 @@ def _locked(directory: Path, timeout: float) -> Iterator[int]:
     try:
         while not _try_lock(lock, fcntl.LOCK_EX):
             holder = _read_holder(directory)
-            answers = holder is not None and _ping(directory / holder.socket) != b""
-            if answers or time.monotonic() > deadline:
+            late = time.monotonic() > deadline
+            if late or (holder is not None and _ping(directory / holder.socket) != b""):
                 raise DataDirectoryInUse(_in_use(directory, holder))
             time.sleep(POLL_SECONDS)
         yield lock
@@ -392,18 +440,35 @@ def _in_use(directory: Path, holder: _Holder | None) -> str:
 def _place_socket(directory: Path) -> Path:
     """Return the socket path: in the data directory, or in TMPDIR if that path is too long.
 
-    Called under the lock, so it removes the socket of an earlier server.
+    A path in TMPDIR is that of the earlier server if possible: clients find the new server there.
+    Its name has a hash of the data directory, because a copied directory has a copied lock file.
     """
-    earlier = _read_holder(directory)
-    if earlier is not None:
-        _remove_socket(directory, directory / earlier.socket)
     if _fits(directory / SOCKET):
         return directory / SOCKET
-    path = Path(tempfile.mkdtemp(prefix="solar-")) / SOCKET  # 0700
+    prefix = f"solar-{sha256(os.fsencode(directory)).hexdigest()[:8]}-"
+    earlier = _read_holder(directory)
+    path = directory / (earlier.socket if earlier else "")
+    if path.parent.name.startswith(prefix) and _made_private(path.parent):
+        path.unlink(missing_ok=True)  # under the lock of the directory, so no server listens there
+        return path
+    path = Path(tempfile.mkdtemp(prefix=prefix)) / SOCKET  # 0700
     if not _fits(path):
         path.parent.rmdir()
         raise ServerFailed(f"{path}: too long for a socket; set TMPDIR to a shorter path")
     return path
+
+
+def _made_private(folder: Path) -> bool:
+    """Create a directory that only this user can open; return whether it is one."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        return (
+            stat.S_ISDIR(found.st_mode)
+            and found.st_uid == os.geteuid()
+            and not (found.st_mode & 0o077)
+        )
+    return False
 
 
 def _fits(path: Path) -> bool:
@@ -432,10 +497,10 @@ def _listens(path: Path) -> bool:
     return True
 
 
-def _ping(path: Path) -> bytes:
+def _ping(path: Path, timeout: float = 1.0) -> bytes:
     """Return the answer to PING: +PONG, -LOADING while data load, or empty."""
     with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
-        connection.settimeout(1.0)
+        connection.settimeout(timeout)
         connection.connect(str(path))
         connection.sendall(b"PING\r\n")
         return connection.recv(64)
