@@ -568,7 +568,7 @@ def test_the_service_ranks_without_its_store_and_recovers_with_it(
         assert refused.status_code == 503
         assert int(refused.headers["retry-after"]) >= 1
         assert refused.headers["content-type"] == "application/problem+json"
-        assert http.get("/readyz").json() == {"status": "ready", "degraded": True}
+        assert http.get("/readyz").json() == {"status": "ready", "degraded": True, "down": []}
         assert 'solar_version{model="m"}' in http.get("/metrics").text
         assert service.process.poll() is None
     finally:
