@@ -22,7 +22,7 @@ from app.api.routers.health import ProcessHealth
 from app.api.routing import Guard
 from app.config import Settings
 from app.errors import SolarError
-from app.observability.logging import default_logging
+from app.observability.logging import application_logging
 from app.observability.multiprocess import processes_down
 from app.observability.tracebacks import format_traceback
 from app.observability.tracing import exporting_spans, telemetry_options
@@ -68,7 +68,7 @@ def _allow_origins(app: FastAPI, origins: str) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings = app.state.settings
     async with (
-        default_logging(),
+        application_logging(),
         exporting_spans(app.state.telemetry),
         store_and_learner(settings) as (url, learner_metrics),
         open_service(settings.model_copy(update={"redis_url": url}), learner_metrics) as service,

@@ -19,6 +19,7 @@ from app.errors import SolarError, Unavailable
 from app.learning.learner import warm_up
 from app.learning.pool import learn_all
 from app.learning.session import LearnerOptions
+from app.observability.logging import limited_server_lines
 from app.observability.metrics import Metrics
 from app.observability.multiprocess import report_ready
 from app.runtime.worker import listen, listening
@@ -143,7 +144,8 @@ async def _health_server(
     application.state.health = ProcessHealth(store, weight_cache, metrics, ready)
     serving = asyncio.create_task(listen(application, listening(host, port), stop))
     try:
-        yield
+        with limited_server_lines():
+            yield
     finally:
         stop.set()
         await serving

@@ -21,6 +21,8 @@ from app.storage.store import Store
 
 log = logging.getLogger("solar.serving")
 
+#: The most time that a process loads models before it serves. 5,000 models take some seconds.
+FIRST_LOAD_SECONDS = 30.0
 #: The name of the weight cache among the tasks that fail in an outage; no model has it.
 OUTAGE_TASK = "weight cache"
 
@@ -73,11 +75,18 @@ class WeightCache:
         self.damaged: set[str] = set()
         self.memory_share = 0.0
 
-    async def start(self) -> None:
-        """Load every model; if the store is unreachable, they are loaded later."""
-        with suppress(SolarError, TimeoutError):
-            async with asyncio.timeout(self._check_timeout):
-                await self._discover()
+    async def start(self, timeout: float = FIRST_LOAD_SECONDS) -> None:
+        """Load every model; those that the store does not give within `timeout` are loaded later.
+
+        If a check loads no further model, the store is unreachable.
+        """
+        before, clock = -1, asyncio.get_running_loop().time
+        deadline = clock() + timeout
+        while not self.started and before < len(self._following) and clock() < deadline:
+            before = len(self._following)
+            with suppress(SolarError, TimeoutError):
+                async with asyncio.timeout(self._check_timeout):
+                    await self._discover()
         self._checking = asyncio.create_task(self._check_store())
 
     async def close(self) -> None:
