@@ -3,6 +3,7 @@
 prometheus-client reads `PROMETHEUS_MULTIPROC_DIR` once, at import. So this module does not import
 it, and `choose_directory` runs before the first import. Each process holds a shared lock on its
 directory. A directory without a lock is a leftover (of kill -9), and the next start removes it.
+Earlier releases took no lock: see `_is_unlocked_leftover`.
 """
 
 import fcntl
@@ -18,6 +19,7 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from time import time
 from typing import NamedTuple
 
 from app.errors import SolarError
@@ -28,6 +30,8 @@ PROCESS = "SOLAR_DEV_PROCESS"
 _STATUS = "status.json"
 _PREFIX = "solar-metrics-"
 _NAME = re.compile(rf"{_PREFIX}\d+-\w+")
+_UNLOCKED_NAME = re.compile(rf"{_PREFIX}\w{{8}}")  # of a release without locks
+_UNLOCKED_SECONDS = 86_400.0
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 #: Locked directory → its file descriptor, open until the process ends.
@@ -92,9 +96,32 @@ def _lock(directory: str) -> int:
 def remove_abandoned(folder: Path) -> None:
     """Remove the leftover directories of services that were killed."""
     for path in folder.glob(f"{_PREFIX}*"):
-        if _NAME.fullmatch(path.name):
-            with suppress(OSError):  # locked, or already removed
+        with suppress(OSError):  # locked, or already removed
+            if _NAME.fullmatch(path.name) or _is_unlocked_leftover(path):
                 _remove_unless_locked(path)
+
+
+def _is_unlocked_leftover(path: Path) -> bool:
+    """Whether a directory is of a release without locks, a day old, and its processes have ended.
+
+    The names of its files end with the ids of its processes.
+    """
+    if not _UNLOCKED_NAME.fullmatch(path.name):
+        return False
+    files = list(path.iterdir())
+    changed = max(one.lstat().st_mtime for one in (path, *files))
+    pids = (one.stem.rpartition("_")[2] for one in files)
+    return time() - changed > _UNLOCKED_SECONDS and not any(map(_runs, pids))
+
+
+def _runs(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:  # of another user
+        pass
+    return True
 
 
 def _remove_unless_locked(path: Path) -> None:
