@@ -153,8 +153,8 @@ ALERTS = (
         "< 0.8",
         "1m", "warning",
         "The {{ $labels.process }} of {{ $labels.instance }} is down or restarts repeatedly",
-        "The {{ $labels.process }} of {{ $labels.instance }} was down for more than 1 of the last 5 "
-        "minutes. /rank goes on, but without the learner no model learns, and without the store "
+        "The {{ $labels.process }} of {{ $labels.instance }} was down for more than 1 of the last "
+        "5 minutes. /rank goes on, but without the learner no model learns, and without the store "
         "/feedback answers 503. Read why it ended in the log of the service.",
     ),
     Alert(

@@ -69,8 +69,8 @@ def kept(child: Child, environ: dict[str, str] | None = None) -> bool:
 
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(children, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(children, "FIRST_RESTART_PAUSE", 0.001)
+    monkeypatch.setattr(children, "LONGEST_RESTART_PAUSE", 0.001)
 
 
 @pytest.mark.usefixtures("no_pause")

@@ -49,7 +49,7 @@ async def _learn(options: argparse.Namespace, store: Store) -> None:
     settings = store_settings(options)
 
     def alive() -> bool:
-        return bool(settings.redis_url) or server.find(settings.data_dir) is not None
+        return bool(settings.redis_url) or server.is_kept(settings.data_dir)
 
     learner = LearnerOptions(lease=settings.lease)
     await learn_until_stopped(store, learner, settings, options.host, options.port, alive)
@@ -65,7 +65,7 @@ async def learn_until_stopped(
 ) -> None:
     """Learn every model until SIGTERM or SIGINT; then commit and release the leases.
 
-    SolarError when `alive` returns False: an embedded server does not come back.
+    SolarError when `alive` returns False: an embedded server has ended with its service.
     """
     stop, metrics = _stop_on_signals(), Metrics("learner")
     warm = asyncio.create_task(_warm_up())

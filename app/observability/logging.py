@@ -23,7 +23,7 @@ _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName",
 #: Loggers of libraries that are verbose at INFO: httpx logs every request.
 VERBOSE_LOGGERS = ("httpx", "matplotlib", "uvicorn.error")
 
-MOST_LINES, LIMIT_SECONDS = 10, 60.0  # of one kind
+MOST_LINES_OF_A_KIND, LIMIT_SECONDS = 10, 60.0  # of one kind
 MOST_KINDS = 1000  # remembered by a limit
 #: uvicorn's lines on a request to upgrade. It is then answered and logged as any other request.
 #: Some HTTP clients ask for HTTP/2 in this way.
@@ -64,7 +64,7 @@ class _Window:
 
 
 class LineLimit:
-    """Admits MOST_LINES lines of a kind in LIMIT_SECONDS; then one line counts the others."""
+    """Admits a number of lines of a kind in LIMIT_SECONDS; then one line counts the others."""
 
     def __init__(
         self,
@@ -83,14 +83,14 @@ class LineLimit:
                 self._windows.clear()
             window = self._windows[kind] = _Window(now + self._seconds)
         window.lines += 1
-        if window.lines == MOST_LINES + 1:
+        if window.lines == MOST_LINES_OF_A_KIND + 1:
             with suppress(RuntimeError):  # no event loop
                 loop = asyncio.get_running_loop()
                 loop.call_later(window.end - now, self._report, window, level, message, about)
-        return window.lines <= MOST_LINES
+        return window.lines <= MOST_LINES_OF_A_KIND
 
     def _report(self, window: _Window, level: int, message: str, about: Mapping[str, Any]) -> None:
-        count = window.lines - MOST_LINES
+        count = window.lines - MOST_LINES_OF_A_KIND
         text = "%s: %d more lines of this kind within %g s"
         self._logger.log(
             level, text, message, count, self._seconds, extra={**about, "suppressed": count}

@@ -20,7 +20,8 @@ PYTHON = (sys.executable, "-P", "-m")  # -P: import no `app` from the working di
 LEARNER = (*PYTHON, "app", "learn")
 CHILD_CHECK_SECONDS = 0.1  # seconds between two checks of the children
 CHILD_DRAIN_SECONDS = 15.0  # seconds from SIGTERM to SIGKILL
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between the end of a process and its next start
+FIRST_RESTART_PAUSE = 0.1  # seconds from the end of a process to its next start; it doubles
+LONGEST_RESTART_PAUSE = 5.0
 STABLE_SECONDS = 30.0  # a process that lived this long restarts after the first pause
 MAX_FAILED_STARTS = 5  # of a process before the service was ever ready, then the service stops
 
@@ -45,7 +46,7 @@ class Backoff:
         """Note the end of a process, or a failed start; return the pause in seconds."""
         now = self._clock()
         stable = self._pause == 0.0 or now - self._started >= STABLE_SECONDS
-        self._pause = FIRST_PAUSE if stable else min(2 * self._pause, LONGEST_PAUSE)
+        self._pause = FIRST_RESTART_PAUSE if stable else min(2 * self._pause, LONGEST_RESTART_PAUSE)
         self._next = now + self._pause
         self.failures += 1
         return self._pause

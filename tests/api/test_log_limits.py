@@ -13,14 +13,14 @@ from fastapi.testclient import TestClient
 
 from app.api.auth import new_key
 from app.errors import Unavailable
-from app.observability.logging import MOST_LINES, LineLimit, limited_server_lines
+from app.observability.logging import MOST_LINES_OF_A_KIND, LineLimit, limited_server_lines
 from app.storage.embedded.server import EmbeddedServer
 from tests.api.services import Running, application, serving
 from tests.servers import TIMEOUT, server, until
 
 __all__ = ["server"]  # fixture
 
-REQUESTS = 2 * MOST_LINES + 5
+REQUESTS = 2 * MOST_LINES_OF_A_KIND + 5
 GARBAGE = b"\x16\x03\x01 this is no HTTP\r\n\r\n"
 UPGRADE = (
     b"GET /models HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
@@ -56,11 +56,13 @@ def test_junk_and_refused_requests_cause_at_most_ten_lines_of_a_kind() -> None:
             (line["message"], line.get("route"), line.get("status"))
             for line in lines(running)[before:]
         )
-    assert found["request", "/rank", 401] == MOST_LINES
+    assert found["request", "/rank", 401] == MOST_LINES_OF_A_KIND
     assert found["request", "/feedback", 401] == 1
-    assert found["request", "/models", 401] == MOST_LINES  # of the upgrades, and no other line
-    assert max(found.values()) <= MOST_LINES
-    assert sum(found.values()) <= 3 * MOST_LINES + 1  # these and the garbage
+    assert (
+        found["request", "/models", 401] == MOST_LINES_OF_A_KIND
+    )  # of the upgrades, and no other line
+    assert max(found.values()) <= MOST_LINES_OF_A_KIND
+    assert sum(found.values()) <= 3 * MOST_LINES_OF_A_KIND + 1  # these and the garbage
 
 
 def request_lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -116,9 +118,9 @@ def test_the_suppressed_lines_of_a_kind_are_counted_in_one_line_at_the_end_of_th
                 await asyncio.sleep(0.005)
         return admitted
 
-    assert asyncio.run(asyncio.wait_for(flood(), TIMEOUT)) == [MOST_LINES, 1]
+    assert asyncio.run(asyncio.wait_for(flood(), TIMEOUT)) == [MOST_LINES_OF_A_KIND, 1]
     [line] = caplog.records
-    more = REQUESTS - MOST_LINES
+    more = REQUESTS - MOST_LINES_OF_A_KIND
     assert line.getMessage() == f"request: {more} more lines of this kind within 0.05 s"
     assert (vars(line)["suppressed"], vars(line)["status"]) == (more, 401)
 
@@ -131,7 +133,7 @@ def test_the_limit_on_lines_of_the_server_ends_with_the_application(
         for _ in range(REQUESTS):
             logger.warning("Invalid HTTP request received.")
             logger.warning("Unsupported upgrade request.")
-    assert len(caplog.records) == MOST_LINES
+    assert len(caplog.records) == MOST_LINES_OF_A_KIND
     assert logger.filters == []
     logger.warning("Invalid HTTP request received.")
-    until(lambda: len(caplog.records) == MOST_LINES + 1)
+    until(lambda: len(caplog.records) == MOST_LINES_OF_A_KIND + 1)

@@ -287,6 +287,14 @@ def test_a_separate_learner_learns_and_exports_metrics() -> None:
                 http.post("/feedback", json=event, headers=WAIT_UNTIL_LEARNT).json()["version"] == 1
             )
             until(lambda: metrics(http)[lag] == 0)
+            store = child(running.process.pid, "valkey-server")
+            assert store is not None
+            os.kill(store, signal.SIGKILL)
+            until(child_replaced(running.process.pid, "valkey-server", store))
+            again = {**event, "event_id": "after the restart of the store"}
+            until(lambda: not http.get("/readyz").json()["degraded"])
+            learnt = http.post("/feedback", json=again, headers=WAIT_UNTIL_LEARNT)
+            assert (learnt.status_code, learnt.json()["version"]) == (200, 2)
             process.send_signal(signal.SIGTERM)
             assert process.wait(TIMEOUT) == 0
 

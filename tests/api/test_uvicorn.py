@@ -137,6 +137,7 @@ def test_workers_share_one_learner_and_their_metrics_add_up(url: str, tmp_path: 
             with running.client() as http:
                 assert http.get("/healthz").status_code == 200
         with running.client() as http:
+            until(lambda: 'solar_process_up{process="learner"} 1.0' in http.get("/metrics").text)
             page = http.get("/metrics").text
         counted = re.search(r'request_seconds_count{route="/healthz",status="200"} (\S+)', page)
         assert counted is not None

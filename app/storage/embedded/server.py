@@ -26,7 +26,7 @@ import time
 import urllib.parse
 import weakref
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -145,7 +145,7 @@ class EmbeddedServer:
             command = [binary, *_settings(directory, path, memory, fsync)]
             server = cls(_launch(command, directory, lock), directory, path, log_start)
             with server._killed_on_error():
-                _write_holder(lock, server.pid, directory, path)
+                _write_holder(lock, _new_holder(server.pid, directory, path))
         return server
 
     def loaded(self) -> bool:
@@ -175,6 +175,7 @@ class EmbeddedServer:
             self.kill()
         self._close_pipe()
         _remove_socket(self._directory, self._path)
+        _note_stop(self._directory, self.pid)
 
     def kill(self) -> None:
         """Kill the server if it runs; a later start on the same data uses the same socket path."""
@@ -230,6 +231,14 @@ def find(data_directory: Path) -> str | None:
         return None
     path = directory / holder.socket
     return _url(path) if _listens(path) else None
+
+
+def is_kept(data_directory: Path) -> bool:
+    """Whether a server runs in a data directory, or another process that restarts its server."""
+    holder = _read_holder(data_directory.resolve())
+    return find(data_directory) is not None or (
+        holder is not None and holder.parent not in (0, os.getpid()) and _runs(holder.parent)
+    )
 
 
 def has_data(data_directory: Path) -> bool:
@@ -361,7 +370,7 @@ def _private(file: str, flags: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """The holder of a data directory, as written to the lock file."""
+    """The holder of a data directory, as written to the lock file; parent 0 after a stop."""
 
     server: int
     parent: int
@@ -369,12 +378,23 @@ class _Holder:
     socket: str
 
 
-def _write_holder(lock: int, server: int, directory: Path, path: Path) -> None:
+def _new_holder(server: int, directory: Path, path: Path) -> _Holder:
     since = datetime.now(UTC).isoformat(timespec="seconds")
     where = path.name if path.parent == directory else str(path)  # `directory / where` is both
-    holder = _Holder(server=server, parent=os.getpid(), since=since, socket=where)
+    return _Holder(server=server, parent=os.getpid(), since=since, socket=where)
+
+
+def _write_holder(lock: int, holder: _Holder) -> None:
     os.ftruncate(lock, 0)
     os.pwrite(lock, json.dumps(asdict(holder)).encode(), 0)
+
+
+def _note_stop(directory: Path, server: int) -> None:
+    """Write that no process restarts a server that was stopped, unless there is a new one."""
+    with contextlib.suppress(OSError), (directory / LOCK).open("rb+") as lock:
+        holder = _read_holder(directory) if _try_lock(lock.fileno(), fcntl.LOCK_EX) else None
+        if holder is not None and holder.server == server:
+            _write_holder(lock.fileno(), replace(holder, parent=0))
 
 
 def _read_holder(directory: Path) -> _Holder | None:
@@ -382,6 +402,16 @@ def _read_holder(directory: Path) -> _Holder | None:
         return _Holder(**json.loads((directory / LOCK).read_bytes()))
     except (OSError, ValueError, TypeError):  # missing or partly written
         return None
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        pass
+    return True
 
 
 @contextlib.contextmanager
