@@ -16,6 +16,7 @@ from app.runtime.children import MAX_FAILED_STARTS, Backoff
 from app.serving.impression_writer import ImpressionWriter
 from app.serving.weight_cache import WeightCache
 from app.storage.embedded import server
+from app.storage.embedded.data_directory import POLL_SECONDS
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from app.training.job_runner import JobRunner
@@ -58,7 +59,7 @@ class StoreLocator:
                 if not killed or self._backoff.failures + 1 >= MAX_FAILED_STARTS:
                     raise
                 self._note_end(error)
-            time.sleep(server.POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         return self._url if self._up else ""
 
     def keep(self) -> None:

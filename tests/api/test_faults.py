@@ -23,6 +23,7 @@ import pytest
 
 from app.domain.records import Feedback
 from app.storage.embedded import server
+from app.storage.embedded.data_directory import ping
 from app.storage.embedded.server import server_binary
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.faults.checker import (
@@ -438,7 +439,7 @@ class ExternalServer:
         words = [word for name, value in settings.items() for word in (f"--{name}", value)]
         command = [server_binary(), *words]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        until(lambda: server._ping(self._directory / "s").startswith(b"+PONG"))
+        until(lambda: ping(self._directory / "s").startswith(b"+PONG"))
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)

@@ -15,6 +15,7 @@ import pytest
 from app.config import Settings
 from app.runtime.wiring import StoreLocator
 from app.storage.embedded import server as embedded
+from app.storage.embedded.data_directory import LOCK
 from app.storage.embedded.server import EmbeddedServer, server_binary
 from tests.api.services import ROOT, Running, serving, uvicorn_ready
 from tests.api.test_faults import (
@@ -211,7 +212,7 @@ def test_a_copied_data_directory_does_not_take_the_socket_of_the_original(tmp_pa
     original, copy = tmp_path / ("a" * 100), tmp_path / ("b" * 100)
     with EmbeddedServer.start(original) as first:
         copy.mkdir(0o700)
-        (copy / embedded.LOCK).write_bytes((original / embedded.LOCK).read_bytes())
+        (copy / LOCK).write_bytes((original / LOCK).read_bytes())
         with EmbeddedServer.start(copy) as second:
             assert second.url != first.url
             assert embedded.find(original) == first.url

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from app.storage.embedded import server as embedded
+from app.storage.embedded.data_directory import ping
 from tests.api.services import ROOT, Running, serving, uvicorn
 from tests.api.services import uvicorn_ready as ready
 from tests.servers import TIMEOUT, client, server, until, url
@@ -240,7 +241,7 @@ def test_uvicorn_answers_while_its_store_reloads(tmp_path: Path) -> None:
 
 def pinged(data: Path) -> bytes:
     """Return the store's answer to PING: -LOADING while it loads its data, empty if it is down."""
-    return embedded._ping(data / "valkey.sock")
+    return ping(data / "valkey.sock")
 
 
 def test_the_documented_flags_give_json_logs_and_no_server_header(tmp_path: Path) -> None:

@@ -2,48 +2,48 @@
 
 It listens on a unix socket only, keeps its data in one directory and ends with the process that
 started it, even after kill -9. This module starts, finds and stops the server.
-
-The data directory holds `valkey.lock` (locked while the server runs; its JSON names the holder and
-the socket), `valkey.sock`, `valkey.log` and `appendonlydir/`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.metadata
-import json
 import os
 import re
 import shutil
-import socket
-import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-import urllib.parse
 import weakref
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from app.errors import DataDirectoryInUse, NoServerBinary, ServerFailed
+from app.errors import NoServerBinary, ServerFailed
+from app.storage.embedded.data_directory import (
+    LOG,
+    POLL_SECONDS,
+    is_locked,
+    listens,
+    locked_directory,
+    make_directory,
+    new_holder,
+    note_stop,
+    ping,
+    place_socket,
+    process_runs,
+    read_holder,
+    remove_socket,
+    socket_url,
+    write_holder,
+)
 from app.storage.server_version import refuse_old
 
-LOCK, SOCKET, LOG = "valkey.lock", "valkey.sock", "valkey.log"
-SOCKET_LIMIT = 108 if sys.platform == "linux" else 104  # bytes of sun_path, the final NUL included
-POLL_SECONDS = 0.005  # between two checks of a server that is not ready
 UNLOCK_SECONDS = 5.0  # for an ending server to release the directory
 VERSION_SECONDS = 5.0  # timeout of `--version`
-SILENT_SECONDS = (
-    60.0  # without an answer after its start, a server has failed; loading is an answer
-)
+SILENT_SECONDS = 60.0  # without any answer, not even -LOADING, a server has failed to start
 PING_SECONDS = 0.2  # timeout of one check whether a server has loaded its data
 GUARD = "kernel" if sys.platform == "linux" else "pipe"  # see launcher.py
 
@@ -76,7 +76,7 @@ class EmbeddedServer:
     def __init__(
         self, process: subprocess.Popen[bytes], directory: Path, path: Path, log_start: int
     ) -> None:
-        self.url = _url(path)
+        self.url = socket_url(path)
         self.pid = process.pid
         self._process = process
         self._directory = directory
@@ -138,14 +138,14 @@ class EmbeddedServer:
         """
         _check_caller(memory, fsync, thread_outlives_server=thread_outlives_server)
         binary = server_binary()
-        directory = _make(data_directory)
-        with _locked(directory, lock_timeout) as lock:
-            path = _place_socket(directory)
+        directory = make_directory(data_directory)
+        with locked_directory(directory, lock_timeout) as lock:
+            path = place_socket(directory)
             log_start = _size(directory / LOG)
             command = [binary, *_settings(directory, path, memory, fsync)]
             server = cls(_launch(command, directory, lock), directory, path, log_start)
             with server._killed_on_error():
-                _write_holder(lock, _new_holder(server.pid, directory, path))
+                write_holder(lock, new_holder(server.pid, directory, path))
         return server
 
     def loaded(self) -> bool:
@@ -153,7 +153,7 @@ class EmbeddedServer:
         if not self.alive():
             raise self._failure(f"ended with exit code {self._process.returncode}")
         if not self._has_loaded:
-            answer = _ping(self._path, PING_SECONDS)
+            answer = ping(self._path, PING_SECONDS)
             self._has_loaded = answer.startswith(b"+PONG")
             if answer:
                 self._last_answer = time.monotonic()
@@ -174,8 +174,8 @@ class EmbeddedServer:
         except subprocess.TimeoutExpired:
             self.kill()
         self._close_pipe()
-        _remove_socket(self._directory, self._path)
-        _note_stop(self._directory, self.pid)
+        remove_socket(self._directory, self._path)
+        note_stop(self._directory, self.pid)
 
     def kill(self) -> None:
         """Kill the server if it runs; a later start on the same data uses the same socket path."""
@@ -226,18 +226,18 @@ class EmbeddedServer:
 def find(data_directory: Path) -> str | None:
     """Return the URL of the server that runs in a data directory, or None."""
     directory = data_directory.resolve()
-    holder = _read_holder(directory)
-    if holder is None or not _is_locked(directory):
+    holder = read_holder(directory)
+    if holder is None or not is_locked(directory):
         return None
     path = directory / holder.socket
-    return _url(path) if _listens(path) else None
+    return socket_url(path) if listens(path) else None
 
 
 def is_kept(data_directory: Path) -> bool:
     """Whether a server runs in a data directory, or another process that restarts its server."""
-    holder = _read_holder(data_directory.resolve())
+    holder = read_holder(data_directory.resolve())
     return find(data_directory) is not None or (
-        holder is not None and holder.parent not in (0, os.getpid()) and _runs(holder.parent)
+        holder is not None and holder.parent not in (0, os.getpid()) and process_runs(holder.parent)
     )
 
 
@@ -303,15 +303,6 @@ def _check_caller(memory: int, fsync: str, *, thread_outlives_server: bool) -> N
         )
 
 
-def _make(data_directory: Path) -> Path:
-    directory = data_directory.resolve()
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ServerFailed(f"{directory}: cannot store data there: {error.strerror}") from error
-    return directory
-
-
 def _settings(directory: Path, path: Path, memory: int, fsync: str) -> list[str]:
     settings = {
         "port": "0",
@@ -366,175 +357,6 @@ def tied(
 
 def _private(file: str, flags: int) -> int:
     return os.open(file, flags, 0o600)
-
-
-@dataclass(frozen=True, slots=True)
-class _Holder:
-    """The holder of a data directory, as written to the lock file; parent 0 after a stop."""
-
-    server: int
-    parent: int
-    since: str
-    socket: str
-
-
-def _new_holder(server: int, directory: Path, path: Path) -> _Holder:
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    where = path.name if path.parent == directory else str(path)  # `directory / where` is both
-    return _Holder(server=server, parent=os.getpid(), since=since, socket=where)
-
-
-def _write_holder(lock: int, holder: _Holder) -> None:
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps(asdict(holder)).encode(), 0)
-
-
-def _note_stop(directory: Path, server: int) -> None:
-    """Write that no process restarts a server that was stopped, unless there is a new one."""
-    with contextlib.suppress(OSError), (directory / LOCK).open("rb+") as lock:
-        holder = _read_holder(directory) if _try_lock(lock.fileno(), fcntl.LOCK_EX) else None
-        if holder is not None and holder.server == server:
-            _write_holder(lock.fileno(), replace(holder, parent=0))
-
-
-def _read_holder(directory: Path) -> _Holder | None:
-    try:
-        return _Holder(**json.loads((directory / LOCK).read_bytes()))
-    except (OSError, ValueError, TypeError):  # missing or partly written
-        return None
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # of another user
-        pass
-    return True
-
-
-@contextlib.contextmanager
-def _locked(directory: Path, timeout: float) -> Iterator[int]:
-    """Lock the directory. A server that inherits the descriptor keeps the lock afterwards.
-
-    If the holder answers a PING, fail at once; else wait, because it may be ending. An open socket
-    is no answer: a server that was just killed still has one, and the lock (seen).
-    """
-    lock = _open_lock(directory)
-    deadline = time.monotonic() + timeout
-    try:
-        while not _try_lock(lock, fcntl.LOCK_EX):
-            holder = _read_holder(directory)
-            late = time.monotonic() > deadline
-            if late or (holder is not None and _ping(directory / holder.socket) != b""):
-                raise DataDirectoryInUse(_in_use(directory, holder))
-            time.sleep(POLL_SECONDS)
-        yield lock
-    finally:
-        os.close(lock)
-
-
-def _open_lock(directory: Path) -> int:
-    try:
-        return os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise ServerFailed(f"{directory}: cannot store data there: {error.strerror}") from error
-
-
-def _try_lock(lock: int, kind: int) -> bool:
-    try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_locked(directory: Path) -> bool:
-    try:
-        with (directory / LOCK).open("rb") as lock:
-            return not _try_lock(lock.fileno(), fcntl.LOCK_SH)
-    except OSError:
-        return False
-
-
-def _in_use(directory: Path, holder: _Holder | None) -> str:
-    if holder is None:
-        return f"{directory}: in use by another process; stop it or choose another SOLAR_DATA_DIR"
-    return (
-        f"{directory}: in use since {holder.since} by process {holder.parent} "
-        f"and its server, process {holder.server}; stop it or choose another SOLAR_DATA_DIR"
-    )
-
-
-def _place_socket(directory: Path) -> Path:
-    """Return the socket path: in the data directory, or in TMPDIR if that path is too long.
-
-    A path in TMPDIR is that of the earlier server if possible: clients find the new server there.
-    Its name has a hash of the data directory, because a copied directory has a copied lock file.
-    """
-    if _fits(directory / SOCKET):
-        return directory / SOCKET
-    prefix = f"solar-{sha256(os.fsencode(directory)).hexdigest()[:8]}-"
-    earlier = _read_holder(directory)
-    path = directory / (earlier.socket if earlier else "")
-    if path.parent.name.startswith(prefix) and _made_private(path.parent):
-        path.unlink(missing_ok=True)  # under the lock of the directory, so no server listens there
-        return path
-    path = Path(tempfile.mkdtemp(prefix=prefix)) / SOCKET  # 0700
-    if not _fits(path):
-        path.parent.rmdir()
-        raise ServerFailed(f"{path}: too long for a socket; set TMPDIR to a shorter path")
-    return path
-
-
-def _made_private(folder: Path) -> bool:
-    """Create a directory that only this user can open; return whether it is one."""
-    with contextlib.suppress(OSError):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        return (
-            stat.S_ISDIR(found.st_mode)
-            and found.st_uid == os.geteuid()
-            and not (found.st_mode & 0o077)
-        )
-    return False
-
-
-def _fits(path: Path) -> bool:
-    return len(os.fsencode(path)) < SOCKET_LIMIT
-
-
-def _remove_socket(directory: Path, path: Path) -> None:
-    """Remove a socket in TMPDIR; in the data directory the next server may already use it."""
-    if path.parent != directory:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-            path.parent.rmdir()
-
-
-def _url(path: Path) -> str:
-    return f"unix://{urllib.parse.quote(str(path))}"
-
-
-def _listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(1.0)
-        try:
-            connection.connect(str(path))
-        except OSError:
-            return False
-    return True
-
-
-def _ping(path: Path, timeout: float = 1.0) -> bytes:
-    """Return the answer to PING: +PONG, -LOADING while data load, or empty."""
-    with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
-        connection.settimeout(timeout)
-        connection.connect(str(path))
-        connection.sendall(b"PING\r\n")
-        return connection.recv(64)
-    return b""
 
 
 def _size(file: Path) -> int:
