@@ -456,6 +456,37 @@ def test_a_start_waits_for_one_check_of_a_hanging_store_only(
     with_store(url, act)
 
 
+def test_a_first_load_beyond_its_timeout_goes_on_while_requests_are_served(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(store: Store) -> None:
+        for name in ("a", "b"):
+            await store.models.create(name, first())
+        load, go_on = store.states.load_weights, asyncio.Event()
+
+        async def slow(model: str) -> Any:
+            if model == "b":
+                await go_on.wait()
+            return await load(model)
+
+        monkeypatch.setattr(store.states, "load_weights", slow)
+        weight_cache = WeightCache(store, check_timeout=TIMEOUT)
+        await weight_cache.start(timeout=0.2)
+        try:
+            assert not weight_cache.started
+            go_on.set()
+
+            async def started() -> bool:
+                return weight_cache.started
+
+            await eventually(started, bool)
+            assert sorted(weight_cache.serving) == ["a", "b"]
+        finally:
+            await weight_cache.close()
+
+    with_store(url, act)
+
+
 def test_the_same_version_is_loaded_once(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())

@@ -21,7 +21,7 @@ from app.storage.store import Store
 
 log = logging.getLogger("solar.serving")
 
-#: The most time that a process loads models before it serves. 5,000 models take some seconds.
+#: The most time that a process loads models before it serves.
 FIRST_LOAD_SECONDS = 30.0
 #: The name of the weight cache among the tasks that fail in an outage; no model has it.
 OUTAGE_TASK = "weight cache"
@@ -76,18 +76,23 @@ class WeightCache:
         self.memory_share = 0.0
 
     async def start(self, timeout: float = FIRST_LOAD_SECONDS) -> None:
-        """Load every model; those that the store does not give within `timeout` are loaded later.
+        """Load every model; those that take longer, or need an unreachable store, follow later."""
+        loaded = asyncio.Event()
+        self._checking = asyncio.create_task(self._load_and_check(loaded))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await loaded.wait()
 
-        If a check loads no further model, the store is unreachable.
-        """
-        before, clock = -1, asyncio.get_running_loop().time
-        deadline = clock() + timeout
-        while not self.started and before < len(self._following) and clock() < deadline:
+    async def _load_and_check(self, loaded: asyncio.Event) -> None:
+        """Load models until all are loaded, or a check has loaded no further one."""
+        before = -1
+        while not self.started and before < len(self._following):
             before = len(self._following)
             with suppress(SolarError, TimeoutError):
                 async with asyncio.timeout(self._check_timeout):
                     await self._discover()
-        self._checking = asyncio.create_task(self._check_store())
+        loaded.set()
+        await self._check_store()
 
     async def close(self) -> None:
         """Stop all updates."""
