@@ -18,7 +18,7 @@ from app import __version__
 from app.errors import SolarError
 from app.observability import multiprocess
 from app.observability.metrics import Metrics
-from tests.api.services import ROOT, Running, serving
+from tests.api.services import ROOT, serving
 from tests.servers import TIMEOUT, until
 from tests.test_metrics import Series, paged, read, series
 
@@ -245,22 +245,18 @@ def test_a_day_old_directory_of_a_release_without_locks_is_removed_once_its_proc
 def test_a_killed_supervisors_directory_is_removed_at_the_next_start_and_no_other(
     tmp_path: Path,
 ) -> None:
-    def directory(running: Running) -> Path:
-        [found] = tmp_path.glob(f"solar-metrics-{running.process.pid}-*")
-        return found
-
-    with contextlib.ExitStack() as stack:
-        one, other = (
-            stack.enter_context(serving("--no-learner", environ={"TMPDIR": str(tmp_path)}))
-            for _ in range(2)
-        )
-        killed, kept = directory(one), directory(other)
-        one.kill()
-        assert killed.exists()
-        started = stack.enter_context(serving("--no-learner", environ={"TMPDIR": str(tmp_path)}))
-        assert not killed.exists()
-        assert kept.exists()
-        assert directory(started).exists()
+    flags = {"TMPDIR": str(tmp_path)}
+    with process_with_directory(tmp_path) as other:
+        assert other.stdout is not None
+        kept = Path(other.stdout.readline().decode().strip())
+        with serving("--no-learner", environ=flags) as running:
+            [killed] = tmp_path.glob(f"solar-metrics-{running.process.pid}-*")
+            running.kill()
+            assert killed.exists()
+        with serving("--no-learner", environ=flags):
+            assert not killed.exists()
+            assert kept.exists()
+        other.kill()
 
 
 @pytest.mark.parametrize("how", ["open to others", "a link", "a file"])

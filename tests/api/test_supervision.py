@@ -227,7 +227,7 @@ def test_workers_that_never_start_end_the_service_after_five_starts(tmp_path: Pa
     )
     environ = {**os.environ, "PYTHONPATH": str(tmp_path), "SOLAR_DATA_DIR": str(tmp_path / "data")}
     ran = subprocess.run(
-        [sys.executable, "-m", "app", "serve", "--port", "0", "--workers", "2"],
+        [sys.executable, "-m", "app", "serve", "--port", "0"],
         cwd=ROOT, env=environ, capture_output=True, text=True, timeout=3 * TIMEOUT, check=False,
     )  # fmt: skip
     assert ran.returncode == 2, ran.stderr
