@@ -227,8 +227,8 @@ class Settings(BaseSettings):
     )
     access_log: bool = Field(
         default=False,
-        description="log line for every request; if off, only for answers 401, 403, 421, 429 "
-        "and 503",
+        description="log line for every request; if off, only for answers 401, 403, 421, 429 and "
+        "503, at most 10 a minute for one route and status",
     )
     otel: bool = Field(
         default=False,

@@ -7,6 +7,7 @@ say otherwise, it also starts an embedded store and a learner.
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -22,7 +23,8 @@ from app.api.routers.health import ProcessHealth
 from app.api.routing import Guard
 from app.config import Settings
 from app.errors import SolarError
-from app.observability.logging import default_logging
+from app.observability.logging import application_logging
+from app.observability.multiprocess import processes_down
 from app.observability.tracebacks import format_traceback
 from app.observability.tracing import exporting_spans, telemetry_options
 from app.runtime.companions import store_and_learner
@@ -67,14 +69,19 @@ def _allow_origins(app: FastAPI, origins: str) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings = app.state.settings
     async with (
-        default_logging(),
+        application_logging(),
         exporting_spans(app.state.telemetry),
         store_and_learner(settings) as (url, learner_metrics),
         open_service(settings.model_copy(update={"redis_url": url}), learner_metrics) as service,
     ):
         app.state.service = service
         app.state.guard = Guard(service.settings, service.metrics, service.memory)
-        app.state.health = ProcessHealth(service.store, service.weight_cache, service.metrics)
+        app.state.health = ProcessHealth(
+            service.store,
+            service.weight_cache,
+            service.metrics,
+            down=partial(processes_down, learner_metrics),
+        )
         yield
 
 

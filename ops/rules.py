@@ -148,6 +148,16 @@ ALERTS = (
         "server and the network to it.",
     ),
     Alert(
+        "SolarProcessDown",
+        "min by (instance, process) (avg_over_time(solar_process_up[5m]))",
+        "< 0.8",
+        "1m", "warning",
+        "The {{ $labels.process }} of {{ $labels.instance }} is down or restarts repeatedly",
+        "The {{ $labels.process }} of {{ $labels.instance }} was down for more than 1 of the last "
+        "5 minutes. /rank goes on, but without the learner no model learns, and without the store "
+        "/feedback answers 503. Read why it ended in the log of the service.",
+    ),
+    Alert(
         "SolarJobFailed",
         'sum by (model) (increase(solar_jobs_total{outcome="failed"}[15m]))',
         "> 0",

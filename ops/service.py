@@ -136,6 +136,33 @@ PROCESSES = Row(
     "Processes",
     (
         Panel(
+            "Processes up",
+            "bool_yes_no",
+            "Whether each worker, the learner and the embedded store of an instance are up. Down "
+            "for more than 1 of 5 minutes fires SolarProcessDown.",
+            (
+                Query(
+                    f"min by (instance, process) (solar_process_up{{{INSTANCE}}})",
+                    "{{instance}} {{process}}",
+                ),
+            ),
+            "states",
+        ),
+        Panel(
+            "Restarts by process",
+            "short",
+            "How often a worker, the learner or the embedded store ended within 5 minutes. "
+            "Restarts in a row follow after 0.1 s to 5 s.",
+            (
+                Query(
+                    "sum by (instance, process) "
+                    f"(increase(solar_process_restarts_total{{{INSTANCE}}}[5m]))",
+                    "{{instance}} {{process}}",
+                ),
+            ),
+            minimum=0,
+        ),
+        Panel(
             "Memory by process",
             "bytes",
             "Resident memory of each worker and of the learner (Linux only). Training jobs and an "

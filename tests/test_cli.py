@@ -25,7 +25,8 @@ from app.errors import StoreError
 from app.ingest.appender import PendingEvent, post
 from app.learning import replay
 from app.learning.replay import verify
-from app.storage.embedded.server import SOCKET, EmbeddedServer
+from app.storage.embedded.data_directory import SOCKET
+from app.storage.embedded.server import EmbeddedServer
 from app.storage.keys import Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store

@@ -19,7 +19,8 @@ import redis
 
 from app.errors import DataDirectoryInUse, NoServerBinary, OldServer, ServerFailed
 from app.storage.embedded import server as embedded
-from app.storage.embedded.server import EmbeddedServer, find, server_binary
+from app.storage.embedded.data_directory import LOCK, SOCKET, SOCKET_LIMIT
+from app.storage.embedded.server import EmbeddedServer, find, is_kept, server_binary
 
 ROOT = Path(__file__).parents[1]
 GUARDS = ["kernel", "pipe"] if sys.platform == "linux" else ["pipe"]
@@ -69,7 +70,7 @@ def parent_process(directory: Path, guard: str, then: str = "wait") -> Iterator[
 
 def is_free(directory: Path) -> bool:
     """Whether the data directory is unlocked, by the kernel's lock."""
-    with (directory / embedded.LOCK).open("rb") as lock:
+    with (directory / LOCK).open("rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -192,7 +193,7 @@ def test_stopping_a_dead_server_does_not_affect_its_successor(tmp_path: Path) ->
 
 def test_a_forked_child_does_not_stop_its_parents_server(tmp_path: Path) -> None:
     directory = directory_for_path_length(
-        tmp_path, embedded.SOCKET_LIMIT
+        tmp_path, SOCKET_LIMIT
     )  # `stop` removes the socket directory
     with EmbeddedServer.start(directory) as server:
         child = os.fork()
@@ -323,7 +324,7 @@ def test_the_embedded_server_itself_holds_the_lock_and_not_its_parent(tmp_path: 
 
 
 def test_a_start_waits_for_a_holder_that_is_ending(tmp_path: Path) -> None:
-    lock = os.open(tmp_path / embedded.LOCK, os.O_RDWR | os.O_CREAT)
+    lock = os.open(tmp_path / LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     threading.Timer(0.2, os.close, [lock]).start()
     with EmbeddedServer.start(tmp_path) as server:
@@ -331,7 +332,7 @@ def test_a_start_waits_for_a_holder_that_is_ending(tmp_path: Path) -> None:
 
 
 def test_a_start_waits_for_a_silent_holder_until_the_timeout(tmp_path: Path) -> None:
-    with (tmp_path / embedded.LOCK).open("w") as lock:
+    with (tmp_path / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(DataDirectoryInUse, match="another process"):
             EmbeddedServer.start(tmp_path, timeout=0.1)
@@ -356,16 +357,16 @@ def test_start_returns_after_all_data_are_loaded(tmp_path: Path) -> None:
 
 def directory_for_path_length(folder: Path, length: int) -> Path:
     """Return a directory whose socket path has `length` bytes."""
-    missing = length - len(os.fsencode(folder / "x" / embedded.SOCKET)) + 1
+    missing = length - len(os.fsencode(folder / "x" / SOCKET)) + 1
     return folder / ("d" * missing)
 
 
 def test_a_socket_path_within_the_length_limit_stays_in_the_data_directory() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        directory = directory_for_path_length(Path(short), embedded.SOCKET_LIMIT - 1)
+        directory = directory_for_path_length(Path(short), SOCKET_LIMIT - 1)
         with EmbeddedServer.start(directory) as server, client(server.url) as connection:
             assert connection.ping()
-            assert (directory / embedded.SOCKET).is_socket()
+            assert (directory / SOCKET).is_socket()
 
 
 def test_a_longer_socket_path_uses_a_private_temporary_directory_and_is_found(
@@ -373,7 +374,7 @@ def test_a_longer_socket_path_uses_a_private_temporary_directory_and_is_found(
 ) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
         monkeypatch.setattr(tempfile, "tempdir", temporary)
-        directory = directory_for_path_length(tmp_path, embedded.SOCKET_LIMIT)
+        directory = directory_for_path_length(tmp_path, SOCKET_LIMIT)
         with EmbeddedServer.start(directory) as server, client(server.url) as connection:
             assert connection.ping()
             [folder] = Path(temporary).iterdir()
@@ -390,7 +391,7 @@ def test_a_longer_socket_path_uses_a_private_temporary_directory_and_is_found(
 def test_a_temporary_directory_with_a_long_path_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = directory_for_path_length(tmp_path, embedded.SOCKET_LIMIT)
+    directory = directory_for_path_length(tmp_path, SOCKET_LIMIT)
     directory.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(directory))
     with pytest.raises(ServerFailed, match="TMPDIR"):
@@ -510,25 +511,60 @@ def test_find_returns_the_embedded_server_of_another_process(tmp_path: Path) -> 
         assert find(tmp_path) == f"unix://{tmp_path}/valkey.sock"
 
 
+def test_a_directory_is_kept_while_the_process_that_restarts_its_server_runs(
+    tmp_path: Path,
+) -> None:
+    with parent_process(tmp_path, GUARDS[0]) as (parent, server):
+        assert is_kept(tmp_path)
+        os.kill(server, signal.SIGKILL)
+        assert becomes_true(lambda: find(tmp_path) is None)
+        assert is_kept(tmp_path)
+        parent.kill()
+        parent.wait()
+        assert not is_kept(tmp_path)
+    with EmbeddedServer.start(tmp_path):
+        assert is_kept(tmp_path)
+    assert not is_kept(tmp_path)
+
+
+def test_a_killed_server_starts_again_on_the_same_socket_outside_its_directory(
+    tmp_path: Path,
+) -> None:
+    directory = directory_for_path_length(tmp_path, SOCKET_LIMIT)
+    first = EmbeddedServer.start(directory)
+    first.kill()
+    with EmbeddedServer.start(directory) as second:
+        assert second.url == first.url
+    folder = Path(first.url.removeprefix("unix://")).parent
+    assert not folder.exists()
+    folder.mkdir()
+    folder.chmod(0o755)  # others can open it, so a new directory is made
+    try:
+        with EmbeddedServer.start(directory) as third:
+            assert third.url != first.url
+    finally:
+        folder.rmdir()
+
+
 def test_find_returns_none_without_a_server(tmp_path: Path) -> None:
     assert find(tmp_path / "missing") is None
     assert find(tmp_path) is None
     write(tmp_path, some="data")
     assert find(tmp_path) is None
-    (tmp_path / embedded.LOCK).write_text("half a rec")
+    (tmp_path / LOCK).write_text("half a rec")
     assert find(tmp_path) is None
 
 
 def test_find_ignores_another_process_on_the_socket_of_a_dead_server(tmp_path: Path) -> None:
     write(tmp_path, some="data")
     with socket.socket(socket.AF_UNIX) as stranger:
-        stranger.bind(str(tmp_path / embedded.SOCKET))
+        stranger.bind(str(tmp_path / SOCKET))
         stranger.listen()
         assert find(tmp_path) is None
 
 
 def test_find_ignores_a_server_that_does_not_listen_yet(tmp_path: Path) -> None:
     write(tmp_path, some="data")
-    with (tmp_path / embedded.LOCK).open("rb") as lock:
+    with (tmp_path / LOCK).open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert find(tmp_path) is None

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from app import __version__
 from app.errors import SolarError
 from app.observability import multiprocess
 from app.observability.metrics import Metrics
-from tests.api.services import ROOT
+from tests.api.services import ROOT, serving
 from tests.servers import TIMEOUT, until
 from tests.test_metrics import Series, paged, read, series
 
@@ -216,6 +217,46 @@ def test_only_directories_of_the_service_are_removed(tmp_path: Path) -> None:
     assert {one.name for one in tmp_path.iterdir()} == {
         "elsewhere", "solar-metrics-1-link", "solar-metrics-1-file", "solar-metrics-abcd1234",
     }  # fmt: skip
+
+
+def test_a_day_old_directory_of_a_release_without_locks_is_removed_once_its_processes_ended(
+    tmp_path: Path,
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    long_ago = time.time() - 100_000
+    for name, pid, changed in (
+        ("leftover", ended.pid, long_ago),
+        ("in_use_1", os.getpid(), long_ago),
+        ("recently", ended.pid, time.time()),
+    ):
+        folder = tmp_path / f"solar-metrics-{name}"
+        folder.mkdir()
+        (folder / f"counter_{pid}.db").touch()
+        for path in (folder / f"counter_{pid}.db", folder):
+            os.utime(path, (changed, changed))
+    multiprocess.remove_abandoned(tmp_path)
+    assert {one.name for one in tmp_path.iterdir()} == {
+        "solar-metrics-in_use_1", "solar-metrics-recently",
+    }  # fmt: skip
+
+
+@LINUX
+def test_a_killed_supervisors_directory_is_removed_at_the_next_start_and_no_other(
+    tmp_path: Path,
+) -> None:
+    flags = {"TMPDIR": str(tmp_path)}
+    with process_with_directory(tmp_path) as other:
+        assert other.stdout is not None
+        kept = Path(other.stdout.readline().decode().strip())
+        with serving("--no-learner", environ=flags) as running:
+            [killed] = tmp_path.glob(f"solar-metrics-{running.process.pid}-*")
+            running.kill()
+            assert killed.exists()
+        with serving("--no-learner", environ=flags):
+            assert not killed.exists()
+            assert kept.exists()
+        other.kill()
 
 
 @pytest.mark.parametrize("how", ["open to others", "a link", "a file"])

@@ -19,7 +19,8 @@ import httpx
 import numpy as np
 
 from app.learning.replay import verify
-from app.storage.embedded.server import LOCK, LOG, find
+from app.storage.embedded.data_directory import LOCK, LOG
+from app.storage.embedded.server import find
 from app.storage.store import Store
 from tests.api.services import Running, serving
 from tests.servers import TIMEOUT, until, with_store

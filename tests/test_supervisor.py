@@ -1,6 +1,7 @@
 """Child processes, their environment, the embedded store and the listening socket."""
 
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -20,6 +21,7 @@ from app.runtime import children
 from app.runtime.children import Child, child_environ
 from app.runtime.wiring import StoreLocator
 from app.runtime.worker import listening
+from app.storage.embedded import server
 from app.storage.embedded.server import EmbeddedServer
 from tests.servers import TIMEOUT, client, until
 
@@ -59,26 +61,94 @@ def test_a_running_child_is_not_restarted() -> None:
         assert pid(child) == before
 
 
-def test_a_child_that_ended_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "MIN_LIFETIME", 0.0)  # every start counts as a success
+def kept(child: Child, environ: dict[str, str] | None = None) -> bool:
+    """Keep a child; return whether it runs."""
+    child.keep(environ or {})
+    return child._process is not None
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "FIRST_RESTART_PAUSE", 0.001)
+    monkeypatch.setattr(children, "LONGEST_RESTART_PAUSE", 0.001)
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_child_that_ended_is_restarted() -> None:
     with running_child(Child("worker", python(SLEEP))) as child:
-        for _ in range(children.MAX_FAILED_STARTS + 2):
+        for at in range(children.MAX_FAILED_STARTS + 2):
             before = pid(child)
             assert child._process is not None
             child._process.kill()
             until(lambda: ended(child))
-            child.keep({})
+            until(lambda: kept(child))
             assert pid(child) != before
+            assert child.status().restarts == at + 1
 
 
+@pytest.mark.usefixtures("no_pause")
 def test_repeated_failed_starts_of_a_child_are_an_error() -> None:
     with running_child(Child("worker 3", python("raise SystemExit(7)"))) as child:
-        for _ in range(children.MAX_FAILED_STARTS - 1):
+        for _ in range(children.MAX_FAILED_STARTS):
+            children.check_first_start([child])
+            until(lambda: kept(child))
             until(lambda: ended(child))
             child.keep({})
-        until(lambda: ended(child))
-        with pytest.raises(SolarError, match="worker 3: ended 5 times within 2 s of its start"):
-            child.keep({})
+        with pytest.raises(SolarError, match="worker 3: ended 5 times before any worker was ready"):
+            children.check_first_start([child])
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_failed_starts_are_no_error_once_a_worker_was_ready(tmp_path: Path) -> None:
+    environ = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    ready = Child("worker 0", python(SLEEP))
+    failing = Child("worker 1", python("raise SystemExit(7)"))
+    with running_child(ready, environ), running_child(failing, environ):
+        assert not ready.status().up
+        (tmp_path / "worker 0.ready").touch()  # as `report_ready` does
+        ready.keep(environ)
+        assert ready.status() == (True, 0)
+        while failing.status().restarts < children.MAX_FAILED_STARTS:
+            until(lambda: kept(failing, environ))
+            until(lambda: ended(failing))
+            failing.keep(environ)
+        children.check_first_start([ready, failing])
+        os.kill(pid(ready), signal.SIGKILL)
+        until(lambda: ended(ready))
+        ready.keep(environ)
+        assert ready.status() == (False, 1)
+        children.check_first_start([ready, failing])
+
+
+def test_a_program_that_cannot_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(server, "tied", refuse)
+    child = Child("learner", python(SLEEP))
+    child.keep({})
+    assert child.status() == (False, 1)
+    assert caplog.messages == [
+        "cannot start learner: Resource temporarily unavailable; next attempt in 0.1 s"
+    ]
+
+
+def test_the_pause_doubles_up_to_its_limit_and_is_reset_after_a_stable_life() -> None:
+    now = 100.0
+    backoff = children.Backoff(lambda: now)
+    pauses = []
+    for life in (0.0, 0.0, 1.0, 0.0, 29.0, 0.0, 0.0, 0.0, 30.0, 0.0):
+        assert backoff.due()
+        backoff.started()
+        now += life
+        pauses.append(backoff.ended())
+        now += pauses[-1] - 0.01
+        assert not backoff.due()
+        now += 0.02
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 0.1, 0.2]
+    assert backoff.failures == 10
 
 
 def test_a_child_that_does_not_end_by_the_deadline_is_killed(tmp_path: Path) -> None:
@@ -153,6 +223,12 @@ def test_a_configured_store_is_not_started(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def kept_up(locator: StoreLocator) -> bool:
+    """Keep the store; return whether it is up."""
+    locator.keep()
+    return locator.status()["store"].up
+
+
 def test_an_embedded_store_is_started_once_restarted_when_it_ends_and_stopped_on_close(
     tmp_path: Path,
 ) -> None:
@@ -162,11 +238,14 @@ def test_an_embedded_store_is_started_once_restarted_when_it_ends_and_stopped_on
         assert locator.url() == url
         with client(url) as connection:
             connection.set("kept", "yes")
-        server = locator._server
-        assert server is not None
-        server._process.kill()
-        until(lambda: not server.alive())
-        with client(locator.url()) as connection:
+        started = locator._server
+        assert started is not None
+        started._process.kill()
+        until(lambda: not started.alive())
+        until(lambda: not kept_up(locator))
+        until(lambda: kept_up(locator))
+        assert locator.url() == url
+        with client(url) as connection:
             assert connection.get("kept") == b"yes"
         again = locator._server
         assert again is not None

@@ -409,6 +409,84 @@ def test_weights_loaded_at_startup_do_not_count_for_freshness(url: str) -> None:
     with_store(url, act)
 
 
+def test_a_first_load_longer_than_one_check_is_complete_before_requests_are_served(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(store: Store) -> None:
+        names = [f"m{at}" for at in range(5)]
+        for name in names:
+            await store.models.create(name, first())
+        load, loads = store.states.load_weights, list[str]()
+
+        async def slow(model: str) -> Any:
+            loads.append(model)
+            if len(loads) in (3, 5):  # the check ends by its timeout; some models were loaded
+                await asyncio.Event().wait()
+            return await load(model)
+
+        monkeypatch.setattr(store.states, "load_weights", slow)
+        async with following(store, check_timeout=0.5) as weight_cache:
+            assert weight_cache.started
+            assert sorted(weight_cache.serving) == names
+            assert len(loads) == len(names) + 2
+
+    with_store(url, act)
+
+
+def test_a_start_waits_for_one_check_of_a_hanging_store_only(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        asked = []
+
+        async def hanging(model: str) -> None:
+            asked.append(model)
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(store.states, "load_weights", hanging)
+        weight_cache = WeightCache(store, check_timeout=0.05)
+        await weight_cache.start()
+        try:
+            assert not weight_cache.started
+            assert asked == ["books"]
+        finally:
+            await weight_cache.close()
+
+    with_store(url, act)
+
+
+def test_a_first_load_beyond_its_timeout_goes_on_while_requests_are_served(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(store: Store) -> None:
+        for name in ("a", "b"):
+            await store.models.create(name, first())
+        load, go_on = store.states.load_weights, asyncio.Event()
+
+        async def slow(model: str) -> Any:
+            if model == "b":
+                await go_on.wait()
+            return await load(model)
+
+        monkeypatch.setattr(store.states, "load_weights", slow)
+        weight_cache = WeightCache(store, check_timeout=TIMEOUT)
+        await weight_cache.start(timeout=0.2)
+        try:
+            assert not weight_cache.started
+            go_on.set()
+
+            async def started() -> bool:
+                return weight_cache.started
+
+            await eventually(started, bool)
+            assert sorted(weight_cache.serving) == ["a", "b"]
+        finally:
+            await weight_cache.close()
+
+    with_store(url, act)
+
+
 def test_the_same_version_is_loaded_once(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())

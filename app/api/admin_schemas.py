@@ -156,6 +156,7 @@ class Ready(BaseModel):
 
     status: Literal["ready"]
     degraded: bool
+    down: list[str]
 
 
 class ModelSummary(BaseModel):

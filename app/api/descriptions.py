@@ -94,6 +94,10 @@ FIELDS = {
     "Alive.status": "always `alive`",
     "Ready.status": "always `ready`",
     "degraded": "whether the store is unreachable, so that /rank serves from memory",
+    "down": (
+        "processes of this service that are down or starting: a worker, the learner or the "
+        "embedded store; the service restarts them"
+    ),
 }
 
 

@@ -36,6 +36,7 @@ from app.api.errors import (
 )
 from app.api.schemas import object_decoder
 from app.config import Settings
+from app.observability.logging import LineLimit
 from app.observability.metrics import Metrics
 from app.observability.tracing import read_traceparent, traceparent
 from app.storage.batching import LARGE, SMALL, Held, MemoryBudget
@@ -182,6 +183,7 @@ class Guard:
         self._origins = browsers.read_origins(settings.cors)
         self._exposable = bool(self._keys) or settings.insecure
         self._warned = False
+        self._lines = LineLimit(log)
 
     async def answer(
         self, route: str, needs: str | None, work: Work, scope: Scope, receive: Receive, send: Send
@@ -196,7 +198,7 @@ class Guard:
     async def _answer(
         self, route: str, needs: str | None, work: Work, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        started, identity = perf_counter(), f"{random.getrandbits(64):016x}"
+        started, identity, cause = perf_counter(), f"{random.getrandbits(64):016x}", ""
         reply = Reply(send, identity)
         headers = dict(scope["headers"])  # of most repeated headers the last one counts
         given = headers.get(b"traceparent")
@@ -217,13 +219,13 @@ class Guard:
                 raise
             answer = refusal(Problem(503, "the service is stopping; retry after 1 second"))
         except Exception as error:  # noqa: BLE001  # every error gets an answer
-            answer = self._refused(error, route, identity)
+            answer, cause = self._refused(error, route, identity)
             if reply.status:  # the server closes the connection and logs this error without values
                 raise RuntimeError("error while an answer was being sent") from None
         if answer is not None:
             await respond(send, answer, identity)
         status = reply.status if answer is None else answer.status
-        self._note(route, scope["method"], status, perf_counter() - started, identity)
+        self._note(route, scope["method"], status, perf_counter() - started, identity, cause)
 
     def _refuse_exposed(self, scope: Scope, headers: Headers) -> None:
         """Raise 403 for a request to a non-loopback address without API keys; log it once.
@@ -248,25 +250,32 @@ class Guard:
         if browsers.is_foreign(headers, scope.get("scheme", "http"), self._origins):
             raise Problem(403, browsers.FOREIGN)
 
-    def _refused(self, error: Exception, route: str, identity: str) -> Answer:
+    def _refused(self, error: Exception, route: str, identity: str) -> tuple[Answer, str]:
+        """Return the answer to an error, and the cause of a 503 for the log."""
         found = problem(error)
-        about = {"route": route, "request_id": identity}
         if found is None:
+            about = {"route": route, "request_id": identity}
             log.error("internal error", exc_info=error, extra=about)
             bug = Problem(500, f"internal error; search the log for request_id {identity}")
-            return refusal(bug, {"instance": identity})
+            return refusal(bug, {"instance": identity}), ""
         if found.status == 503 and found is not error:
-            log.warning("%s at %s", type(error).__name__, _source(error), extra=about)
-        return refusal(found)
+            return refusal(found), f"{type(error).__name__} at {_source(error)}"
+        return refusal(found), ""
 
-    def _note(self, route: str, method: str, status: int, seconds: float, identity: str) -> None:
+    def _note(
+        self, route: str, method: str, status: int, seconds: float, identity: str, cause: str
+    ) -> None:
         self._metrics.request(route, status, seconds)
-        if self.settings.access_log or status in LOGGED:
+        if not self.settings.access_log and status not in LOGGED:
+            return
+        level, kind = logging.WARNING if cause else logging.INFO, {"route": route, "status": status}
+        if self.settings.access_log or self._lines.admits((route, status), level, "request", kind):
             about = {
                 "route": route, "method": method, "status": status,
                 "ms": round(seconds * 1e3, 2), "request_id": identity,
+                **({"cause": cause} if cause else {}),
             }  # fmt: skip
-            log.info("request", extra=about)
+            log.log(level, "request", extra=about)
 
 
 def guard_of(scope: Scope) -> Guard:

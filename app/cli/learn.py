@@ -20,7 +20,9 @@ from app.errors import SolarError, Unavailable
 from app.learning.learner import warm_up
 from app.learning.pool import learn_all
 from app.learning.session import LearnerOptions
+from app.observability.logging import limited_server_lines
 from app.observability.metrics import Metrics
+from app.observability.multiprocess import report_ready
 from app.runtime.protocol import raise_file_limit
 from app.runtime.worker import listen, listening
 from app.serving.weight_cache import WeightCache
@@ -51,7 +53,7 @@ async def _learn(options: argparse.Namespace, store: Store) -> None:
     raise_file_limit()
 
     def alive() -> bool:
-        return bool(settings.redis_url) or server.find(settings.data_dir) is not None
+        return bool(settings.redis_url) or server.is_kept(settings.data_dir)
 
     learner = LearnerOptions(lease=settings.lease)
     await learn_until_stopped(store, learner, settings, options.host, options.port, alive)
@@ -67,10 +69,10 @@ async def learn_until_stopped(
 ) -> None:
     """Learn every model until SIGTERM or SIGINT; then commit and release the leases.
 
-    SolarError when `alive` returns False: an embedded server does not come back.
+    SolarError when `alive` returns False: an embedded server has ended with its service.
     """
     stop, metrics = _stop_on_signals(), Metrics("learner")
-    warm = asyncio.create_task(asyncio.to_thread(warm_up))
+    warm = asyncio.create_task(_warm_up())
     async with contextlib.AsyncExitStack() as stack:
         if port is not None:  # first: /healthz must answer before the store does
             health = _health_server(store, settings, metrics, host, port, stop, warm.done)
@@ -86,6 +88,12 @@ async def learn_until_stopped(
                 "the embedded server has stopped, with the process that started it; "
                 "start `solar serve` and then `solar learn`"
             )
+
+
+async def _warm_up() -> None:
+    """Compile the kernels; then the learner counts as up, even if the store is unreachable."""
+    await asyncio.to_thread(warm_up)
+    report_ready()
 
 
 def _stop_on_signals() -> asyncio.Event:
@@ -144,7 +152,8 @@ async def _health_server(
     application.state.health = ProcessHealth(store, weight_cache, metrics, ready)
     serving = asyncio.create_task(listen(application, listening(host, port), stop))
     try:
-        yield
+        with limited_server_lines():
+            yield
     finally:
         stop.set()
         await serving

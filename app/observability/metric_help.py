@@ -49,6 +49,14 @@ HELP = {
         "rollback, replay or other."
     ),
     "solar_build_info": "Always 1. The labels are the running version of SOLAR and of python.",
+    "solar_process_up": (
+        "1 if a process of the service is up, 0 if it is down or starting, by process: a worker, "
+        "the learner or the embedded store."
+    ),
+    "solar_process_restarts": (
+        "Number of times a process of the service ended or could not be started, by process. The "
+        "service starts it again."
+    ),
     "solar_store_up": "1 if the process that answers reaches the store, 0 if it does not.",
     "solar_store_memory_share": (
         "Used share of the store's memory limit, from 0 to 1. It is 0 without a limit. With "

@@ -1,30 +1,37 @@
-"""The shared metrics directory of a service's processes, and the names of the processes.
+"""The shared metrics directory of a service's processes: names, readiness and status of each.
 
 prometheus-client reads `PROMETHEUS_MULTIPROC_DIR` once, at import. So this module does not import
 it, and `choose_directory` runs before the first import. Each process holds a shared lock on its
 directory. A directory without a lock is a leftover (of kill -9), and the next start removes it.
+Earlier releases took no lock: see `_is_unlocked_leftover`.
 """
 
 import fcntl
+import json
 import multiprocessing
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from time import time
+from typing import NamedTuple
 
 from app.errors import SolarError
 
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 #: The name of a process, set by its parent.
 PROCESS = "SOLAR_DEV_PROCESS"
+_STATUS = "status.json"
 _PREFIX = "solar-metrics-"
 _NAME = re.compile(rf"{_PREFIX}\d+-\w+")
+_UNLOCKED_NAME = re.compile(rf"{_PREFIX}\w{{8}}")  # of a release without locks
+_UNLOCKED_SECONDS = 86_400.0
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 #: Locked directory → its file descriptor, open until the process ends.
@@ -89,9 +96,32 @@ def _lock(directory: str) -> int:
 def remove_abandoned(folder: Path) -> None:
     """Remove the leftover directories of services that were killed."""
     for path in folder.glob(f"{_PREFIX}*"):
-        if _NAME.fullmatch(path.name):
-            with suppress(OSError):  # locked, or already removed
+        with suppress(OSError):  # locked, or already removed
+            if _NAME.fullmatch(path.name) or _is_unlocked_leftover(path):
                 _remove_unless_locked(path)
+
+
+def _is_unlocked_leftover(path: Path) -> bool:
+    """Whether a directory is of a release without locks, a day old, and its processes have ended.
+
+    The names of its files end with the ids of its processes.
+    """
+    if not _UNLOCKED_NAME.fullmatch(path.name):
+        return False
+    files = list(path.iterdir())
+    changed = max(one.lstat().st_mtime for one in (path, *files))
+    pids = (one.stem.rpartition("_")[2] for one in files)
+    return time() - changed > _UNLOCKED_SECONDS and not any(map(_runs, pids))
+
+
+def _runs(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:  # of another user
+        pass
+    return True
 
 
 def _remove_unless_locked(path: Path) -> None:
@@ -124,6 +154,58 @@ def named_processes(directory: str) -> dict[str, int]:
         if started and started == _started(int(pid)):
             found[note.stem] = int(pid)
     return found
+
+
+def ready_file(environ: Mapping[str, str]) -> Path | None:
+    """Return the file of a process that reports readiness; None without a directory or a name."""
+    directory, name = environ.get(DIRECTORY), environ.get(PROCESS)
+    return Path(directory) / f"{name}.ready" if directory and name else None
+
+
+def report_ready() -> None:
+    """Report to the parent that this process has started completely."""
+    if file := ready_file(os.environ):
+        with suppress(OSError):  # a full disk does not end a process
+            file.touch()
+
+
+class ProcessStatus(NamedTuple):
+    """Whether a process is up, and how often it was restarted."""
+
+    up: bool
+    restarts: int
+
+
+class StatusFile:
+    """The status of the processes that this process restarts, for all processes to read."""
+
+    def __init__(self, directory: str) -> None:
+        self._path, self._written = Path(directory) / _STATUS, dict[str, ProcessStatus]()
+
+    def write(self, status: dict[str, ProcessStatus]) -> None:
+        """Write the status of each process by name, if it has changed."""
+        if status == self._written:
+            return
+        new = self._path.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):  # a full disk does not end a service
+            new.write_text(json.dumps(status))
+            new.replace(self._path)  # readers see a complete file
+            self._written = status
+
+
+def read_status(directory: str = "") -> dict[str, ProcessStatus]:
+    """Return the status of each process by name, from a directory or the shared one."""
+    directory = directory or os.environ.get(DIRECTORY, "")
+    try:
+        found = json.loads((Path(directory) / _STATUS).read_bytes()) if directory else {}
+    except OSError:  # no process watches others
+        return {}
+    return {name: ProcessStatus(*one) for name, one in found.items()}
+
+
+def processes_down(directory: str = "") -> list[str]:
+    """Return the names of the processes that are down, from a directory or the shared one."""
+    return [name for name, status in read_status(directory).items() if not status.up]
 
 
 def _started(pid: int) -> str:

@@ -8,7 +8,7 @@ import os
 import platform
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 
 from app import __version__
@@ -37,6 +37,7 @@ class Processes:
         )
         build.add_metric([__version__, platform.python_version()], 1.0)
         yield build
+        yield from self._status()
         families: dict[str, Metric] = {}
         for name, pid in self._processes().items():
             self._pid = pid  # the reader reads this process
@@ -46,6 +47,17 @@ class Processes:
                 for sample in found.samples:
                     family.add_sample(sample.name, {"process": name}, sample.value)
         yield from families.values()
+
+    def _status(self) -> Iterator[Metric]:
+        """Yield the status of the processes that are restarted when they end."""
+        up, restarts = "solar_process_up", "solar_process_restarts"
+        running = GaugeMetricFamily(up, HELP[up], labels=["process"])
+        ended = CounterMetricFamily(restarts, HELP[restarts], labels=["process"])
+        found = multiprocess.read_status(self._learner_metrics)
+        for name, status in found.items():
+            running.add_metric([name], status.up)
+            ended.add_metric([name], status.restarts)
+        yield from (running, ended)
 
     def _processes(self) -> dict[str, int]:
         if self._directory:

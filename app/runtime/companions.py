@@ -25,7 +25,6 @@ from app.runtime.wiring import StoreLocator, is_durable
 
 log = logging.getLogger("solar")
 
-RETRY_SECONDS = 1.0  # after a failed start of a process
 WORKERS_WITHOUT_STORE = (
     "--workers and --reload need SOLAR_REDIS_URL; to use the embedded store run "
     "`solar serve --workers N`"
@@ -33,7 +32,7 @@ WORKERS_WITHOUT_STORE = (
 
 
 class Started(NamedTuple):
-    """The store's URL and the directory of the learner's metrics (empty: the shared one)."""
+    """The store's URL, and the directory of learner metrics and status (empty: the shared one)."""
 
     url: str
     learner_metrics: str
@@ -55,7 +54,10 @@ async def store_and_learner(settings: Settings) -> AsyncIterator[Started]:
 
 
 class Keeper(threading.Thread):
-    """A thread that restarts store and learner until `stop`; ends the process if a start fails."""
+    """A thread that restarts store and learner until `stop`.
+
+    It ends the process only if the store lacks the configured durability.
+    """
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(name="solar-companions", daemon=True)
@@ -70,6 +72,8 @@ class Keeper(threading.Thread):
             with ExitStack() as stack:
                 self._keep(stack)
         except BaseException as error:  # the application waits for `started`
+            if self.stop.is_set():  # the application no longer waits
+                return
             if not self.started.done():
                 self.started.set_exception(error)
                 return
@@ -83,36 +87,28 @@ class Keeper(threading.Thread):
     def _keep(self, stack: ExitStack) -> None:
         locator = StoreLocator(self._settings, thread_outlives_server=True)
         stack.callback(locator.close)
-        url, learner_metrics, more = locator.url(), "", {}
-        if self._learners and multiprocess.DIRECTORY not in os.environ:
-            learner_metrics = stack.enter_context(multiprocess.new_directory())
-            more = {multiprocess.DIRECTORY: learner_metrics}
-        environ = child_environ(self._settings, url, **more)
+        url = locator.url(self.stop.is_set)
+        durable = self.stop.is_set() or self._is_durable(url)
+        watches = bool(self._learners) or not self._settings.redis_url
+        shared, separate = os.environ.get(multiprocess.DIRECTORY, ""), ""
+        if watches and not shared:
+            separate = stack.enter_context(multiprocess.new_directory())
+        directory = shared or separate
         lock = LearnerLock()
         stack.callback(lock.release)
-        durable = self._is_durable(url)
         stack.callback(end_all, self._learners)
-        for learner in self._learners if lock.taken() else ():
-            learner.keep(environ)
-        self.started.set_result(Started(url, learner_metrics))
-        if durable and self._settings.redis_url and not self._learners:  # nothing to keep alive
-            self.stop.wait()
-        while not self.stop.wait(CHILD_CHECK_SECONDS):
-            try:
-                if locator.url() != url:  # restarted
-                    raise SolarError(
-                        "the embedded store restarted on another socket; restart the service"
-                    )
-                for learner in self._learners if lock.taken() else ():
+        environ = child_environ(self._settings, url, **{multiprocess.DIRECTORY: directory})
+        status = multiprocess.StatusFile(directory)
+        while not self.stop.is_set():
+            locator.keep()
+            if watches and lock.taken():
+                for learner in self._learners:
                     learner.keep(environ)
-            except OSError as error:  # too many processes or open files
-                log.warning(
-                    "cannot start a process: %s; next attempt in %g s",
-                    error.strerror,
-                    RETRY_SECONDS,
-                )
-                self.stop.wait(RETRY_SECONDS)
+                status.write(locator.status() | {one.name: one.status() for one in self._learners})
+            if not self.started.done():
+                self.started.set_result(Started(url, separate))
             durable = durable or self._is_durable(url)
+            self.stop.wait(CHILD_CHECK_SECONDS if watches or not durable else None)
 
     def _is_durable(self, url: str) -> bool:
         """Whether the store has the configured durability; `solar serve` checks for its workers."""

@@ -1,7 +1,7 @@
 """`solar serve`: store, learner and workers as processes, each restarted when it ends.
 
 The supervisor serves and learns nothing, so no request can end it. All children end with it, even
-after kill -9.
+after kill -9. It writes into the metrics directory which process is up; workers report that.
 """
 
 import logging
@@ -11,7 +11,15 @@ import threading
 
 from app.config import Settings
 from app.observability import multiprocess
-from app.runtime.children import CHILD_CHECK_SECONDS, LEARNER, PYTHON, Child, child_environ, end_all
+from app.runtime.children import (
+    CHILD_CHECK_SECONDS,
+    LEARNER,
+    PYTHON,
+    Child,
+    check_first_start,
+    child_environ,
+    end_all,
+)
 from app.runtime.wiring import StoreLocator, is_durable
 from app.runtime.worker import listening as open_socket
 
@@ -46,22 +54,24 @@ def _supervise(
         for at in range(settings.workers)
     ]
     learners = [Child("learner", list(LEARNER))] if settings.learner else []
-    url = locator.url()
+    url = locator.url(stop.is_set)
+    if not url:  # stopped while the store was loading
+        return
     durable = is_durable(settings, url)
+    environ = child_environ(settings, url, PROMETHEUS_MULTIPROC_DIR=metrics, SOLAR_LEARNER="no")
+    status = multiprocess.StatusFile(metrics)
     log.info("serving on http://%s:%d", settings.host, listening.getsockname()[1])
     try:
         while not stop.is_set():
+            locator.keep()
             for child in (*workers, *learners):
-                child.keep(
-                    child_environ(
-                        settings, url, PROMETHEUS_MULTIPROC_DIR=metrics, SOLAR_LEARNER="no"
-                    )
-                )
+                child.keep(environ)
+            status.write(
+                locator.status() | {child.name: child.status() for child in workers + learners}
+            )
+            check_first_start(workers)
             stop.wait(CHILD_CHECK_SECONDS)
-            durable = durable or is_durable(settings, url)
-            if not stop.is_set() and (now := locator.url()) != url:
-                url = now
-                end_all(workers + learners)
+            durable = durable or stop.is_set() or is_durable(settings, url)
     finally:
         listening.close()  # no new connections; requests under way are answered
         end_all(workers)

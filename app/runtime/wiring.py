@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from app.api.dependencies import Service
@@ -10,10 +11,13 @@ from app.config import Settings
 from app.errors import SolarError, Unavailable
 from app.ingest.appender import Appender, SourceQuota
 from app.observability.metrics import Metrics
+from app.observability.multiprocess import ProcessStatus
+from app.runtime.children import MAX_FAILED_STARTS, Backoff
 from app.serving.impression_writer import ImpressionWriter
 from app.serving.weight_cache import WeightCache
 from app.storage.batching import MemoryBudget
 from app.storage.embedded import server
+from app.storage.embedded.data_directory import POLL_SECONDS
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from app.training.job_runner import JobRunner
@@ -25,17 +29,21 @@ DURABILITY_SECONDS = 1.0  # timeout of one durability check
 class StoreLocator:
     """Finds the store: the configured one, a running embedded one, or a new embedded one.
 
-    `url` restarts an embedded server that has ended.
+    `keep` restarts an embedded server that has ended. The URL stays the same.
     """
 
     def __init__(self, settings: Settings, *, thread_outlives_server: bool = False) -> None:
         """`thread_outlives_server`: as for `EmbeddedServer.start`."""
         self._settings, self._thread_outlives_server = settings, thread_outlives_server
         self._server: EmbeddedServer | None = None
+        self._url, self._up, self._backoff = "", False, Backoff()
 
-    def url(self) -> str:
-        """Return the store's URL."""
-        given, directory = self._settings.redis_url, self._settings.data_dir
+    def url(self, cancelled: Callable[[], bool] = lambda: False) -> str:
+        """Return the store's URL, once an embedded server has loaded its data; empty if cancelled.
+
+        A server that cannot start is an error. One that is killed while it loads is restarted.
+        """
+        given = self._settings.redis_url
         if given:
             return given
         if self._settings.durability == "replicated":
@@ -43,22 +51,60 @@ class StoreLocator:
                 "SOLAR_DURABILITY: the embedded server has no replica; expected local or fsync, "
                 "or SOLAR_REDIS_URL of a server with a replica, got replicated"
             )
-        if self._server is not None and self._server.alive():
-            return self._server.url
-        if self._server is not None:
-            log.warning("the embedded store has ended; restarting it")
-        self.close()  # releases what the ended server left
-        found = server.find(directory)
-        if found is None:
-            self._server = EmbeddedServer.start(
-                directory, memory=self._settings.memory, fsync=self._fsync(),
-                thread_outlives_server=self._thread_outlives_server,
-            )  # fmt: skip
-            found = self._server.url
-        return found
+        while not self._up and not cancelled():
+            try:
+                if self._backoff.due():
+                    self._up = self._advance(server.UNLOCK_SECONDS)
+            except SolarError as error:
+                killed = self._server is not None and self._server.was_killed()
+                if not killed or self._backoff.failures + 1 >= MAX_FAILED_STARTS:
+                    raise
+                self._note_end(error)
+            time.sleep(POLL_SECONDS)
+        return self._url if self._up else ""
 
-    def _fsync(self) -> str:
-        return "everysec" if self._settings.durability == "local" else "always"
+    def keep(self) -> None:
+        """Restart an embedded server that has ended; do not wait until it has loaded its data."""
+        if self._settings.redis_url or not self._backoff.due():
+            return
+        try:
+            self._up = self._advance(lock_timeout=0.0)
+        except (SolarError, OSError) as error:
+            self._note_end(error)
+
+    def status(self) -> dict[str, ProcessStatus]:
+        """Return the status of an embedded server, by process name."""
+        if self._settings.redis_url:
+            return {}
+        return {"store": ProcessStatus(self._up, self._backoff.failures)}
+
+    def _advance(self, lock_timeout: float) -> bool:
+        """Start a server if none runs; return whether it has loaded its data."""
+        directory, durability = self._settings.data_dir, self._settings.durability
+        found = server.find(directory) if self._server is None else None  # of another process
+        if found is None and self._server is None:
+            self._backoff.started()
+            self._server = EmbeddedServer.launch(
+                directory,
+                memory=self._settings.memory,
+                fsync="everysec" if durability == "local" else "always",
+                lock_timeout=lock_timeout,
+                thread_outlives_server=self._thread_outlives_server,
+            )
+        url = self._server.url if self._server is not None else found or ""
+        self._url = self._url or url
+        if url != self._url:  # its directory in TMPDIR now belongs to another user
+            raise SolarError(f"expected the embedded store at {self._url}, it is at {url}")
+        return self._server is None or self._server.loaded()
+
+    def _note_end(self, error: Exception) -> None:
+        """Log the reason, and let the next start wait."""
+        if self._server is not None:
+            self._server.kill()
+        self._server, self._up = None, False
+        log.warning(
+            "the embedded store has ended; next start in %g s: %s", self._backoff.ended(), error
+        )
 
     def close(self) -> None:
         """Stop the server if this process started it."""

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 
 from app.errors import SolarError
 from app.observability.logging import configure_logging
+from app.observability.multiprocess import report_ready
 from app.runtime.protocol import LimitedProtocol, raise_file_limit
 
 #: Seconds from SIGTERM until open requests are cancelled.
@@ -41,6 +42,8 @@ class UvicornServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then exclude all present objects from garbage collection."""
         await super().startup(sockets)
+        if self.started:
+            report_ready()
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000)  # of 700: saves a request about 3 % of its CPU time

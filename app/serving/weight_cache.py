@@ -21,6 +21,8 @@ from app.storage.store import Store
 
 log = logging.getLogger("solar.serving")
 
+#: The most time that a process loads models before it serves.
+FIRST_LOAD_SECONDS = 30.0
 #: The name of the weight cache among the tasks that fail in an outage; no model has it.
 OUTAGE_TASK = "weight cache"
 
@@ -73,12 +75,24 @@ class WeightCache:
         self.damaged: set[str] = set()
         self.memory_share = 0.0
 
-    async def start(self) -> None:
-        """Load every model; if the store is unreachable, they are loaded later."""
-        with suppress(SolarError, TimeoutError):
-            async with asyncio.timeout(self._check_timeout):
-                await self._discover()
-        self._checking = asyncio.create_task(self._check_store())
+    async def start(self, timeout: float = FIRST_LOAD_SECONDS) -> None:
+        """Load every model; those that take longer, or need an unreachable store, follow later."""
+        loaded = asyncio.Event()
+        self._checking = asyncio.create_task(self._load_and_check(loaded))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await loaded.wait()
+
+    async def _load_and_check(self, loaded: asyncio.Event) -> None:
+        """Load models until all are loaded, or a check has loaded no further one."""
+        before = -1
+        while not self.started and before < len(self._following):
+            before = len(self._following)
+            with suppress(SolarError, TimeoutError):
+                async with asyncio.timeout(self._check_timeout):
+                    await self._discover()
+        loaded.set()
+        await self._check_store()
 
     async def close(self) -> None:
         """Stop all updates."""

@@ -23,6 +23,7 @@ import pytest
 
 from app.domain.records import Feedback
 from app.storage.embedded import server
+from app.storage.embedded.data_directory import ping
 from app.storage.embedded.server import server_binary
 from tests.api.services import PLAIN, ROOT, Running, serving
 from tests.faults.checker import (
@@ -438,7 +439,7 @@ class ExternalServer:
         words = [word for name, value in settings.items() for word in (f"--{name}", value)]
         command = [server_binary(), *words]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        until(lambda: server._ping(self._directory / "s").startswith(b"+PONG"))
+        until(lambda: ping(self._directory / "s").startswith(b"+PONG"))
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -568,7 +569,7 @@ def test_the_service_ranks_without_its_store_and_recovers_with_it(
         assert refused.status_code == 503
         assert int(refused.headers["retry-after"]) >= 1
         assert refused.headers["content-type"] == "application/problem+json"
-        assert http.get("/readyz").json() == {"status": "ready", "degraded": True}
+        assert http.get("/readyz").json() == {"status": "ready", "degraded": True, "down": []}
         assert 'solar_version{model="m"}' in http.get("/metrics").text
         assert service.process.poll() is None
     finally:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from app.storage.embedded import server as embedded
+from app.storage.embedded.data_directory import ping
 from tests.api.services import ROOT, Running, serving, uvicorn
 from tests.api.services import uvicorn_ready as ready
 from tests.servers import TIMEOUT, client, server, until, url
@@ -137,6 +138,7 @@ def test_workers_share_one_learner_and_their_metrics_add_up(url: str, tmp_path: 
             with running.client() as http:
                 assert http.get("/healthz").status_code == 200
         with running.client() as http:
+            until(lambda: 'solar_process_up{process="learner"} 1.0' in http.get("/metrics").text)
             page = http.get("/metrics").text
         counted = re.search(r'request_seconds_count{route="/healthz",status="200"} (\S+)', page)
         assert counted is not None
@@ -241,7 +243,7 @@ def test_uvicorn_answers_while_its_store_reloads(tmp_path: Path) -> None:
 
 def pinged(data: Path) -> bytes:
     """Return the store's answer to PING: -LOADING while it loads its data, empty if it is down."""
-    return embedded._ping(data / "valkey.sock")
+    return ping(data / "valkey.sock")
 
 
 def test_the_documented_flags_give_json_logs_and_no_server_header(tmp_path: Path) -> None:

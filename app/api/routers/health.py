@@ -26,12 +26,13 @@ STORE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessHealth:
-    """What the health paths report on: the store, the weights, the metrics, the readiness."""
+    """What the health paths report on: store, weights, metrics, readiness, other processes."""
 
     store: Store
     weight_cache: WeightCache
     metrics: Metrics
     ready: Callable[[], bool] = lambda: True
+    down: Callable[[], list[str]] = list
 
 
 async def _of_state(request: Request) -> Any:
@@ -63,15 +64,18 @@ async def healthz() -> Any:
 )
 @router.head("/readyz", include_in_schema=False)
 async def readyz(health: FromHealth) -> Any:
-    """Report whether the process is ready: the store was reached and no model is damaged."""
+    """Report whether the process is ready: the models were loaded and none is damaged.
+
+    A service stays ready while its learner, its embedded store or another worker is down.
+    """
     cache = health.weight_cache
     if not cache.started:
-        raise Problem(503, "the store has not been reached since the start; check SOLAR_REDIS_URL")
+        raise Problem(503, "the models are not loaded yet; check SOLAR_REDIS_URL and the log")
     if not health.ready():
         raise Problem(503, "the kernels are still compiling; retry after 1 second")
     if cache.damaged:
         raise Problem(503, f"models with a damaged state: {len(cache.damaged)}; see the log")
-    return Ready(status="ready", degraded=not cache.reachable)
+    return Ready(status="ready", degraded=not cache.reachable, down=health.down())
 
 
 @router.get(

@@ -2,43 +2,49 @@
 
 It listens on a unix socket only, keeps its data in one directory and ends with the process that
 started it, even after kill -9. This module starts, finds and stops the server.
-
-The data directory holds `valkey.lock` (locked while the server runs; its JSON names the holder and
-the socket), `valkey.sock`, `valkey.log` and `appendonlydir/`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.metadata
-import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-import urllib.parse
 import weakref
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from app.errors import DataDirectoryInUse, NoServerBinary, ServerFailed
+from app.errors import NoServerBinary, ServerFailed
+from app.storage.embedded.data_directory import (
+    LOG,
+    POLL_SECONDS,
+    is_locked,
+    listens,
+    locked_directory,
+    make_directory,
+    new_holder,
+    note_stop,
+    ping,
+    place_socket,
+    process_runs,
+    read_holder,
+    remove_socket,
+    socket_url,
+    write_holder,
+)
 from app.storage.server_version import refuse_old
 
-LOCK, SOCKET, LOG = "valkey.lock", "valkey.sock", "valkey.log"
-SOCKET_LIMIT = 108 if sys.platform == "linux" else 104  # bytes of sun_path, the final NUL included
-POLL_SECONDS = 0.005  # between two checks of a server that is not ready
 UNLOCK_SECONDS = 5.0  # for an ending server to release the directory
 VERSION_SECONDS = 5.0  # timeout of `--version`
+SILENT_SECONDS = 60.0  # without any answer, not even -LOADING, a server has failed to start
+PING_SECONDS = 0.2  # timeout of one check whether a server has loaded its data
 GUARD = "kernel" if sys.platform == "linux" else "pipe"  # see launcher.py
 
 #: A separate program, because code between fork and exec (preexec_fn) may deadlock in a process
@@ -67,13 +73,17 @@ class EmbeddedServer:
     False
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], directory: Path, path: Path) -> None:
-        self.url = _url(path)
+    def __init__(
+        self, process: subprocess.Popen[bytes], directory: Path, path: Path, log_start: int
+    ) -> None:
+        self.url = socket_url(path)
         self.pid = process.pid
         self._process = process
         self._directory = directory
         self._path = path
+        self._log_start = log_start
         self._owner = os.getpid()
+        self._has_loaded, self._last_answer = False, time.monotonic()
 
     @classmethod
     def start(
@@ -101,18 +111,55 @@ class EmbeddedServer:
             Allow a call from a thread other than the main thread: it outlives the server.
         """
         deadline = time.monotonic() + timeout
+        server = cls.launch(
+            data_directory, memory=memory, fsync=fsync, lock_timeout=min(timeout, UNLOCK_SECONDS),
+            thread_outlives_server=thread_outlives_server,
+        )  # fmt: skip
+        with server._killed_on_error():
+            while not server.loaded():
+                if time.monotonic() > deadline:
+                    raise server._failure("did not load its data before the timeout")
+                time.sleep(POLL_SECONDS)
+        return server
+
+    @classmethod
+    def launch(
+        cls,
+        data_directory: Path,
+        *,
+        memory: int = 1 << 30,
+        fsync: str = "always",
+        lock_timeout: float = UNLOCK_SECONDS,
+        thread_outlives_server: bool = False,
+    ) -> Self:
+        """Start a server and return before it has loaded its data; see `loaded` and `start`.
+
+        `lock_timeout` is in seconds: for an ending server to release the directory.
+        """
         _check_caller(memory, fsync, thread_outlives_server=thread_outlives_server)
         binary = server_binary()
-        directory = _make(data_directory)
-        with _locked(directory, min(timeout, UNLOCK_SECONDS)) as lock:
-            path = _place_socket(directory)
+        directory = make_directory(data_directory)
+        with locked_directory(directory, lock_timeout) as lock:
+            path = place_socket(directory)
             log_start = _size(directory / LOG)
             command = [binary, *_settings(directory, path, memory, fsync)]
-            server = cls(_launch(command, directory, lock), directory, path)
+            server = cls(_launch(command, directory, lock), directory, path, log_start)
             with server._killed_on_error():
-                _write_holder(lock, server.pid, directory, path)
-                server._wait_until_loaded(deadline, log_start)
+                write_holder(lock, new_holder(server.pid, directory, path))
         return server
+
+    def loaded(self) -> bool:
+        """Whether it has loaded its data; ServerFailed if it has ended or does not answer."""
+        if not self.alive():
+            raise self._failure(f"ended with exit code {self._process.returncode}")
+        if not self._has_loaded:
+            answer = ping(self._path, PING_SECONDS)
+            self._has_loaded = answer.startswith(b"+PONG")
+            if answer:
+                self._last_answer = time.monotonic()
+            elif time.monotonic() > self._last_answer + SILENT_SECONDS:
+                raise self._failure(f"has not answered for {SILENT_SECONDS:g} s")
+        return self._has_loaded
 
     def stop(self, timeout: float = 10.0) -> None:
         """Stop the server, after `timeout` seconds by SIGKILL; the data are safe.
@@ -125,14 +172,24 @@ class EmbeddedServer:
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self._kill()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        _remove_socket(self._directory, self._path)
+            self.kill()
+        self._close_pipe()
+        remove_socket(self._directory, self._path)
+        note_stop(self._directory, self.pid)
+
+    def kill(self) -> None:
+        """Kill the server if it runs; a later start on the same data uses the same socket path."""
+        self._process.kill()
+        self._process.wait()
+        self._close_pipe()
 
     def alive(self) -> bool:
         """Whether the server process runs; valid in the process that started it."""
         return self._process.poll() is None
+
+    def was_killed(self) -> bool:
+        """Whether a signal has ended the server."""
+        return (self._process.poll() or 0) < 0
 
     def __enter__(self) -> Self:
         return self
@@ -151,37 +208,37 @@ class EmbeddedServer:
         try:
             yield
         except BaseException:
-            self._kill()
+            self.kill()
             self.stop()
             raise
 
-    def _wait_until_loaded(self, deadline: float, log_start: int) -> None:
-        while not _ping(self._path).startswith(b"+PONG"):
-            if not self.alive():
-                raise self._failure(f"ended with exit code {self._process.returncode}", log_start)
-            if time.monotonic() > deadline:
-                raise self._failure("did not load its data before the timeout", log_start)
-            time.sleep(POLL_SECONDS)
-
-    def _failure(self, what: str, log_start: int) -> ServerFailed:
+    def _failure(self, what: str) -> ServerFailed:
         log = self._directory / LOG
         return ServerFailed(
-            f"the embedded server {what}; {log} ends with:\n{_tail(log, log_start)}"
+            f"the embedded server {what}; {log} ends with:\n{_tail(log, self._log_start)}"
         )
 
-    def _kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+    def _close_pipe(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
 
 
 def find(data_directory: Path) -> str | None:
     """Return the URL of the server that runs in a data directory, or None."""
     directory = data_directory.resolve()
-    holder = _read_holder(directory)
-    if holder is None or not _is_locked(directory):
+    holder = read_holder(directory)
+    if holder is None or not is_locked(directory):
         return None
     path = directory / holder.socket
-    return _url(path) if _listens(path) else None
+    return socket_url(path) if listens(path) else None
+
+
+def is_kept(data_directory: Path) -> bool:
+    """Whether a server runs in a data directory, or another process that restarts its server."""
+    holder = read_holder(data_directory.resolve())
+    return find(data_directory) is not None or (
+        holder is not None and holder.parent not in (0, os.getpid()) and process_runs(holder.parent)
+    )
 
 
 def has_data(data_directory: Path) -> bool:
@@ -246,15 +303,6 @@ def _check_caller(memory: int, fsync: str, *, thread_outlives_server: bool) -> N
         )
 
 
-def _make(data_directory: Path) -> Path:
-    directory = data_directory.resolve()
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ServerFailed(f"{directory}: cannot store data there: {error.strerror}") from error
-    return directory
-
-
 def _settings(directory: Path, path: Path, memory: int, fsync: str) -> list[str]:
     settings = {
         "port": "0",
@@ -309,137 +357,6 @@ def tied(
 
 def _private(file: str, flags: int) -> int:
     return os.open(file, flags, 0o600)
-
-
-@dataclass(frozen=True, slots=True)
-class _Holder:
-    """The holder of a data directory, as written to the lock file."""
-
-    server: int
-    parent: int
-    since: str
-    socket: str
-
-
-def _write_holder(lock: int, server: int, directory: Path, path: Path) -> None:
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    where = path.name if path.parent == directory else str(path)  # `directory / where` is both
-    holder = _Holder(server=server, parent=os.getpid(), since=since, socket=where)
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps(asdict(holder)).encode(), 0)
-
-
-def _read_holder(directory: Path) -> _Holder | None:
-    try:
-        return _Holder(**json.loads((directory / LOCK).read_bytes()))
-    except (OSError, ValueError, TypeError):  # missing or partly written
-        return None
-
-
-@contextlib.contextmanager
-def _locked(directory: Path, timeout: float) -> Iterator[int]:
-    """Lock the directory. A server that inherits the descriptor keeps the lock afterwards.
-
-    If the holder answers a PING, fail at once; else wait, because it may be ending. An open socket
-    is no answer: a server that was just killed still has one, and the lock (seen).
-    """
-    lock = _open_lock(directory)
-    deadline = time.monotonic() + timeout
-    try:
-        while not _try_lock(lock, fcntl.LOCK_EX):
-            holder = _read_holder(directory)
-            answers = holder is not None and _ping(directory / holder.socket) != b""
-            if answers or time.monotonic() > deadline:
-                raise DataDirectoryInUse(_in_use(directory, holder))
-            time.sleep(POLL_SECONDS)
-        yield lock
-    finally:
-        os.close(lock)
-
-
-def _open_lock(directory: Path) -> int:
-    try:
-        return os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise ServerFailed(f"{directory}: cannot store data there: {error.strerror}") from error
-
-
-def _try_lock(lock: int, kind: int) -> bool:
-    try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_locked(directory: Path) -> bool:
-    try:
-        with (directory / LOCK).open("rb") as lock:
-            return not _try_lock(lock.fileno(), fcntl.LOCK_SH)
-    except OSError:
-        return False
-
-
-def _in_use(directory: Path, holder: _Holder | None) -> str:
-    if holder is None:
-        return f"{directory}: in use by another process; stop it or choose another SOLAR_DATA_DIR"
-    return (
-        f"{directory}: in use since {holder.since} by process {holder.parent} "
-        f"and its server, process {holder.server}; stop it or choose another SOLAR_DATA_DIR"
-    )
-
-
-def _place_socket(directory: Path) -> Path:
-    """Return the socket path: in the data directory, or in TMPDIR if that path is too long.
-
-    Called under the lock, so it removes the socket of an earlier server.
-    """
-    earlier = _read_holder(directory)
-    if earlier is not None:
-        _remove_socket(directory, directory / earlier.socket)
-    if _fits(directory / SOCKET):
-        return directory / SOCKET
-    path = Path(tempfile.mkdtemp(prefix="solar-")) / SOCKET  # 0700
-    if not _fits(path):
-        path.parent.rmdir()
-        raise ServerFailed(f"{path}: too long for a socket; set TMPDIR to a shorter path")
-    return path
-
-
-def _fits(path: Path) -> bool:
-    return len(os.fsencode(path)) < SOCKET_LIMIT
-
-
-def _remove_socket(directory: Path, path: Path) -> None:
-    """Remove a socket in TMPDIR; in the data directory the next server may already use it."""
-    if path.parent != directory:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-            path.parent.rmdir()
-
-
-def _url(path: Path) -> str:
-    return f"unix://{urllib.parse.quote(str(path))}"
-
-
-def _listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(1.0)
-        try:
-            connection.connect(str(path))
-        except OSError:
-            return False
-    return True
-
-
-def _ping(path: Path) -> bytes:
-    """Return the answer to PING: +PONG, -LOADING while data load, or empty."""
-    with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
-        connection.settimeout(1.0)
-        connection.connect(str(path))
-        connection.sendall(b"PING\r\n")
-        return connection.recv(64)
-    return b""
 
 
 def _size(file: Path) -> int:
