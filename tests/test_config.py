@@ -73,6 +73,7 @@ def test_every_variable_is_read() -> None:
         "SOLAR_TRAINING_MEMORY": ("1GiB", 1 << 30),
         "SOLAR_UPLOAD_BYTES": ("2000", 2000),
         "SOLAR_UPLOAD_SECONDS": ("30", 30.0),
+        "SOLAR_FREE_BYTES": ("2GiB", 2 << 30),
         "SOLAR_UPLOAD_DIR": ("/srv/solar", "/srv/solar"),
         "SOLAR_CHECK_SECONDS": ("1", 1.0),
         "SOLAR_ACCESS_LOG": ("1", True),

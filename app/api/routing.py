@@ -47,7 +47,7 @@ EXPOSED = (
     "or SOLAR_INSECURE=yes"
 )
 #: Statuses that are logged even without an access log.
-LOGGED = (401, 403, 429, 503)
+LOGGED = (401, 403, 429, 503, 507)
 
 
 class Disconnected(Exception):
