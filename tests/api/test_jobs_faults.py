@@ -277,6 +277,38 @@ def test_a_model_tuned_during_training_keeps_the_new_settings(
     assert replaced.model.config.gamma == 7.0
 
 
+# ---- the backlog limit ----
+
+
+def test_a_job_that_waits_for_the_backlog_limit_can_be_cancelled() -> None:
+    with serving(environ={**SHORT_LEASE, "SOLAR_BACKLOG": "1"}) as running:
+        learner = child(running.process.pid, "app learn")
+        assert learner is not None
+        with running.client() as http, paused(learner):
+            new_model(http)
+            event = {
+                "event_id": "e1", "type": "labels", "model": "m", "labels": {"a": 1},
+                "documents": [{"id": "a", "features": [0, 1, 1]},
+                              {"id": "b", "features": [1, 0, 0]}],
+            }  # fmt: skip
+            assert http.post("/feedback", json=event).status_code == 202
+            job = started_job(warm_start(http, "m", DATA, C=0.01))
+            trains = pause_training(running)
+            os.kill(trains, signal.SIGCONT)
+            until_long(all_ended(trains))
+            until_long(lambda: read_job(http, job)["share_done"] == 0.9)
+            assert read_job(http, job)["state"] == "running"
+            answer = http.delete(f"/jobs/{job}")
+            assert answer.status_code == 202, answer.text
+            found = ended_job(http, job)
+            assert (found["state"], "result" in found, found["share_done"]) == (
+                "cancelled", False, 0.9,
+            )  # fmt: skip
+            until_long(lambda: uploads(running) == [])
+        check_replayed(store_of(running))
+        assert warm_starts(store_of(running)) == []
+
+
 # ---- uploads ----
 
 
