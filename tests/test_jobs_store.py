@@ -13,7 +13,7 @@ from app.domain.model_config import ModelConfig
 from app.errors import NoSuchModel, Unavailable
 from app.storage.calls import ScriptRunner
 from app.storage.jobs import DIED, JOB_KEPT_SECONDS, Job, Jobs, Lease, record_event
-from app.storage.keys import JOBS, Keys
+from app.storage.keys import JOB_LIST, Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store
 from tests.servers import anywhere, anywhere_emptied, client, eventually, keys_like, with_store
@@ -485,11 +485,11 @@ def test_expired_jobs_leave_the_list(url: str) -> None:
         for job in ids[1:]:
             await store._client.delete(KEYS.job(job))
         assert await store.jobs.page(2) == ({ids[0]: await read_job(store, ids[0])}, False)
-        assert await store._client.zcard(JOBS) == 1
+        assert await store._client.zcard(JOB_LIST) == 1
         (forgotten,) = job_ids(1, days=30)  # removed by the next start, without a list
-        await store._client.zadd(JOBS, {"{0[2]}.{0[0]}".format(forgotten.partition(".")): 0})
+        await store._client.zadd(JOB_LIST, {"{0[2]}.{0[0]}".format(forgotten.partition(".")): 0})
         await begin_and_end(store, job_ids(1)[0], epoch)
-        assert await store._client.zcard(JOBS) == 2
+        assert await store._client.zcard(JOB_LIST) == 2
 
     with_store(url, act)
 
@@ -501,7 +501,7 @@ def test_a_job_that_does_not_start_is_not_listed(url: str) -> None:
         assert not await store.jobs.begin(lease(second), epoch, ABOUT)
         with pytest.raises(NoSuchModel):
             await store.jobs.begin(lease(second), epoch + 1, ABOUT)
-        assert await store._client.zcard(JOBS) == 1
+        assert await store._client.zcard(JOB_LIST) == 1
         assert not await store.jobs.begin(lease(first), epoch, ABOUT)
         assert [*(await store.jobs.page(5)).jobs] == [first]
 

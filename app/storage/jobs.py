@@ -17,7 +17,7 @@ import msgspec
 
 from app.errors import NoSuchModel
 from app.storage.calls import ScriptRunner, translated
-from app.storage.keys import JOBS, keys_of
+from app.storage.keys import JOB_LIST, keys_of
 
 JobState = Literal["running", "done", "failed", "cancelled"]
 Reported = Literal["kept", "lost", "cancel"]
@@ -163,21 +163,21 @@ class Jobs:
         before = f"({_moment(time() - 2 * JOB_KEPT_SECONDS)}"
         await self._remove(await self._entries("-", before, _REMOVED_AT_ONCE))
         with translated(self._client):
-            await self._client.zadd(JOBS, {_entry(job): 0})
+            await self._client.zadd(JOB_LIST, {_entry(job): 0})
 
     async def _entries(
         self, start: str, stop: str, most: int, *, newest_first: bool = False
     ) -> list[str]:
         with translated(self._client):
             found = await self._client.zrange(
-                JOBS, start, stop, desc=newest_first, bylex=True, offset=0, num=most
+                JOB_LIST, start, stop, desc=newest_first, bylex=True, offset=0, num=most
             )
         return [entry.decode() for entry in found]
 
     async def _remove(self, entries: Sequence[str]) -> None:
         if entries:
             with translated(self._client):
-                await self._client.zrem(JOBS, *entries)
+                await self._client.zrem(JOB_LIST, *entries)
 
 
 def record_event(job: str) -> str:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import time
 
-from app.training.options import LOCK, TASK, UPLOAD
+from app.training.options import JOB_LOCK, TASK, UPLOAD
 
 log = logging.getLogger("solar.jobs")
 
@@ -35,11 +35,11 @@ class JobFiles:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         directory = root / job
         directory.mkdir(mode=0o700)
-        unnamed = directory / f"{LOCK}.new"
+        unnamed = directory / f"{JOB_LOCK}.new"
         lock = os.open(unnamed, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _share(lock)
-            unnamed.rename(directory / LOCK)  # a sweep sees the file only once it is locked
+            unnamed.rename(directory / JOB_LOCK)  # a sweep sees the file only once it is locked
         except BaseException:
             os.close(lock)
             raise
@@ -50,7 +50,7 @@ class JobFiles:
         """Lock the directory of a job that has data; FileNotFoundError if there is none."""
         directory = root / job
         directory.joinpath(UPLOAD).stat()
-        lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(directory / JOB_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _share(lock)
             directory.joinpath(UPLOAD).stat()  # a sweep may have removed it meanwhile
@@ -91,7 +91,7 @@ def sweep(root: Path) -> None:
 def _sweep(directory: Path) -> None:
     expired = directory.stat().st_mtime < time() - UPLOAD_KEPT_SECONDS
     try:
-        lock = os.open(directory / LOCK, os.O_RDWR)
+        lock = os.open(directory / JOB_LOCK, os.O_RDWR)
     except FileNotFoundError:  # just created, or of an earlier version
         if expired:
             shutil.rmtree(directory)
@@ -100,7 +100,9 @@ def _sweep(directory: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: it is in use
         orphaned = not (directory / TASK).exists()
         if orphaned or expired:
-            (directory / UPLOAD).unlink(missing_ok=True)  # first: without LOCK it would stay a day
+            (directory / UPLOAD).unlink(
+                missing_ok=True
+            )  # first: without JOB_LOCK it would stay a day
             shutil.rmtree(directory)
             log.info("removed the upload of %s", directory.name, extra={"expired": expired})
     finally:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,6 +59,12 @@ class JobRunner:
     def _created(self, job: str) -> JobFiles:
         sweep(self._root)
         return JobFiles.create(self._root, job)
+
+    async def discard(self, job: str) -> None:
+        """Remove the data of a cancelled job, which its worker may have left."""
+        with suppress(OSError):  # the data is on another machine, or gone
+            files = await asyncio.to_thread(JobFiles.open, self._root, job)
+            await asyncio.to_thread(files.remove)
 
     @asynccontextmanager
     async def _claimed(

@@ -10,7 +10,7 @@ from app.errors import InvalidInput
 from app.ranking.limits import LEAST, MOST
 
 #: Files in the directory of a job: task, data, the record that replaces the model, and the lock.
-TASK, UPLOAD, REPLACEMENT, LOCK = "order", "upload", "replacement", "lock"
+TASK, UPLOAD, REPLACEMENT, JOB_LOCK = "order", "upload", "replacement", "lock"
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

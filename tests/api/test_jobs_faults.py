@@ -154,6 +154,21 @@ def test_a_killed_worker_ends_its_training_and_the_next_worker_can_restart_it(
     assert records(store_of(service), "w") == []
 
 
+def test_the_data_of_a_job_that_is_cancelled_after_its_worker_died_is_removed(
+    service: Running, http: httpx.Client
+) -> None:
+    new_model(http, "c")
+    job = started_job(warm_start(http, "c", DATA))
+    trains, worker = pause_training(service), worker_of(service)
+    os.kill(worker, signal.SIGKILL)
+    until_long(child_replaced(service.process.pid, "app.runtime.worker", worker))
+    assert job_error(http, job) == DIED
+    assert job in uploads(service)
+    assert http.delete(f"/jobs/{job}").json()["state"] == "cancelled"
+    assert job not in uploads(service)
+    assert all_ended(trains)()
+
+
 def test_a_stopped_service_leaves_no_process_and_the_job_can_be_restarted_later(
     tmp_path: Path,
 ) -> None:

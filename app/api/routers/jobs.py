@@ -41,7 +41,7 @@ TEXTS = (
 )  # fmt: skip
 ENCODINGS = (b"identity", b"gzip", b"xz")
 #: The most jobs in one answer.
-MOST_LISTED = 100
+LARGEST_PAGE = 100
 NO_SLOT = "the limit of training jobs is reached (SOLAR_JOBS); retry after 10 seconds"
 BUSY = "model: a training job is running; wait for it, or cancel it with DELETE /jobs/{id}"
 OTHER_EPOCH = "job: the model was deleted and created again; post the data again"
@@ -157,14 +157,14 @@ async def _begin(
 )
 async def list_jobs(
     service: FromState,
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 20,
+    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 20,
     after: Annotated[str | None, Query(json_schema_extra={"pattern": JOB_PATTERN})] = None,
 ) -> Any:
     """List the jobs of all models and workers, the newest first, with the share that is done."""
     if after is not None and decoding.read_request_id(after) is None:
         raise InvalidInput("after: expected the id of a job, as in `next` of the previous page")
     page = await service.store.jobs.page(limit, after or "")
-    jobs = [summary(id_, job) for id_, job in page.jobs.items()]
+    jobs = [job_summary(id_, job) for id_, job in page.jobs.items()]
     return {"jobs": jobs, **({"next": jobs[-1]["id"]} if page.more else {})}
 
 
@@ -191,10 +191,10 @@ async def _describe(service: Service, model: str, job: str) -> dict[str, Any]:
         "error": found.error,
     }
     given = {name: value for name, value in fields.items() if value not in (None, {}, "")}
-    return {**summary(job, found), **given}
+    return {**job_summary(job, found), **given}
 
 
-def summary(id_: str, job: Job) -> dict[str, Any]:
+def job_summary(id_: str, job: Job) -> dict[str, Any]:
     """Return the fields of a job in the list of jobs."""
     created = decoding.read_request_id(id_)
     if created is None:
@@ -224,7 +224,10 @@ async def cancel(id: JobId, service: FromState, response: Response) -> Any:  # n
     if outcome == "ended":
         raise Problem(409, "job: the job has already ended")
     response.headers["location"] = f"/jobs/{id}"
-    return await _describe(service, model, id)
+    found = await _describe(service, model, id)
+    if found["state"] == "cancelled":
+        await service.job_runner.discard(id)
+    return found
 
 
 @router.post(
