@@ -102,6 +102,13 @@ def test_a_size_may_have_a_unit(text: str, size: int) -> None:
     assert config.read_settings({"SOLAR_MEMORY": text}).memory == size
 
 
+def test_an_optional_size_may_be_empty_or_0() -> None:
+    for text, size in (("", None), ("0", 0), ("5GiB", 5 << 30)):
+        found = config.read_settings({"SOLAR_FREE_BYTES": text}).free_bytes
+        assert found == size
+        assert setting_text("free_bytes", found) == text
+
+
 @given(st.integers(1, 1 << 50))
 def test_a_printed_size_parses_to_the_same_value(size: int) -> None:
     text = setting_text("memory", size)

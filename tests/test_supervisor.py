@@ -118,6 +118,8 @@ def values(name: str) -> st.SearchStrategy[Any]:
         return st.booleans()
     if field.annotation is int:
         return st.integers(bounds["ge"], bounds["le"])
+    if config.is_size(name):
+        return st.none() | st.integers(0, 1 << 62)
     if field.annotation is float:
         return st.floats(bounds["ge"], bounds.get("le"), allow_infinity=False)
     if field.annotation is Path:

@@ -100,9 +100,8 @@ def _sweep(directory: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: it is in use
         orphaned = not (directory / TASK).exists()
         if orphaned or expired:
-            (directory / UPLOAD).unlink(
-                missing_ok=True
-            )  # first: without JOB_LOCK it would stay a day
+            # First: a sweep that is killed after it removed JOB_LOCK would leave it for a day.
+            (directory / UPLOAD).unlink(missing_ok=True)
             shutil.rmtree(directory)
             log.info("removed the upload of %s", directory.name, extra={"expired": expired})
     finally:
