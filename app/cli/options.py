@@ -55,7 +55,8 @@ def add_setting_arguments(parser: argparse.ArgumentParser) -> None:
     for variable, name in config.VARIABLES.items():
         field = Settings.model_fields[name]
         flag, default = f"--{name.replace('_', '-')}", config.setting_text(name, field.default)
-        help_ = f"{field.description} ({variable}, default {default or 'empty'})"
+        about = f"{field.description} ({variable}, default {default or 'empty'})"
+        help_ = about.replace("%", "%%")  # argparse formats it
         if field.default is True:
             parser.add_argument(
                 f"--no-{name}", dest=name, action="store_false", default=None,
