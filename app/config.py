@@ -209,7 +209,7 @@ class Settings(BaseSettings):
     free_bytes: OptionalSize = Field(
         default=None,
         description="free disk space that an upload must leave, in bytes; below it 507; empty: "
-        "1 GiB, or 5 % of the file system if that is less; 0: no check",
+        "1 GiB, or a twentieth of the file system if that is less; 0: no check",
     )
     upload_dir: str = Field(
         default="",

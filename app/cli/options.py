@@ -55,8 +55,7 @@ def add_setting_arguments(parser: argparse.ArgumentParser) -> None:
     for variable, name in config.VARIABLES.items():
         field = Settings.model_fields[name]
         flag, default = f"--{name.replace('_', '-')}", config.setting_text(name, field.default)
-        about = f"{field.description} ({variable}, default {default or 'empty'})"
-        help_ = about.replace("%", "%%")  # argparse formats it
+        help_ = f"{field.description} ({variable}, default {default or 'empty'})"
         if field.default is True:
             parser.add_argument(
                 f"--no-{name}", dest=name, action="store_false", default=None,
