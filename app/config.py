@@ -40,6 +40,16 @@ def _parse_size(value: object) -> object:
 Size = Annotated[int, BeforeValidator(_parse_size), Field(ge=1, le=_MAXIMUM)]
 
 
+def _parse_optional_size(value: object) -> object:
+    """Convert an empty text to None, and others as `_parse_size` does."""
+    return None if value == "" else _parse_size(value)
+
+
+OptionalSize = Annotated[
+    Annotated[int, Field(ge=0, le=_MAXIMUM)] | None, BeforeValidator(_parse_optional_size)
+]
+
+
 class Settings(BaseSettings):
     """All settings of a process; the constructor does not read the environment."""
 
@@ -214,6 +224,11 @@ class Settings(BaseSettings):
         ge=0.01,
         description="time limit for receiving an upload, in seconds; after it 408",
     )
+    free_bytes: OptionalSize = Field(
+        default=None,
+        description="free disk space that an upload must leave, in bytes; below it 507; empty: "
+        "1 GiB, or a twentieth of the file system if that is less; 0: no check",
+    )
     upload_dir: str = Field(
         default="",
         description="directory of uploads; empty: `uploads` in the data directory",
@@ -227,8 +242,8 @@ class Settings(BaseSettings):
     )
     access_log: bool = Field(
         default=False,
-        description="log line for every request; if off, only for answers 401, 403, 421, 429 and "
-        "503, at most 10 a minute for one route and status",
+        description="log line for every request; if off, only for answers 401, 403, 421, 429, 503 "
+        "and 507, at most 10 a minute for one route and status",
     )
     otel: bool = Field(
         default=False,
@@ -318,6 +333,8 @@ def setting_text(name: str, value: Any) -> str:
     >>> setting_text("memory", 1 << 30), setting_text("body_bytes", 10_000_000)
     ('1GiB', '10MB')
     """
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if is_size(name):
@@ -328,7 +345,7 @@ def setting_text(name: str, value: Any) -> str:
 def _size_text(size: int) -> str:
     for power in (4, 3, 2, 1):
         for base, infix in ((1024, "i"), (1000, "")):
-            if size % base**power == 0:
+            if size and size % base**power == 0:
                 return f"{size // base**power}{'KMGT'[power - 1]}{infix}B"
     return str(size)
 
@@ -358,10 +375,10 @@ def _expected(name: str) -> str:
     field = Settings.model_fields[name]
     if field.annotation is bool:
         return "yes or no"
-    if choices := get_args(field.annotation):
-        return f"one of {', '.join(filter(None, choices))}, or empty"
     if is_size(name):
         return "a size in bytes such as 1GiB, 512MB or 1048576"
+    if choices := get_args(field.annotation):
+        return f"one of {', '.join(filter(None, choices))}, or empty"
     if field.annotation in (str, Path):
         return "text"
     bounds = {

@@ -7,6 +7,7 @@ SolarError
 ├── NoSuchModel         the model does not exist, or was deleted
 ├── ModelExists         a model of this name exists already
 ├── Overloaded          the requests hold too much memory: retry
+├── NoSlot              SOLAR_JOBS uploads and jobs are in progress: retry later
 └── StoreError          the store cannot complete an operation
     ├── NoServerBinary      no server binary is installed to embed
     ├── OldServer           the server version is too old
@@ -52,6 +53,10 @@ class ModelExists(SolarError):
 
 class Overloaded(SolarError):
     """The requests of this worker hold too much memory together; retrying is safe."""
+
+
+class NoSlot(SolarError):
+    """The worker has SOLAR_JOBS uploads and training jobs in progress; retry later."""
 
 
 class StoreError(SolarError):

@@ -24,7 +24,7 @@ _VARIABLE = re.compile(
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+"
     r"|\b\d{1,3}(,\d{3})+\b|\b\d+\.\d+\b"
 )
-_VARIABLE_FIELDS = {"begun", "seconds", "down"}
+_VARIABLE_FIELDS = {"created", "begun", "seconds", "down"}
 
 
 class Block(NamedTuple):

@@ -76,6 +76,7 @@ def test_every_variable_is_read() -> None:
         "SOLAR_TRAINING_MEMORY": ("1GiB", 1 << 30),
         "SOLAR_UPLOAD_BYTES": ("2000", 2000),
         "SOLAR_UPLOAD_SECONDS": ("30", 30.0),
+        "SOLAR_FREE_BYTES": ("2GiB", 2 << 30),
         "SOLAR_UPLOAD_DIR": ("/srv/solar", "/srv/solar"),
         "SOLAR_CHECK_SECONDS": ("1", 1.0),
         "SOLAR_ACCESS_LOG": ("1", True),
@@ -102,6 +103,13 @@ def test_every_field_has_a_variable_and_a_description() -> None:
 )  # fmt: skip
 def test_a_size_may_have_a_unit(text: str, size: int) -> None:
     assert config.read_settings({"SOLAR_MEMORY": text}).memory == size
+
+
+def test_an_optional_size_may_be_empty_or_0() -> None:
+    for text, size in (("", None), ("0", 0), ("5GiB", 5 << 30)):
+        found = config.read_settings({"SOLAR_FREE_BYTES": text}).free_bytes
+        assert found == size
+        assert setting_text("free_bytes", found) == text
 
 
 @given(st.integers(1, 1 << 50))

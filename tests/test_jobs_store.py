@@ -1,6 +1,7 @@
 """Training jobs in the store, on real servers: start, reports, leases, cancellation, resends."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,8 +12,9 @@ from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.errors import NoSuchModel, Unavailable
 from app.storage.calls import ScriptRunner
-from app.storage.jobs import DIED, JOB_KEPT_SECONDS, Job, Jobs, Lease
-from app.storage.keys import Keys
+from app.storage.jobs import DIED, JOB_KEPT_SECONDS, Job, Jobs, Lease, record_event
+from app.storage.keys import JOB_LIST, Keys
+from app.storage.log import NewRecord
 from app.storage.store import Store
 from tests.servers import anywhere, anywhere_emptied, client, eventually, keys_like, with_store
 
@@ -185,11 +187,11 @@ def test_a_report_is_stored_and_renews_the_lease_and_the_job(url: str) -> None:
         assert await store.jobs.begin(held, await create_model(store), ABOUT)
         for key in (KEYS.training, KEYS.job(JOB)):
             await store._client.pexpire(key, 5000)
-        assert await store.jobs.report(held, state="finishing", progress={"a": 1}) == "kept"
+        assert await store.jobs.report(held, progress={"a": 1}) == "kept"
         return await read_job(store)
 
     found = with_store(url, act)
-    assert (found.state, found.progress, found.about) == ("finishing", {"a": 1}, ABOUT)
+    assert (found.state, found.progress, found.about) == ("running", {"a": 1}, ABOUT)
     assert remaining(url, KEYS.training) > LONG - 60
     assert remaining(url, KEYS.job(JOB)) > JOB_KEPT_SECONDS - 60
 
@@ -251,7 +253,7 @@ def test_a_report_after_another_job_of_the_model_is_refused(url: str) -> None:
         assert await store.jobs.begin(other, epoch, ABOUT)
         assert await store.jobs.report(other, ends=True, state="done") == "kept"
         before = stored_jobs(url)
-        assert await store.jobs.report(held, state="finishing") == "lost"
+        assert await store.jobs.report(held, progress={"late": 1}) == "lost"
         assert stored_jobs(url) == before
 
     with_store(url, act)
@@ -271,7 +273,7 @@ def test_a_report_of_the_first_process_of_a_restarted_job_is_refused(url: str, e
             assert await store.jobs.report(again, ends=True, state="done") == "kept"
         await lease_expired(store)
         before = stored_jobs(url)
-        assert await store.jobs.report(held, state="finishing") == "lost"
+        assert await store.jobs.report(held, progress={"late": 1}) == "lost"
         assert await store.jobs.report(held, ends=True, state="failed") == "lost"
         assert stored_jobs(url) == before
 
@@ -318,7 +320,7 @@ def test_every_report_of_a_cancelled_job_answers_cancel_until_it_ends(url: str) 
         assert await store.jobs.cancel("books", JOB) == "cancelled"
         assert (await read_job(store)).state == "running"
         for _ in range(2):
-            assert await store.jobs.report(held, state="finishing", progress={"a": 1}) == "cancel"
+            assert await store.jobs.report(held, progress={"a": 1}) == "cancel"
         assert (await read_job(store)).progress == {}
         assert await store.jobs.report(held, ends=True, state="cancelled") == "kept"
         assert (await read_job(store)).state == "cancelled"
@@ -337,7 +339,6 @@ def test_a_job_without_a_training_process_is_cancelled_at_once(url: str) -> None
         assert await store.jobs.cancel("books", JOB) == "cancelled"
         assert (await read_job(store)).state == "cancelled"
         assert await store.jobs.report(held, progress={"a": 1}) == "cancel"
-        assert await store.jobs.report(held, state="finishing") == "cancel"
         assert (await read_job(store)).state == "cancelled"
 
     with_store(url, act)
@@ -360,15 +361,53 @@ def test_a_cancelled_job_is_cancelled_when_its_training_process_dies(url: str) -
     with_store(url, act)
 
 
-@pytest.mark.parametrize("state", ["done", "failed", "finishing"])
-def test_a_finishing_or_ended_job_cannot_be_cancelled(url: str, state: str) -> None:
+@pytest.mark.parametrize("state", ["done", "failed"])
+def test_an_ended_job_cannot_be_cancelled(url: str, state: str) -> None:
     async def act(store: Store) -> None:
         held = lease()
         assert await store.jobs.begin(held, await create_model(store), ABOUT)
-        await store.jobs.report(held, ends=state != "finishing", state=state)
+        await store.jobs.report(held, ends=True, state=state)
         before = stored_jobs(url)
         assert await store.jobs.cancel("books", JOB) == "ended"
         assert stored_jobs(url) == before
+
+    with_store(url, act)
+
+
+async def append_record(store: Store, epoch: int) -> int:
+    """Append the record of the job; return its seq."""
+    record = NewRecord(record_event(JOB), b"", b"record")
+    (appended,) = await store.log.append("books", epoch, [record], limit=10, time=1)
+    return appended.seq
+
+
+def test_a_job_whose_record_is_in_the_log_cannot_be_cancelled(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await create_model(store)
+        assert await store.jobs.begin(lease(), epoch, ABOUT)
+        assert await append_record(store, epoch) == 1
+        before = stored_jobs(url)
+        assert await store.jobs.cancel("books", JOB) == "ended"
+        assert stored_jobs(url) == before
+        assert await append_record(store, epoch) == 1  # resent
+
+    with_store(url, act)
+
+
+def test_the_record_of_a_cancelled_job_is_not_appended_unless_the_job_starts_again(
+    url: str,
+) -> None:
+    """A resent append may reach the server after the cancellation."""
+
+    async def act(store: Store) -> None:
+        epoch, held = await create_model(store), lease()
+        assert await store.jobs.begin(held, epoch, ABOUT)
+        assert await store.jobs.cancel("books", JOB) == "cancelled"
+        assert await append_record(store, epoch) == 0
+        assert await store.log.tail("books") == 0
+        assert await store.jobs.report(held, ends=True, state="failed") == "kept"
+        assert await store.jobs.begin(lease(), epoch, ABOUT)
+        assert await append_record(store, epoch) == 1
 
     with_store(url, act)
 
@@ -396,6 +435,79 @@ def test_cancelling_one_job_does_not_affect_another_job_of_the_model(url: str) -
     with_store(url, act)
 
 
+# ---- the list of jobs ----
+
+
+def job_ids(count: int, model: str = "books", days: float = 0.0) -> list[str]:
+    """Return ids of jobs that were created this long ago, in the order of creation."""
+    start = int((time.time() - days * 86_400.0) * 1000)
+    return [
+        f"{model}.{moment[:8]}-{moment[8:]}-7000-8000-{at:012x}"
+        for at in range(count)
+        for moment in [f"{start + at // 2:012x}"]  # two in each millisecond
+    ]
+
+
+async def begin_and_end(store: Store, job: str, epoch: int) -> None:
+    held = Lease(job.partition(".")[0], job, LONG)
+    assert await store.jobs.begin(held, epoch, ABOUT)
+    assert await store.jobs.report(held, ends=True, state="done") == "kept"
+
+
+def test_jobs_of_all_models_are_listed_newest_first_in_pages(url: str) -> None:
+    async def act(store: Store) -> None:
+        epochs = {"books": await create_model(store)}
+        epochs["films"] = await store.models.create("films", initial_state(ModelConfig(("f",))))
+        ids = [job for pair in zip(job_ids(4), job_ids(4, "films"), strict=True) for job in pair]
+        for job in ids:
+            await begin_and_end(store, job, epochs[job.partition(".")[0]])
+        newest_first = sorted(ids, key=lambda job: job.partition(".")[::-1], reverse=True)
+        for limit in (1, 2, 3, 7, 8, 9):
+            listed: list[str] = []
+            more = True
+            while more:
+                jobs, more = await store.jobs.page(limit, listed[-1] if listed else "")
+                assert len(jobs) == limit or not more
+                assert {job.state for job in jobs.values()} <= {"done"}
+                listed += jobs
+            assert listed == newest_first
+        await store.jobs.begin(Lease("books", ids[0], LONG), epochs["books"], ABOUT)
+        assert [*(await store.jobs.page(9)).jobs] == newest_first  # a restart keeps its place
+
+    with_store(url, act)
+
+
+def test_expired_jobs_leave_the_list(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch, ids = await create_model(store), job_ids(6, days=3)
+        for job in ids:
+            await begin_and_end(store, job, epoch)
+        for job in ids[1:]:
+            await store._client.delete(KEYS.job(job))
+        assert await store.jobs.page(2) == ({ids[0]: await read_job(store, ids[0])}, False)
+        assert await store._client.zcard(JOB_LIST) == 1
+        (forgotten,) = job_ids(1, days=30)  # removed by the next start, without a list
+        await store._client.zadd(JOB_LIST, {"{0[2]}.{0[0]}".format(forgotten.partition(".")): 0})
+        await begin_and_end(store, job_ids(1)[0], epoch)
+        assert await store._client.zcard(JOB_LIST) == 2
+
+    with_store(url, act)
+
+
+def test_a_job_that_does_not_start_is_not_listed(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch, (first, second) = await create_model(store), job_ids(2)
+        assert await store.jobs.begin(lease(first), epoch, ABOUT)
+        assert not await store.jobs.begin(lease(second), epoch, ABOUT)
+        with pytest.raises(NoSuchModel):
+            await store.jobs.begin(lease(second), epoch + 1, ABOUT)
+        assert await store._client.zcard(JOB_LIST) == 1
+        assert not await store.jobs.begin(lease(first), epoch, ABOUT)
+        assert [*(await store.jobs.page(5)).jobs] == [first]
+
+    with_store(url, act)
+
+
 # ---- resends ----
 
 
@@ -403,11 +515,11 @@ def test_each_resent_call_has_one_effect(url: str) -> None:
     async def act(store: Store) -> None:
         epoch, held = await create_model(store), lease()
         calls = ResendingRunner(store)
-        jobs = Jobs(calls)
+        jobs = Jobs(store._client, calls)
         assert await jobs.begin(held, epoch, ABOUT)
         assert await jobs.report(held, progress={"a": 1}) == "kept"
         assert not await jobs.begin(lease(OTHER), epoch, ABOUT)
-        assert await jobs.report(held, state="finishing") == "kept"
+        assert await jobs.report(held, progress={"a": 2}) == "kept"
         assert await jobs.report(held, ends=True, state="done") == "kept"
         assert await jobs.cancel("books", JOB) == "ended"
         again = lease()
@@ -450,6 +562,7 @@ def test_an_unreachable_store_is_an_unavailable_error() -> None:
             store.jobs.cancel("books", JOB),
             store.jobs.begin(lease(), 1, ABOUT),
             store.jobs.report(lease()),
+            store.jobs.page(5),
         ):
             with pytest.raises(Unavailable):
                 await ask

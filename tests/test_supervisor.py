@@ -194,7 +194,8 @@ def values(name: str) -> st.SearchStrategy[Any]:
         return st.sampled_from([Path("data"), Path("/a b/c"), Path("ä=#$")])
     if field.annotation is str:  # characters that an environment can hold
         return st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
-    return st.sampled_from(get_args(field.annotation))
+    optional = st.none() | st.integers(0, 1 << 62)
+    return optional if config.is_size(name) else st.sampled_from(get_args(field.annotation))
 
 
 def test_children_get_every_setting_unchanged(

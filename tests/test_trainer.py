@@ -1,5 +1,6 @@
 """Training a batch model on judged data and converting it to an online model."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Replace
 from app.domain.reducer import Reducer, sound
 from app.errors import BadData
+from app.evaluation import letor
 from app.evaluation.letor import JudgedData
 from app.evaluation.synthetic import SyntheticData
 from app.ranking import covariance
@@ -21,8 +23,8 @@ from app.ranking.batch.trainers import trainer as solver
 from app.ranking.online import LabelledQuery
 from app.ranking.solar import SolarII
 from app.ranking.sparse import SparseRows
-from app.training import trainer
-from app.training.options import Training, check_training
+from app.training import process, trainer
+from app.training.options import UPLOAD, Training, TrainingTask, check_training
 from app.training.trainer import Progressed
 from tests.oracles_batch import gaps
 
@@ -299,3 +301,38 @@ def test_the_reducer_accepts_the_model_and_continues(settings: ModelConfig) -> N
     assert reducer.apply(codec.dump_record(Feedback("e", "labels", rows, labels=labels)))
     assert sound(reducer.state()) == []
     assert (reducer.state().model.weights != found.weights).any()
+
+
+# ---- the share of a job that is done ----
+
+
+@pytest.mark.parametrize(
+    "training",
+    [Training(), Training(C=1.0), Training(loss="l1", C=1.0), Training(trainer="domination")],
+)
+def test_a_training_process_reports_the_share_that_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, training: Training
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trainer, "PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(letor, "BYTES_AT_ONCE", 1000)
+    rows = [(at, label, row) for at, one in enumerate(synthetic().queries)
+            for label, row in zip(one.labels, one.documents, strict=True)]  # fmt: skip
+    lines = [
+        f"{label:g} qid:{at} " + " ".join(f"{k}:{value:.9g}" for k, value in enumerate(row, 1))
+        for at, label, row in rows
+    ]
+    Path(UPLOAD).write_text("\n".join([*lines, ""]))
+    reports: list[tuple[str, Any]] = []
+    task = TrainingTask(ModelConfig(NAMES), training, BOUND, blob=False, memory=1 << 40)
+    process.work(task, lambda event, value: reports.append((event, value)))
+    events = [event for event, _ in reports]
+    shares = [value for event, value in reports if event == "share"]
+    reading = [value for event, value in reports[: events.index("read")] if event == "share"]
+    assert len(reading) > 10
+    assert reading == sorted(reading)
+    assert reading[-1] == shares[len(reading)] == process.READ
+    training_shares = shares[len(reading) + 1 :]
+    assert all(process.READ <= share <= process.TRAINED for share in training_shares)
+    assert len(set(training_shares)) > 3
+    assert training_shares[-1] == process.TRAINED

@@ -237,13 +237,41 @@ class AppendedRecord(BaseModel):
     seq: int
 
 
-class JobDetails(BaseModel):
-    """A training job."""
+_ShareDone = Annotated[
+    float,
+    Field(
+        ge=0.0,
+        le=1.0,
+        description="estimated share of the work that is done; 1 only for a job that is done",
+    ),
+]
+
+
+class JobSummary(BaseModel):
+    """One training job in the list of jobs."""
 
     id: str
     model: str
     state: Literal["running", "done", "failed", "cancelled"]
-    begun: Annotated[float, Field(description="seconds since 1970")] = _OPTIONAL
+    created: Annotated[float, Field(description="start of the upload, in seconds since 1970")]
+    share_done: _ShareDone
+
+
+class JobList(BaseModel):
+    """Jobs of all models and workers, the newest first."""
+
+    jobs: list[JobSummary]
+    next: Annotated[
+        str, Field(description="the `after` of the next page; absent if there are no older jobs")
+    ] = _OPTIONAL
+
+
+class JobDetails(JobSummary):
+    """A training job."""
+
+    begun: Annotated[
+        float, Field(description="start or last restart of the training, in seconds since 1970")
+    ] = _OPTIONAL
     training: dict[str, Any] = _OPTIONAL
     progress: dict[str, Any] = _OPTIONAL
     result: dict[str, Any] = _OPTIONAL

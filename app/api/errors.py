@@ -26,7 +26,8 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 MAX_LOCATION = 100
 MAX_DETAIL = 400
 
-#: The titles of RFC 9110 and RFC 6585 (429, 431); those of http.HTTPStatus change with Python.
+#: The titles of RFC 9110 (RFC 6585 for 429 and 431, RFC 4918 for 507); those of http.HTTPStatus
+#: change with Python.
 TITLES = {
     400: "Bad Request",
     401: "Unauthorized",
@@ -44,6 +45,7 @@ TITLES = {
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
+    507: "Insufficient Storage",
 }
 
 

@@ -97,6 +97,7 @@ _JUDGED = {
                                {"label": 0, "features": [7.1, 12.5]}]}],
     "C": 0.01,
 }  # fmt: skip
+_BINARY = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
 WARM_START_BODIES = {
     "required": True,
     "content": {
@@ -107,6 +108,7 @@ WARM_START_BODIES = {
                 "letor": {"summary": "LETOR text", "value": "2 qid:1 1:9.8 2:3\n0 qid:1 1:7.1\n"},
             },
         },
-        "application/gzip": {"schema": {"type": "string", "format": "binary", "minLength": 1}},
+        "application/gzip": _BINARY,
+        "application/x-xz": _BINARY,
     },
 }  # fmt: skip

@@ -57,7 +57,7 @@ BODIES = 0.5
 #: Size of the parts of a large answer, in bytes: the next one waits until the client reads.
 PART = 65_536
 #: Statuses that are logged even without an access log.
-LOGGED = (401, 403, 421, 429, 503)
+LOGGED = (401, 403, 421, 429, 503, 507)
 
 
 class Disconnected(Exception):

@@ -32,6 +32,12 @@ from app.ranking.sparse import SparseRows
 #: Bytes of text that one read takes.
 BYTES_AT_ONCE = 1 << 24
 
+ReportRead = Callable[[int], None]
+
+
+def _silent(_: int) -> None:
+    """Ignore the progress."""
+
 
 @dataclass(frozen=True, slots=True)
 class JudgedData:
@@ -61,16 +67,19 @@ class _Rows(NamedTuple):
     values: Dense
 
 
-def read_letor(paths: Sequence[Path]) -> JudgedData:
-    """Read files as one data set; the lines of a query must be contiguous in one file."""
-    parts = read_parts(paths)
+def read_letor(paths: Sequence[Path], progress: ReportRead = _silent) -> JudgedData:
+    """Read files as one data set; the lines of a query must be contiguous in one file.
+
+    `progress` receives the number of bytes of text after each block.
+    """
+    parts = read_parts(paths, progress)
     return JudgedData(parts[0].n, [query for part in parts for query in part.queries])
 
 
-def read_parts(paths: Sequence[Path]) -> list[JudgedData]:
+def read_parts(paths: Sequence[Path], progress: ReportRead = _silent) -> list[JudgedData]:
     """Read files as parts of one data set: common features, and no query in two parts."""
     started: dict[str, str] = {}
-    parts = [_groups(path, started) for path in paths]
+    parts = [_groups(path, started, progress) for path in paths]
     rows = (rows for groups in parts for group in groups for rows in group)
     n = max(int(some.columns.max(initial=-1)) + 1 for some in rows)
     if n == 0:
@@ -79,11 +88,11 @@ def read_parts(paths: Sequence[Path]) -> list[JudgedData]:
     return [JudgedData(n, [gather(group, n) for group in groups]) for groups in parts]
 
 
-def _groups(path: Path, started: dict[str, str]) -> list[list[_Rows]]:
+def _groups(path: Path, started: dict[str, str], progress: ReportRead) -> list[list[_Rows]]:
     """Group the lines of a file by query; `started` holds where each query of any file starts."""
     groups: list[list[_Rows]] = []
     last = None
-    for number, rows in _rows(path):
+    for number, rows in _rows(path, progress):
         if rows.query != last:
             where = f"{path}:{number}"
             if rows.query in started:
@@ -118,7 +127,7 @@ def _joined(group: list[_Rows]) -> _Rows:
     return _Rows(query, *(np.concatenate(parts) for parts in list(zip(*group, strict=True))[1:]))
 
 
-def _rows(path: Path) -> Iterator[tuple[int, _Rows]]:
+def _rows(path: Path, progress: ReportRead) -> Iterator[tuple[int, _Rows]]:
     """Yield line numbers, each with the rows of one query that start there."""
     before = 0
     with _opened(path) as file:
@@ -128,6 +137,7 @@ def _rows(path: Path) -> Iterator[tuple[int, _Rows]]:
             for number, rows in found:
                 yield before + number, rows
             before += text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+            progress(len(text))
 
 
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:

@@ -142,6 +142,7 @@ def end_all(children: list[Child]) -> None:
 
 def child_environ(settings: Settings, url: str, **more: str) -> dict[str, str]:
     """Return the environment of a child: all settings, the store's URL, and `more`; no env file."""
-    values = {variable: str(getattr(settings, name)) for variable, name in VARIABLES.items()}
+    given = {variable: getattr(settings, name) for variable, name in VARIABLES.items()}
+    values = {variable: "" if one is None else str(one) for variable, one in given.items()}
     inherited = {name: value for name, value in os.environ.items() if name != ENV_FILE}
     return {**inherited, **values, "SOLAR_REDIS_URL": url, **more}

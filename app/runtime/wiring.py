@@ -159,6 +159,7 @@ async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIt
     appender = Appender(store, settings.backlog, kept, metrics.rolled_back)
     quota = SourceQuota(settings.source_share)
     job_runner = JobRunner(store, settings, metrics.trained)
+    await job_runner.sweep()
     await weight_cache.start()
     try:
         yield Service(

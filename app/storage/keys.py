@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from app.errors import InvalidInput
 
-MODELS, LEARNERS = "solar:models", "solar:learners"
+MODELS, LEARNERS, JOB_LIST = "solar:models", "solar:learners", "solar:jobs"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

@@ -26,7 +26,7 @@ class Store:
         calls = ScriptRunner(client, replicas=int(durability == "replicated"))
         self.log, self.states = Log(client, calls), States(client, calls)
         self.models = Models(client, calls, self.states)
-        self.leases, self.jobs = Leases(client, calls), Jobs(calls)
+        self.leases, self.jobs = Leases(client, calls), Jobs(client, calls)
         self.servers = Servers(client, durability)
         self.name = store_name(client.address)
         self.outages = Outages(self.name)

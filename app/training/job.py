@@ -27,7 +27,7 @@ from app.errors import BadData, Fenced, NoSuchModel, SolarError, StoreError
 from app.ingest.appender import now
 from app.storage.cancellation import end
 from app.storage.embedded.server import tied
-from app.storage.jobs import JOB_KEPT_SECONDS, Lease
+from app.storage.jobs import JOB_KEPT_SECONDS, Lease, record_event
 from app.storage.log import AppendResult, LogEntry, NewRecord
 from app.storage.store import Store
 from app.training.options import REPLACEMENT, TASK, Training, TrainingTask
@@ -167,7 +167,7 @@ class Run:
     def _handle(self, report: dict[str, Any]) -> None:
         match report:
             case {"read": found}:
-                self._progress = found
+                self._progress = {**self._progress, **found}
                 if not self.read.done():
                     self.read.set_result(found)
             case {"refused": why}:
@@ -176,26 +176,30 @@ class Run:
                     self._refused = BadData(why)
             case {"progress": progress}:
                 self._progress = {**self._progress, **progress}
+            case {"share": share}:
+                done = max(share, self._progress.get("share_done", 0.0))
+                self._progress = {**self._progress, "share_done": round(done, 4)}
             case {"done": result}:
                 self._result = result
 
     async def _append_result(self) -> str:
-        """Append the result; repeat while the store is unreachable."""
+        """Append the result; repeat while the store is unreachable or at its backlog limit."""
         record = await asyncio.to_thread((self.work.directory / REPLACEMENT).read_bytes)
-        if await self._report_until_stored(state="finishing", progress=self._progress) == "cancel":
-            return "cancelled"
-        while True:
+        while await self._report_until_stored(progress=self._progress) != "cancel":
             try:
                 appended = await self._append(record)
-            except StoreError:
+            except StoreError:  # unreachable, or at its backlog limit
                 await asyncio.sleep(REPORT_SECONDS)
-                await self._renew_lease()
-            else:
-                if appended is None:
-                    self._error = CHANGED
-                    return "failed"
-                self._result = {**self._result, "seq": appended.seq}
-                return "done"
+                continue
+            if appended is None:
+                self._error = CHANGED
+                return "failed"
+            if not appended.seq:  # the cancellation came first
+                break
+            self._result = {**self._result, "seq": appended.seq}
+            return "done"
+        self._result = {}
+        return "cancelled"
 
     async def _append(self, record: bytes) -> AppendResult | None:
         """Append a record; None if the model's settings changed, in the state or in the log."""
@@ -213,7 +217,7 @@ class Run:
                 at = entries[-1].seq
             try:
                 (appended,) = await self._store.log.append(
-                    model, self._epoch, [NewRecord(f"job-{self.work.job}", b"", record)],
+                    model, self._epoch, [NewRecord(record_event(self.work.job), b"", record)],
                     limit=self._settings.backlog, time=now(), wait=True,
                     dedupe=JOB_KEPT_SECONDS, tail=at,
                 )  # fmt: skip
@@ -230,7 +234,7 @@ class Run:
 
     async def _renew_lease(self) -> None:
         with suppress(StoreError):
-            await self._report(state="finishing")
+            await self._report(progress=self._progress)
 
     async def _report_until_stored(self, **fields: Any) -> str:
         """Report to the store; repeat while it is unreachable."""

@@ -9,8 +9,8 @@ from app.domain.model_config import ModelConfig
 from app.errors import InvalidInput
 from app.ranking.limits import LEAST, MOST
 
-#: Files in the directory of a job: the task, the data, and the record that replaces the model.
-TASK, UPLOAD, REPLACEMENT = "order", "upload", "replacement"
+#: Files in the directory of a job: task, data, the record that replaces the model, and the lock.
+TASK, UPLOAD, REPLACEMENT, JOB_LOCK = "order", "upload", "replacement", "lock"
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -31,6 +31,10 @@ from app.training.options import REPLACEMENT, TASK, UPLOAD, TrainingTask
 log = logging.getLogger("solar.jobs")
 
 Report = Callable[[str, Any], None]
+#: The share of a job that is done once the data is read, and once the model is trained. The rest
+#: is the covariance, and the wait for the log. Measured on 83 MB, reading takes 4 to 34 % of the
+#: time, training 20 to 95 %.
+READ, TRAINED = 0.2, 0.9
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -61,22 +65,36 @@ def main(arguments: Sequence[str]) -> None:
 
 def work(task: TrainingTask, report: Report) -> None:
     """Read the data, train, and write the record."""
-    judged = trainer.checked_judgements(read_judgements(task), task.training)
+    judged = trainer.checked_judgements(read_judgements(task, report), task.training)
     report("read", {"queries": len(judged.starts) - 1, "documents": len(judged.labels)})
+    report("share", READ)
+
+    def progress(it: trainer.Progressed) -> None:
+        report("progress", it.described())
+        report("share", READ + (TRAINED - READ) * it.share)
+
     began = monotonic()
-    found = trainer.train_batch(
-        judged, task.training, lambda it: report("progress", it.described())
-    )
+    found = trainer.train_batch(judged, task.training, progress)
+    report("share", TRAINED)
     record = Replace(trainer.online(found, task.config), "warm start")
     Path(REPLACEMENT).write_bytes(codec.dump_record(record))
     seconds = round(monotonic() - began, 3)
     report("done", {**trainer.describe_training(found, task.training), "seconds": seconds})
 
 
-def read_judgements(task: TrainingTask) -> Judgements:
-    """Read the uploaded data."""
+def read_judgements(task: TrainingTask, report: Report = lambda *_: None) -> Judgements:
+    """Read the uploaded data; report the share of it that was read."""
     if not task.blob:
-        return trainer.judgements(letor.read_letor([Path(UPLOAD)]), task.config, task.bound)
+        size, done = Path(UPLOAD).stat().st_size, 0
+
+        def progress(read: int) -> None:
+            nonlocal done
+            done += read
+            report("share", READ * done / size)
+
+        return trainer.judgements(
+            letor.read_letor([Path(UPLOAD)], progress), task.config, task.bound
+        )
     arrays = codec.load_blob(Path(UPLOAD).read_bytes(), "judged").arrays
     X, labels = arrays["documents"], arrays["labels"]
     queries = [LabelledQuery(labels[a:b], X[a:b]) for a, b in pairwise(arrays["starts"].tolist())]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import log
 from time import monotonic
 from typing import Any
 
@@ -28,17 +29,23 @@ from app.training.options import Training, check_training
 HELD_OUT = 0.2
 #: Seconds between two progress reports; each measures the current model.
 PROGRESS_SECONDS = 0.25
+#: A fit from w = 0 ends at about this share of its first distance: the tolerance of all solvers.
+CONVERGED = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """Progress of a training; `distance` is the gradient norm, the duality gap or the slope."""
+    """Progress of a training; `distance` is the gradient norm, the duality gap or the slope.
+
+    `share` is the share of all fits that is done, an estimate from 0 to 1.
+    """
 
     parameter: float
     iteration: int
     objective: float
     distance: float
     ndcg: float
+    share: float
 
     def described(self) -> dict[str, float]:
         """Convert to the JSON fields of a job."""
@@ -151,16 +158,17 @@ def train_batch(
     judged = checked_judgements(judged, check_training(training))
     kind: Kind = "domination" if training.trainer == "domination" else training.loss
     if training.given is not None:
-        return _trained(kind, judged, training.given, None, report)
+        return _trained(kind, judged, training.given, None, report, Fits(1))
     share = _share(training)
     rest, held_out = split(judged, share)
-    found = path.follow_path(
-        ReportingTrainer(trainer(kind, rest), held_out, report), held_out, training.by
-    )
+    inner = trainer(kind, rest)
+    fits = Fits(len(inner.grid) + 1)
+    found = path.follow_path(ReportingTrainer(inner, held_out, report, fits), held_out, training.by)
     tried, best = tuple((one.parameter, one.quality) for one in found.tried), found.best
     if share >= 1.0:
         return BatchModel(best.minimum, best.parameter, tried, rest)
-    whole = _trained(kind, judged, best.parameter, best.minimum.w, report)
+    fits.skip_to_last()
+    whole = _trained(kind, judged, best.parameter, best.minimum.w, report, fits)
     return replace(whole, tried=tried)
 
 
@@ -170,35 +178,64 @@ def _trained(
     parameter: float,
     start: Floats | None,
     report: ReportProgress | None,
+    fits: "Fits",
 ) -> BatchModel:
-    minimum = ReportingTrainer(trainer(kind, judged), judged, report).fit(parameter, start)
+    minimum = ReportingTrainer(trainer(kind, judged), judged, report, fits).fit(parameter, start)
     return BatchModel(minimum, parameter, (), judged)
+
+
+class Fits:
+    """The share of a training that is done: fits that ended, and the logarithm of the distance.
+
+    >>> fits = Fits(4)
+    >>> fits.ended(), fits.share(100.0), fits.share(10.0), fits.share(0.1)
+    (None, 0.25, 0.3333333333333333, 0.5)
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._ended, self._first = most, 0, 0.0
+
+    def share(self, distance: float) -> float:
+        """Return the share that is done, at this distance of the current fit."""
+        self._first = self._first or distance
+        left = min(1.0, max(CONVERGED, distance / (self._first or 1.0)))
+        return (self._ended + log(left) / log(CONVERGED)) / self._most
+
+    def ended(self) -> None:
+        """Note that a fit has ended."""
+        self._ended, self._first = self._ended + 1, 0.0
+
+    def skip_to_last(self) -> None:
+        """Note that the search has ended, often before the last parameter."""
+        self._ended = self._most - 1
 
 
 class ReportingTrainer:
     """A trainer that reports its progress."""
 
     def __init__(
-        self, inner: Trainer, measured_on: Judgements, report: ReportProgress | None
+        self, inner: Trainer, measured_on: Judgements, report: ReportProgress | None, fits: Fits
     ) -> None:
         self.n, self.grid = inner.n, inner.grid
         self._inner, self._measured_on, self._report = inner, measured_on, report
-        self._next, self._before = 0.0, 0
+        self._next, self._before, self._fits = 0.0, 0, fits
 
     def fit(self, parameter: float, start: Floats | None = None, _: Any = None) -> Minimum:
         """Fit with the wrapped trainer."""
 
         def progress(iteration: int, objective: float, distance: float, w: Floats) -> None:
+            share = self._fits.share(distance)
             if self._report is not None and monotonic() >= self._next:
                 at, ndcg = (
                     self._before + iteration,
                     path.batch_quality(self._measured_on, w, "ndcg@10"),
                 )
-                self._report(Progressed(parameter, at, objective, distance, ndcg))
+                self._report(Progressed(parameter, at, objective, distance, ndcg, share))
                 self._next = monotonic() + PROGRESS_SECONDS
 
         minimum = self._inner.fit(parameter, start, progress)
         self._before += minimum.iterations
+        self._fits.ended()
         return minimum
 
 

@@ -170,7 +170,7 @@ def test_a_head_is_answered_as_a_get(client: TestClient, path: str) -> None:
 
 UNKNOWN_PATHS = (
     "/", "/nowhere", "/rank/", "/feedback/", "/models/", "/models/books/", "/models//versions",
-    "/models/books/nothing", "/jobs", "/jobs/", "/healthz/", "/openapi.json/", "/RANK", "//rank",
+    "/models/books/nothing", "/jobs/", "/healthz/", "/openapi.json/", "/RANK", "//rank",
     "/redoc", "/metrics/x",
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import os
 import re
 import signal
@@ -114,6 +115,15 @@ KINDS = {
         {"content-type": "text/plain; charset=utf-8", "content-encoding": "gzip"},
         "?validation=4&by=pairwise",
     ),
+    "xz": Kind(
+        {"gamma": 9.0}, Training(C=0.1),
+        lzma.compress(FIRST) + bytes(8) + lzma.compress(b"") + lzma.compress(LAST, preset=8),
+        {"content-type": "application/x-xz"}, "?C=0.1",
+    ),
+    "xz_encoded": Kind(
+        {"gamma": 8.0}, Training(C=0.2), lzma.compress(FIRST + LAST, preset=0),
+        {"content-type": "text/plain", "content-encoding": "xz"}, "?C=0.2",
+    ),
     "json": Kind(
         {"normalization": "query-minmax"}, Training(trainer="domination", penalty=0.05),
         json.dumps({"queries": as_json(QUERIES, NAMES), "trainer": "domination",
@@ -134,7 +144,7 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with serving(environ={"SOLAR_JOBS": "4"}) as running, running.client() as http:
+    with serving(environ={"SOLAR_JOBS": "6"}) as running, running.client() as http:
         for name, kind in KINDS.items():
             kind.create(http, name)
             assert feedback(http, name) == 1
@@ -169,6 +179,49 @@ def test_progress_reports_the_data_and_the_iterations(service: Service) -> None:
         assert {"parameter", "objective", "distance", "ndcg@10"} <= set(progress)
 
 
+def test_all_jobs_are_listed_newest_first(service: Service) -> None:
+    def page(**query: Any) -> Any:
+        answer = service.http.get("/jobs", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    fields = ("id", "model", "state", "created", "share_done")
+    wanted = [{name: service.jobs[kind][name] for name in fields} for kind in KINDS]
+    wanted.reverse()  # the kinds started in order
+    found = [one for one in page()["jobs"] if one["model"] in KINDS]
+    assert found == wanted
+    assert {(one["state"], one["share_done"]) for one in found} == {("done", 1.0)}
+    assert [one["created"] for one in found] == sorted(
+        (one["created"] for one in found), reverse=True
+    )
+    whole, pages = page(limit=100)["jobs"], []
+    after: dict[str, str] = {}
+    while True:
+        one = page(limit=2, **after)
+        pages += one["jobs"]
+        if "next" not in one:
+            break
+        assert len(one["jobs"]) == 2
+        after = {"after": one["next"]}
+    assert pages == whole
+
+
+def test_the_share_that_is_done_grows_to_1(service: Service) -> None:
+    http = service.http
+    assert http.put("/models/grows", json={**PLAIN, "features": NAMES}).status_code == 201
+    job, seen = started_job(warm_start(http, "grows", FIRST + LAST)), []
+
+    def ended() -> bool:
+        found = read_job(http, job)
+        seen.append((found["share_done"], found["state"]))
+        return bool(found["state"] != "running")
+
+    until_long(ended)
+    assert seen == sorted(seen, key=lambda one: one[0])
+    assert seen[-1] == (1.0, "done")
+    assert all(0.0 <= share <= 0.9 for share, state in seen if state == "running")
+
+
 def settings_of(name: str) -> ModelConfig:
     return ModelConfig(NAMES, **KINDS[name].settings)
 
@@ -178,7 +231,7 @@ def test_the_log_record_holds_the_model_of_a_local_training(service: Service, na
     (replaced,) = warm_starts(store_of(service.running), name)
     wanted = expected(QUERIES, settings_of(name), KINDS[name].training)
     check_same(replaced.model, wanted)
-    sizes = {"text": 0, "members": 6, "encoded": 3, "json": 6}
+    sizes = {"text": 0, "members": 6, "encoded": 3, "json": 6, "xz": 6, "xz_encoded": 6}
     assert replaced.model.spread.shape == (sizes[name],)
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -44,6 +45,7 @@ TEXT, GZIP, JSON = "text/plain", "application/gzip", "application/json"
 UUID = "01970000-0000-7000-8000-000000000000"
 PATH = "/models/books/warm-start"
 PACKED = gzip.compress(VALID)
+XZ, XZ_PACKED = "application/x-xz", lzma.compress(VALID)
 
 
 # ---- requests and their checks ----
@@ -131,6 +133,7 @@ def service() -> Iterator[Service]:
 # ---- transport ----
 
 GZIP_BOMB = gzip.compress(bytes(50_000_000))
+XZ_BOMB = lzma.compress(bytes(50_000_000), preset=1)
 TRANSPORT = [
     Ask("an unknown model", 404, path=f"/models/{MARKER}/warm-start"),
     Ask("a name that no model can have", 404, path="/models/..%2F..%2Fetc/warm-start"),
@@ -156,6 +159,18 @@ TRANSPORT = [
     Ask("a gzip bomb", 413, GZIP_BOMB, GZIP),
     Ask("a gzip bomb in its second member", 413, PACKED + GZIP_BOMB, GZIP),
     Ask("a gzip bomb declared as text", 413, GZIP_BOMB, TEXT),
+    Ask("an empty body as xz", 400, lzma.compress(b""), XZ),
+    Ask("many empty streams", 400, lzma.compress(b"") * 5000, XZ),
+    Ask("xz that ends early", 400, XZ_PACKED[:-9], XZ),
+    Ask("xz in which a byte differs", 400, XZ_PACKED[:60] + b"\xff" + XZ_PACKED[61:], XZ),
+    Ask("only the head of xz", 400, XZ_PACKED[:12], XZ),
+    Ask("garbage after xz", 400, XZ_PACKED + MARKER.encode(), XZ),
+    Ask("half a second stream", 400, XZ_PACKED + XZ_PACKED[:-9], XZ),
+    Ask("an xz bomb", 413, XZ_BOMB, XZ),
+    Ask("an xz bomb in its second stream", 413, XZ_PACKED + XZ_BOMB, XZ),
+    Ask("an xz bomb declared as text", 413, XZ_BOMB, TEXT),
+    Ask("xz that needs 65 MiB to unpack", 413, lzma.compress(VALID, preset=9), XZ),
+    Ask("JSON as xz", 415, lzma.compress(b"{}"), JSON, headers={"content-encoding": "xz"}),
     Ask("too much text", 413, VALID + b"#" * UPLOAD_BYTES),
     Ask("one byte too much", 413, b"#" * (UPLOAD_BYTES + 1)),
     Ask("too much JSON", 413, b" " * (BODY_BYTES + 1), JSON),
@@ -247,8 +262,16 @@ BODIES = [
 ]  # fmt: skip
 
 
+LISTS = [
+    Ask(f"the list of jobs with {query}", 422, b"", "", query, "/jobs", "GET")
+    for query in ("limit=0", "limit=101", "limit=-1", "limit=x", f"limit={MARKER}", "limit=1.5",
+                  "after=", "after=books", f"after={MARKER}", f"after=books.{UUID}%00",
+                  f"after=books.{UUID[:-1]}", "after=%2B", "after=[x", "after=" + "x" * 5000)
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "ask", [*TRANSPORT, *OPTIONS, *IDS, *BODIES], ids=lambda ask: ask.case[:60]
+    "ask", [*TRANSPORT, *OPTIONS, *IDS, *BODIES, *LISTS], ids=lambda ask: ask.case[:60]
 )
 def test_an_invalid_request_is_refused_and_nothing_is_stored(service: Service, ask: Ask) -> None:
     service.refuses(ask)
@@ -477,8 +500,8 @@ def test_jobs_need_a_key_with_the_admin_scope() -> None:
             assert http.put("/models/books", json={**PLAIN, "features": N}).status_code == 201
             assert http.get(f"/jobs/books.{UUID}").status_code == 404
         asks: tuple[tuple[str, str], ...] = (
-            ("POST", PATH), ("GET", f"/jobs/books.{UUID}"), ("DELETE", f"/jobs/books.{UUID}"),
-            ("POST", f"/jobs/books.{UUID}/start"),
+            ("POST", PATH), ("GET", "/jobs"), ("GET", f"/jobs/books.{UUID}"),
+            ("DELETE", f"/jobs/books.{UUID}"), ("POST", f"/jobs/books.{UUID}/start"),
         )  # fmt: skip
         refused: dict[str, Callable[[], dict[str, str]]] = {
             "401": lambda: known["unknown"], "403": lambda: known["web"],

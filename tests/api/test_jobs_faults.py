@@ -154,6 +154,21 @@ def test_a_killed_worker_ends_its_training_and_the_next_worker_can_restart_it(
     assert records(store_of(service), "w") == []
 
 
+def test_the_data_of_a_job_that_is_cancelled_after_its_worker_died_is_removed(
+    service: Running, http: httpx.Client
+) -> None:
+    new_model(http, "c")
+    job = started_job(warm_start(http, "c", DATA))
+    trains, worker = pause_training(service), worker_of(service)
+    os.kill(worker, signal.SIGKILL)
+    until_long(child_replaced(service.process.pid, "app.runtime.worker", worker))
+    assert job_error(http, job) == DIED
+    assert job in uploads(service)
+    assert http.delete(f"/jobs/{job}").json()["state"] == "cancelled"
+    assert job not in uploads(service)
+    assert all_ended(trains)()
+
+
 def test_a_stopped_service_leaves_no_process_and_the_job_can_be_restarted_later(
     tmp_path: Path,
 ) -> None:
@@ -275,6 +290,38 @@ def test_a_model_tuned_during_training_keeps_the_new_settings(
     assert done(http, job)["result"]["seq"] == 2
     (replaced,) = warm_starts(store_of(service), "p")
     assert replaced.model.config.gamma == 7.0
+
+
+# ---- the backlog limit ----
+
+
+def test_a_job_that_waits_for_the_backlog_limit_can_be_cancelled() -> None:
+    with serving(environ={**SHORT_LEASE, "SOLAR_BACKLOG": "1"}) as running:
+        learner = child(running.process.pid, "app learn")
+        assert learner is not None
+        with running.client() as http, paused(learner):
+            new_model(http)
+            event = {
+                "event_id": "e1", "type": "labels", "model": "m", "labels": {"a": 1},
+                "documents": [{"id": "a", "features": [0, 1, 1]},
+                              {"id": "b", "features": [1, 0, 0]}],
+            }  # fmt: skip
+            assert http.post("/feedback", json=event).status_code == 202
+            job = started_job(warm_start(http, "m", DATA, C=0.01))
+            trains = pause_training(running)
+            os.kill(trains, signal.SIGCONT)
+            until_long(all_ended(trains))
+            until_long(lambda: read_job(http, job)["share_done"] == 0.9)
+            assert read_job(http, job)["state"] == "running"
+            answer = http.delete(f"/jobs/{job}")
+            assert answer.status_code == 202, answer.text
+            found = ended_job(http, job)
+            assert (found["state"], "result" in found, found["share_done"]) == (
+                "cancelled", False, 0.9,
+            )  # fmt: skip
+            until_long(lambda: uploads(running) == [])
+        check_replayed(store_of(running))
+        assert warm_starts(store_of(running)) == []
 
 
 # ---- uploads ----

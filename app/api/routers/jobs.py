@@ -1,22 +1,21 @@
 """`/models/NAME/warm-start` and `/jobs`: training jobs that replace a model by a batch model."""
 
 import asyncio
-import shutil
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import ValidationError
 
-from app.api import decoding, schemas, uploads
-from app.api.admin_schemas import JobDetails, TrainingOptions, TrainingQuery
+from app.api import decoding, uploads
+from app.api.admin_schemas import JobDetails, JobList, TrainingQuery
 from app.api.auth import requires
 from app.api.dependencies import FromState, Service
-from app.api.errors import Problem, invalid, undecodable
+from app.api.errors import Problem
 from app.api.examples import WARM_START_BODIES
+from app.api.judged_queries import decode_judged, judged_blob
 from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
 from app.api.routers.models import ModelName, known_name
 from app.api.routing import (
@@ -28,27 +27,31 @@ from app.api.routing import (
     media_type,
     read_body,
 )
-from app.domain import codec
 from app.domain.model_config import ModelConfig
-from app.errors import BadData, InvalidInput, SolarError
+from app.errors import BadData, InvalidInput, NoSlot
 from app.storage.jobs import Job
 from app.training.job import JobSpec
+from app.training.job_runner import Claim
 from app.training.options import UPLOAD, Training, check_training
 
 router = APIRouter(route_class=AdminRoute, tags=["jobs"], dependencies=[requires("admin")])
 
-TEXTS = (TEXT, "application/gzip", "application/x-gzip", "application/octet-stream")
+TEXTS = (
+    TEXT, "application/gzip", "application/x-gzip", "application/x-xz", "application/xz",
+    "application/octet-stream",
+)  # fmt: skip
+ENCODINGS = (b"identity", b"gzip", b"xz")
+#: The most jobs in one answer.
+LARGEST_PAGE = 100
+NO_SLOT = "the limit of training jobs is reached (SOLAR_JOBS); retry after 10 seconds"
 BUSY = "model: a training job is running; wait for it, or cancel it with DELETE /jobs/{id}"
 OTHER_EPOCH = "job: the model was deleted and created again; post the data again"
 NO_UPLOAD = "job: the data is no longer on this machine; post the data again"
 UNKNOWN_JOB = "job: no job has this id"
 
-_OPTIONS = (*TrainingOptions.model_fields, "queries")
-_FIELDS = {"": _OPTIONS}
-_decode_warm_start = schemas.object_decoder(_OPTIONS, raw=("queries",))
-
 _UUID7 = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
-JobId = Annotated[str, Path(json_schema_extra={"pattern": f"^[A-Za-z0-9_-]{{1,64}}[.]{_UUID7}$"})]
+JOB_PATTERN = f"^[A-Za-z0-9_-]{{1,64}}[.]{_UUID7}$"
+JobId = Annotated[str, Path(json_schema_extra={"pattern": JOB_PATTERN})]
 
 
 @router.post(
@@ -58,7 +61,7 @@ JobId = Annotated[str, Path(json_schema_extra={"pattern": f"^[A-Za-z0-9_-]{{1,64
     status_code=202,
     response_model=JobDetails,
     response_model_exclude_none=True,
-    responses=problems(*BODY_PROBLEMS, 404, 409),
+    responses=problems(*BODY_PROBLEMS, 404, 409, 507),
     openapi_extra={"requestBody": WARM_START_BODIES},
 )
 async def warm_start(
@@ -70,48 +73,29 @@ async def warm_start(
 ) -> Any:
     """Train on judged queries in a job, then replace the model by the result.
 
-    Send LETOR/SVMlight text, plain or gzip, with options in the query; or JSON, with options in
-    the body. The answer is sent after the data was read: invalid data is 422.
+    Send LETOR/SVMlight text, plain, gzip or xz, with options in the query; or JSON, with options
+    in the body. The answer is sent after the data was read: invalid data is 422.
     """
     config = (await service.store.states.load_weights(known_name(name))).config
-    _check_job_limit(service)
     job = decoding.new_request_id(name)
-    directory = await _make_directory(service, job)
-    try:
+    async with _claim(service.job_runner.new(job)) as claim:
+        directory = claim.files.directory
         training, blob = await _save_data(service, request, options, config, directory / UPLOAD)
-    except BaseException:  # no job exists yet
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
-    try:
-        return await _begin(service, JobSpec(job, name, training, blob, directory), response)
-    except BaseException:
-        if not (service.job_runner.trains(job) or await _is_known(service, name, job)):
-            shutil.rmtree(directory, ignore_errors=True)
-        raise
+        work = JobSpec(job, name, training, blob, directory)
+        return await _begin(service, work, claim, response)
 
 
-async def _make_directory(service: Service, job: str) -> FilePath:
-    try:
-        return await service.job_runner.prepare(job)
-    except OSError:
-        raise uploads.unwritable() from None
-
-
-async def _is_known(service: Service, model: str, job: str) -> bool:
-    """Whether the store has the job; its data must then be kept."""
-    try:
-        return await service.store.jobs.read(model, job) is not None
-    except SolarError:
-        return False
-
-
-def _check_job_limit(service: Service) -> None:
-    if not service.job_runner.has_room():
-        raise Problem(
-            503,
-            "the limit of training jobs is reached (SOLAR_JOBS); retry after 10 seconds",
-            {"retry-after": "10"},
-        )
+@asynccontextmanager
+async def _claim(claims: AbstractAsyncContextManager[Claim]) -> AsyncIterator[Claim]:
+    """Claim a slot and a directory: 503 if no slot is free, or if the disk refuses."""
+    async with AsyncExitStack() as stack:
+        try:
+            claim = await stack.enter_async_context(claims)
+        except NoSlot:
+            raise Problem(503, NO_SLOT, {"retry-after": "10"}) from None
+        except OSError as error:
+            raise uploads.unwritable(error) from None
+        yield claim
 
 
 async def _save_data(
@@ -122,73 +106,37 @@ async def _save_data(
     if media_type(headers) == JSON:
         if request.scope["query_string"]:
             raise InvalidInput("query: expected no parameters; put the options in the JSON body")
+        await uploads.check_space(path.parent, limits, uploads.declared_bytes(headers))
         held = request.scope[HELD]
         body = await read_body(request.receive, headers, limits, held)
         decoding.hold_decoded(body, held)
-        training, queries = await asyncio.to_thread(_decode, body)
+        training, queries = await asyncio.to_thread(decode_judged, body)
         documents = sum(len(query.documents) for query in queries)
         await decoding.hold_rows(documents * len(config.given), limits, held)
-        blob = await asyncio.to_thread(_rows_blob, queries, config)
-        try:
-            await asyncio.to_thread(path.write_bytes, blob)
-        except OSError:
-            raise uploads.unwritable() from None
+        blob = await asyncio.to_thread(judged_blob, queries, config)
+        await uploads.save_blob(blob, path, limits)
         return training, True
     _expect_text(headers)
     names = [name for name, _ in request.query_params.multi_items()]
     if len(set(names)) < len(names):
         raise InvalidInput("query: expected each option at most once")
     training = check_training(options.training())
-    await uploads.save(request.receive, path, limits.upload_bytes, limits.upload_seconds)
+    await uploads.save(request.receive, path, headers, limits)
     return training, False
 
 
 def _expect_text(headers: Headers) -> None:
     if media_type(headers) not in TEXTS:
         raise Problem(415, f"content-type: expected {', '.join(TEXTS)} or {JSON}")
-    if headers.get(b"content-encoding", b"identity").lower() not in (b"identity", b"gzip"):
-        raise Problem(415, "content-encoding: expected gzip or none")
+    if headers.get(b"content-encoding", b"identity").lower() not in ENCODINGS:
+        raise Problem(415, "content-encoding: expected gzip, xz or none")
 
 
-def _rows_blob(queries: Sequence[schemas.JudgedQuery], config: ModelConfig) -> bytes:
-    """Convert judged queries to a blob of rows, one column for each feature of the model."""
-    sizes = [len(query.documents) for query in queries]
-    rows = np.zeros((sum(sizes), len(config.given)), np.float32)
-    starts = np.cumsum([0, *sizes])
-    for at, query in enumerate(queries):
-        try:
-            features = [one.features for one in query.documents]
-            found = decoding.feature_rows(features, config, decoding.MAX_FLOAT32)
-            rows[starts[at] : starts[at + 1]] = found
-        except InvalidInput as error:
-            raise InvalidInput(f"queries[{at}].{error}") from None
-    labels = np.array([one.label for query in queries for one in query.documents])
-    arrays = {"documents": rows, "labels": labels, "starts": starts.astype(np.int64)}
-    return codec.dump_blob("judged", {}, arrays)
-
-
-def _decode(body: bytes) -> tuple[Training, list[schemas.JudgedQuery]]:
-    """Decode the options with pydantic, and the queries, which are large, with msgspec."""
-    try:
-        within = ""
-        given = _decode_warm_start(body)
-        queries = given.pop("queries", None)
-        options = TrainingOptions.model_validate(given)
-        if queries is None:
-            raise InvalidInput("queries: required")
-        within = "queries"
-        judged = schemas.decode_judged(queries)
-    except ValidationError as error:
-        raise invalid(error.errors(include_url=False), ()) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise undecodable(error, schemas.JUDGED_FIELDS if within else _FIELDS, within) from None
-    return check_training(options.training()), judged
-
-
-async def _begin(service: Service, work: JobSpec, response: Response) -> dict[str, Any]:
+async def _begin(
+    service: Service, work: JobSpec, claim: Claim, response: Response
+) -> dict[str, Any]:
     """Start a job and wait until its data was read, so that invalid data is refused at once."""
-    _check_job_limit(service)
-    reading = await service.job_runner.begin(work)
+    reading = await service.job_runner.begin(work, claim)
     if reading is None:
         raise Problem(409, BUSY)
     try:
@@ -206,6 +154,27 @@ async def _begin(service: Service, work: JobSpec, response: Response) -> dict[st
 
 
 @router.get(
+    "/jobs",
+    operation_id="list_jobs",
+    summary="List jobs",
+    response_model=JobList,
+    response_model_exclude_none=True,
+    responses=problems(*COMMON_PROBLEMS, 422),
+)
+async def list_jobs(
+    service: FromState,
+    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 20,
+    after: Annotated[str | None, Query(json_schema_extra={"pattern": JOB_PATTERN})] = None,
+) -> Any:
+    """List the jobs of all models and workers, the newest first, with the share that is done."""
+    if after is not None and decoding.read_request_id(after) is None:
+        raise InvalidInput("after: expected the id of a job, as in `next` of the previous page")
+    page = await service.store.jobs.page(limit, after or "")
+    jobs = [job_summary(id_, job) for id_, job in page.jobs.items()]
+    return {"jobs": jobs, **({"next": jobs[-1]["id"]} if page.more else {})}
+
+
+@router.get(
     "/jobs/{id}",
     operation_id="get_job",
     summary="Read a job",
@@ -220,20 +189,27 @@ async def get_job(id: JobId, service: FromState) -> Any:  # noqa: A002  # as the
 
 async def _describe(service: Service, model: str, job: str) -> dict[str, Any]:
     found = await _find(service, model, job)
-    return {"id": job, "model": model, **describe_job(found)}
-
-
-def describe_job(job: Job) -> dict[str, Any]:
-    """Return the fields of a job for JSON, without empty ones."""
     fields = {
-        "state": "running" if job.state == "finishing" else job.state,
-        "begun": job.about.get("begun"),
-        "training": {k: v for k, v in job.about["training"].items() if v is not None},
-        "progress": job.progress,
-        "result": job.result,
-        "error": job.error,
+        "begun": found.about.get("begun"),
+        "training": {k: v for k, v in found.about["training"].items() if v is not None},
+        "progress": {k: v for k, v in found.progress.items() if k != "share_done"},
+        "result": found.result,
+        "error": found.error,
     }
-    return {name: value for name, value in fields.items() if value not in (None, {}, "")}
+    given = {name: value for name, value in fields.items() if value not in (None, {}, "")}
+    return {**job_summary(job, found), **given}
+
+
+def job_summary(id_: str, job: Job) -> dict[str, Any]:
+    """Return the fields of a job in the list of jobs."""
+    created = decoding.read_request_id(id_)
+    if created is None:
+        raise Problem(404, UNKNOWN_JOB)
+    share = 1.0 if job.state == "done" else job.progress.get("share_done", 0.0)
+    return {
+        "id": id_, "model": created.model, "state": job.state, "created": created.time,
+        "share_done": share,
+    }  # fmt: skip
 
 
 @router.delete(
@@ -254,7 +230,10 @@ async def cancel(id: JobId, service: FromState, response: Response) -> Any:  # n
     if outcome == "ended":
         raise Problem(409, "job: the job has already ended")
     response.headers["location"] = f"/jobs/{id}"
-    return await _describe(service, model, id)
+    found = await _describe(service, model, id)
+    if found["state"] == "cancelled":
+        await service.job_runner.discard(id)
+    return found
 
 
 @router.post(
@@ -280,7 +259,8 @@ async def start(id: JobId, service: FromState, response: Response) -> Any:  # no
         raise Problem(409, NO_UPLOAD)
     training = msgspec.convert(found.about["training"], Training)
     work = JobSpec(id, model, training, found.about["blob"], directory)
-    return await _begin(service, work, response)
+    async with _claim(service.job_runner.again(id)) as claim:
+        return await _begin(service, work, claim, response)
 
 
 async def _find(service: Service, model: str, job: str) -> Job:
