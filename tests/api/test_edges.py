@@ -38,15 +38,17 @@ def repeated(start: bytes, part: bytes, end: bytes) -> bytes:
     return start + part * (LARGE_BYTES // len(part)) + end
 
 
+KEY = b'"%b"' % (30 * b"k")
 LARGE_BODIES = {
     "lists in a list": ("PUT", "/models/new", repeated(b'{"features":[', b"[],", b"[]]}"), 413),
-    "numbers as names": ("PUT", "/models/new", repeated(b'{"features":[', b"1.5,", b"1]}"), 422),
+    "numbers as names": ("PUT", "/models/new", repeated(b'{"features":[', b"1.5,", b"1]}"), 413),
+    "long numbers": ("PUT", "/models/new", repeated(b'{"features":[', b"1.5000000,", b"1]}"), 422),
     "too many names": ("PUT", "/models/new", repeated(b'{"features":[', b'"a",', b'"a"]}'), 413),
     "unknown fields": ("PUT", "/models/new", repeated(b"{", b'"k":1,', b'"k":1}'), 413),
-    "long unknown fields": ("PUT", "/models/new", repeated(b"{", b'"kkkkkkkk":1,', b'"k":1}'), 422),
+    "long unknown fields": ("PUT", "/models/new", repeated(b"{", KEY + b":1,", b'"k":1}'), 422),
     "lists as C": ("POST", WARM_START, repeated(b'{"C":[', b"[],", b"[]]}"), 413),
     "unknown options": ("POST", WARM_START, repeated(b"{", b'"k":[],', b'"k":1}'), 413),
-    "long options": ("POST", WARM_START, repeated(b"{", b'"kkkkkkkkkkkkkk":1,', b'"k":1}'), 422),
+    "long options": ("POST", WARM_START, repeated(b"{", KEY + b":1,", b'"k":1}'), 422),
 }
 
 

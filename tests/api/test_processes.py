@@ -292,7 +292,7 @@ def test_a_separate_learner_learns_and_exports_metrics() -> None:
             os.kill(store, signal.SIGKILL)
             until(child_replaced(running.process.pid, "valkey-server", store))
             again = {**event, "event_id": "after the restart of the store"}
-            until(lambda: not http.get("/readyz").json()["degraded"])
+            until(lambda: http.post("/feedback", json=again).status_code == 202)
             learnt = http.post("/feedback", json=again, headers=WAIT_UNTIL_LEARNT)
             assert (learnt.status_code, learnt.json()["version"]) == (200, 2)
             process.send_signal(signal.SIGTERM)

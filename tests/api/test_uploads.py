@@ -39,7 +39,7 @@ PATH = "/models/m/warm-start"
 
 
 def head(*lines: str, kind: str = "text/plain") -> bytes:
-    start = [f"POST {PATH} HTTP/1.1", "Host: x", f"Content-Type: {kind}"]
+    start = [f"POST {PATH} HTTP/1.1", "Host: localhost", f"Content-Type: {kind}"]
     return "\r\n".join([*start, *lines, "", ""]).encode()
 
 
