@@ -47,6 +47,8 @@ _GENERATED_ID = re.compile(
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 #: Bytes that a feature value takes while a request is answered: two rows of float32, one encoded.
 ROW_BYTES = 12
+#: The share of the memory budget that the decoded values of one body may take.
+DECODED_SHARE = 0.5
 #: Bytes of a JSON body that do not begin or separate values.
 _UNCOUNTED = bytes(set(range(256)) - set(b',"[{'))
 
@@ -106,11 +108,18 @@ async def hold_rows(numbers: int, limits: Settings, held: Held) -> None:
     await held.budget.turn(ROW_BYTES * numbers)
 
 
-def hold_decoded(body: bytes, held: Held, element_bytes: int = 36, uncounted: int = SMALL) -> None:
+def hold_decoded(
+    body: bytes,
+    held: Held,
+    element_bytes: int = 36,
+    uncounted: int = SMALL,
+    share: float = DECODED_SHARE,
+) -> None:
     """Hold the memory of a JSON body before it is decoded; 413 above the limit.
 
     Its punctuation bounds the number of values. The factors are measured. Up to `uncounted` bytes
-    the length alone bounds it: counting takes 8 % of the time of a request.
+    the length alone bounds it: counting takes 8 % of the time of a request. `share` is the part of
+    the budget that one body may take.
     """
     if len(body) <= uncounted:
         if len(body) > SMALL:
@@ -119,7 +128,7 @@ def hold_decoded(body: bytes, held: Held, element_bytes: int = 36, uncounted: in
     marks = body.translate(None, _UNCOUNTED)
     commas, quotes = marks.count(b","), marks.count(b'"')
     size = element_bytes * commas + 48 * quotes + 96 * (len(marks) - commas - quotes)
-    hold_values(size if body.isascii() else size + 5 * len(body), held)
+    hold_values(size if body.isascii() else size + 5 * len(body), held, share)
 
 
 def hold_binary(body: bytes, held: Held) -> None:
@@ -135,14 +144,14 @@ def hold_binary(body: bytes, held: Held) -> None:
     hold_values(rows + 30 * (len(body) - rows), held)
 
 
-def hold_values(size: int, held: Held) -> None:
-    """Hold the memory of decoded values; 413 above half of the budget."""
-    most = held.budget.limit // 2
+def hold_values(size: int, held: Held, share: float = DECODED_SHARE) -> None:
+    """Hold the memory of decoded values; 413 above a share of the budget."""
+    most = int(held.budget.limit * share)
     if size > most:
         raise Problem(
             413,
-            f"body: its values take up to {size} bytes of memory, the limit is {most} (half of "
-            "SOLAR_INFLIGHT_BYTES); send fewer documents or events",
+            f"body: its values take up to {size} bytes of memory, the limit is {most} "
+            f"(SOLAR_INFLIGHT_BYTES times {share:g}); send less at once",
         )
     held.add(size)
 

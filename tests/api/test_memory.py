@@ -250,7 +250,7 @@ def test_a_body_whose_values_take_too_much_memory_is_refused(
         method, path, content=body, headers={"content-type": "application/json"}
     )
     assert answer.status_code == 413
-    assert "half of SOLAR_INFLIGHT_BYTES" in answer.json()["detail"]
+    assert "SOLAR_INFLIGHT_BYTES times 0.5" in answer.json()["detail"]
 
 
 # ---- all requests together, on a real service ----

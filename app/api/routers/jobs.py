@@ -109,7 +109,7 @@ async def _save_data(
         await uploads.check_space(path.parent, limits, uploads.declared_bytes(headers))
         held = request.scope[HELD]
         body = await read_body(request.receive, headers, limits, held)
-        decoding.hold_decoded(body, held)
+        decoding.hold_decoded(body, held, share=1.0)
         training, queries = await asyncio.to_thread(decode_judged, body)
         documents = sum(len(query.documents) for query in queries)
         await decoding.hold_rows(documents * len(config.given), limits, held)
