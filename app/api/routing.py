@@ -24,7 +24,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.api import browsers
 from app.api.auth import ANONYMOUS, Key, authenticate, read_keys, received_locally
-from app.api.decoding import hold_decoded
 from app.api.errors import (
     PROBLEM_MEDIA_TYPE,
     Problem,
@@ -34,6 +33,7 @@ from app.api.errors import (
     too_slow,
     undecodable,
 )
+from app.api.memory import hold_decoded
 from app.api.schemas import object_decoder
 from app.config import Settings
 from app.observability.logging import LineLimit
@@ -381,7 +381,8 @@ class AdminRoute(GuardedRoute):
             headers, held = dict(request.scope["headers"]), request.scope[HELD]
             expect_json(headers)
             body = await read_body(request.receive, headers, guard_of(request.scope).settings, held)
-            hold_decoded(body, held)
+            if len(body) > SMALL:
+                hold_decoded(body, held)
             try:
                 decoded = decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

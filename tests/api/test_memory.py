@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.api import schemas
-from app.api.decoding import hold_binary, hold_decoded
+from app.api.memory import hold_binary, hold_decoded
 from app.api.schemas import object_decoder
 from app.storage.batching import Held, MemoryBudget
 from tests.api.services import PLAIN, Running, application, serving

@@ -12,7 +12,7 @@ import numpy as np
 from fastapi import APIRouter
 from msgspec import UNSET, DecodeError, Raw, UnsetType
 
-from app.api import decoding, schemas
+from app.api import decoding, memory, schemas
 from app.api.auth import requires
 from app.api.decoding import FeedbackDecoder
 from app.api.dependencies import DEFAULT, FromRoute, FromState, Service
@@ -79,7 +79,8 @@ async def post_feedback(service: FromState, call: FromRoute) -> Answer:
     next to `events`. `Prefer: wait=5` answers 200 once the feedback is learnt.
     """
     expect_json(call.headers)
-    decoding.hold_decoded(call.body, call.held, element_bytes=72)
+    if len(call.body) > SMALL:
+        memory.hold_decoded(call.body, call.held, element_bytes=72)
     items, single = _decode(call.body, service.settings.events)
     call.body = b""
     model = _model(items)
@@ -229,7 +230,7 @@ async def _hold_documents(
     documents = [one for some in given if some is not UNSET for one in some]
     if documents:
         n, limits = len(served.config.given), service.settings
-        await decoding.hold_rows(decoding.feature_values(documents, n, limits), limits, held)
+        await memory.hold_rows(decoding.feature_values(documents, n, limits), limits, held)
 
 
 async def _load_impressions(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from app.api import decoding, uploads
+from app.api import decoding, memory, uploads
 from app.api.admin_schemas import JobDetails, JobList, TrainingQuery
 from app.api.auth import requires
 from app.api.dependencies import FromState, Service
@@ -109,10 +109,10 @@ async def _save_data(
         await uploads.check_space(path.parent, limits, uploads.declared_bytes(headers))
         held = request.scope[HELD]
         body = await read_body(request.receive, headers, limits, held)
-        decoding.hold_decoded(body, held, share=1.0)
+        memory.hold_decoded(body, held, share=1.0)
         training, queries = await asyncio.to_thread(decode_judged, body)
         documents = sum(len(query.documents) for query in queries)
-        await decoding.hold_rows(documents * len(config.given), limits, held)
+        await memory.hold_rows(documents * len(config.given), limits, held)
         blob = await asyncio.to_thread(judged_blob, queries, config)
         await uploads.save_blob(blob, path, limits)
         return training, True

@@ -9,7 +9,7 @@ import numpy as np
 from fastapi import APIRouter
 from msgspec import UNSET, DecodeError, Raw
 
-from app.api import decoding, schemas
+from app.api import decoding, memory, schemas
 from app.api.auth import requires
 from app.api.dependencies import FromRoute, FromState, Service
 from app.api.errors import Problem, undecodable
@@ -35,8 +35,6 @@ MEMORY_SHARE = 0.8
 EXPLAIN_SECONDS = 1.0
 #: Size of a body, in bytes, up to which its length bounds the memory of its values.
 UNCOUNTED = 524_288
-#: Up to this number of feature values, the memory of a request is not counted.
-SMALL_ROWS = SMALL // decoding.ROW_BYTES
 #: Values of an explanation that are computed before other requests get a turn: about 10 ms.
 YIELD_VALUES = 16_384
 #: An explanation has at most one contribution for this many of the allowed feature values.
@@ -66,7 +64,7 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
     request, submitted, pinned = given
     _free_features(body)
     if call.held.size:
-        call.held.keep(decoding.ROW_BYTES * submitted.documents.size)
+        call.held.keep(memory.ROW_BYTES * submitted.documents.size)
     explore = _exploration(served, request, body.explore)
     documents, weights = submitted.documents, served.weights
     ranking = candidates.rank_candidates(documents, weights, body.top_k, explore, pinned)
@@ -90,11 +88,13 @@ def _decode(call: Call) -> AnyRankBody:
     kind, fields = media_type(call.headers), schemas.RANK_FIELDS
     try:
         if kind == JSON:
-            decoding.hold_decoded(call.body, call.held, uncounted=UNCOUNTED)
+            if len(call.body) > SMALL:
+                memory.hold_decoded(call.body, call.held, uncounted=UNCOUNTED)
             return schemas.decode_rank(call.body)
         if kind == MSGPACK:
             fields = schemas.BINARY_RANK_FIELDS
-            decoding.hold_binary(call.body, call.held)
+            if len(call.body) > SMALL:
+                memory.hold_binary(call.body, call.held)
             return schemas.decode_binary_rank(call.body)
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise undecodable(error, fields) from None
@@ -120,8 +120,8 @@ async def _resolve(
     """Resolve the request's id, its candidates, and the positions of its pinned documents."""
     request, limits = _request_id(service, body), service.settings
     numbers = decoding.submitted_values(body, served.weights.size, limits)
-    if numbers > SMALL_ROWS:
-        await decoding.hold_rows(numbers, limits, held)
+    if numbers > memory.SMALL_ROWS:
+        await memory.hold_rows(numbers, limits, held)
     submitted = decoding.candidates_of(body, served, limits)
     return request, submitted, _pinned(body.pinned, submitted)
 
