@@ -6,6 +6,7 @@ SolarError
 ├── BadBlob             stored bytes are damaged or have an unexpected format
 ├── NoSuchModel         the model does not exist, or was deleted
 ├── ModelExists         a model of this name exists already
+├── TooManyModels       the store has as many models as SOLAR_MODELS allows
 └── StoreError          the store cannot complete an operation
     ├── NoServerBinary      no server binary is installed to embed
     ├── OldServer           the server version is too old
@@ -47,6 +48,10 @@ class NoSuchModel(SolarError):
 
 class ModelExists(SolarError):
     """A model of this name exists already."""
+
+
+class TooManyModels(SolarError):
+    """The store has as many models as SOLAR_MODELS allows; nothing was created."""
 
 
 class StoreError(SolarError):

@@ -144,7 +144,7 @@ def test_the_weight_cache_detects_a_rollback_and_serves_the_stored_version(
         await learnt(store)
         await weight_cache._take(MODEL, await store.states.load_weights(MODEL))
         await story(store, snapshot)
-        await weight_cache._refresh(MODEL)
+        await weight_cache._refresh([MODEL])
         found = await store.states.load_weights(MODEL)
         assert weight_cache.serving[MODEL].position == (found.epoch, found.seq, found.chain)
         assert (weight_cache.serving[MODEL].weights == found.weights).all()

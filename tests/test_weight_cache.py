@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.facts import Served
+from app.domain.facts import Deleted, Served
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, NoSuchModel
@@ -36,7 +36,7 @@ def compiled() -> None:
 
 @contextlib.asynccontextmanager
 async def following(
-    store: Store, facts: list[Served] | None = None, **pace: float
+    store: Store, facts: list[Served | Deleted] | None = None, **pace: float
 ) -> AsyncIterator[WeightCache]:
     weight_cache = WeightCache(
         store, (facts if facts is not None else []).append, **{"poll": 0.02, **pace}
@@ -104,7 +104,7 @@ def paused(server: EmbeddedServer) -> Iterator[None]:
 def test_every_commit_is_served_with_the_weights_that_were_committed(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        facts: list[Served] = []
+        facts: list[Served | Deleted] = []
         async with following(store, facts) as weight_cache:
             assert (await weight_cache.find("books")).version == 0
             await learnt(store, 0, 5)
@@ -114,7 +114,7 @@ def test_every_commit_is_served_with_the_weights_that_were_committed(url: str) -
             assert serving.config == state.model.config
             diagonal = [0, 2, 5, 9]
             assert serving.trace == pytest.approx(state.model.spread[diagonal].sum())
-            assert not any(fact.backwards for fact in facts)
+            assert not any(isinstance(fact, Served) and fact.backwards for fact in facts)
 
     with_store(url, act)
 
@@ -156,7 +156,7 @@ def test_a_version_rollback_is_detected_counted_and_served(url: str) -> None:
         async with following(store, facts) as weight_cache:
             await learnt(store, 3, 6)
             await served(weight_cache, 6)
-            assert not any(fact.backwards for fact in facts)
+            assert not any(isinstance(fact, Served) and fact.backwards for fact in facts)
             put(url, earlier)
             serving = await served(weight_cache, 3)
             assert [fact.backwards for fact in facts].count(True) == 1
@@ -302,7 +302,7 @@ def test_a_recreated_model_is_a_new_one_and_no_rollback(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await learnt(store, 0, 3)
-        facts: list[Served] = []
+        facts: list[Served | Deleted] = []
         async with following(store, facts) as weight_cache:
             await served(weight_cache, 3)
             await store.models.delete("books")
@@ -312,7 +312,7 @@ def test_a_recreated_model_is_a_new_one_and_no_rollback(url: str) -> None:
             serving = await served(weight_cache, 0)
             assert serving.config.features == ("other",)
             assert serving.epoch == 2
-            assert not any(fact.backwards for fact in facts)
+            assert not any(isinstance(fact, Served) and fact.backwards for fact in facts)
             await store.models.delete("books")
             await store.models.create("books", first(b"again"))
 
@@ -398,7 +398,7 @@ def test_weights_loaded_at_startup_do_not_count_for_freshness(url: str) -> None:
         await append(store, blobs(0, 1), time=5)
         async with learning(store):
             await eventually(lambda: store.states.position("books"), lambda place: place[1] == 1)
-        facts: list[Served] = []
+        facts: list[Served | Deleted] = []
         async with following(store, facts) as weight_cache:
             await served(weight_cache, 1)
             await append(store, blobs(1, 2), time=7)
@@ -412,7 +412,7 @@ def test_weights_loaded_at_startup_do_not_count_for_freshness(url: str) -> None:
 def test_the_same_version_is_loaded_once(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        facts: list[Served] = []
+        facts: list[Served | Deleted] = []
         async with following(store, facts) as weight_cache:
             found = await asyncio.gather(*(weight_cache.load("books") for _ in range(5)))
             assert all(one is found[0] for one in found)

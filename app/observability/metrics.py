@@ -18,6 +18,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.domain.facts import (
     Committed,
+    Deleted,
     LeaseLost,
     LogRolledBack,
     ModelStatus,
@@ -120,8 +121,10 @@ class Metrics:
         """Count an answer from memory while the store is unreachable."""
         self._degraded.labels(model).inc()
 
-    def served(self, fact: Served) -> None:
+    def served(self, fact: Served | Deleted) -> None:
         """Count new weights that this process serves."""
+        if isinstance(fact, Deleted):
+            return
         self._begin(fact.model)
         if fact.backwards:
             self._rollbacks.labels(fact.model).inc()

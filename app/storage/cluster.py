@@ -75,8 +75,11 @@ class Cluster(AsyncCoreCommands):
         await self._renewed()
         return [self._node(address) for address in dict.fromkeys(self._owners)]
 
-    async def spread(self, calls: Sequence[ClusterCommand]) -> list[Any]:
-        """Send commands to many nodes: one round trip to each, unless slots have moved."""
+    async def spread(self, calls: Sequence[ClusterCommand], *, strict: bool = True) -> list[Any]:
+        """Send commands to many nodes: one round trip to each, unless slots have moved.
+
+        Unless `strict`, the answers of a node that fails are its error.
+        """
         await self._renewed()
         parts: dict[Address, list[int]] = defaultdict(list)
         for at, (args, _) in enumerate(calls):
@@ -86,13 +89,22 @@ class Cluster(AsyncCoreCommands):
         async def ask(address: Address, indexes: list[int]) -> None:
             some = [calls[at] for at in indexes]
             try:
-                found = await self._node(address).batch(some)
-            except _REDIRECTED + _RETRIED:
-                found = [await self.execute_command(*args, **options) for args, options in some]
+                found = await self._ask_node(address, some)
+            except (foreign.RedisError, OSError) as error:
+                if strict:
+                    raise
+                found = [error] * len(some)
             for at, answer in zip(indexes, found, strict=True):
                 answers[at] = answer
 
         await asyncio.gather(*(ask(*part) for part in parts.items()))
+        return answers
+
+    async def _ask_node(self, address: Address, calls: Sequence[ClusterCommand]) -> list[Any]:
+        try:
+            answers: list[Any] = await self._node(address).batch(calls)
+        except _REDIRECTED + _RETRIED:
+            answers = [await self.execute_command(*args, **options) for args, options in calls]
         return answers
 
     async def _on_owner(self, slot: int, calls: Sequence[ClusterCommand]) -> list[Any]:
@@ -175,9 +187,9 @@ class ClusterPipeline(AsyncCoreCommands):
         self._calls.append((args, options))
         return self
 
-    async def execute(self) -> list[Any]:
-        """Return all answers in order, or raise the first error."""
-        return await self._cluster.spread(self._calls)
+    async def execute(self, *, raise_on_error: bool = True) -> list[Any]:
+        """Return all answers in order; raise the first error, or return errors as answers."""
+        return await self._cluster.spread(self._calls, strict=raise_on_error)
 
 
 def slot_of(key: str | bytes) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.domain.facts import ModelStatus
 from app.domain.model import ModelState
-from app.errors import ModelExists
+from app.errors import ModelExists, TooManyModels
 from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import MODELS, check_name, keys_of
 from app.storage.states import States, dump_state
@@ -17,10 +17,19 @@ class Models:
     def __init__(self, client: Any, calls: ScriptRunner, states: States) -> None:
         self._client, self._calls, self._states = client, calls, states
 
-    async def create(self, model: str, state: ModelState) -> int:
-        """Create a model at seq 0; return its epoch."""
+    async def create(self, model: str, state: ModelState, most: int = 1 << 62) -> int:
+        """Create a model at seq 0; return its epoch. TooManyModels if there are `most` already.
+
+        Creations at the same time may exceed `most` by their number.
+        """
         keys = keys_of(check_name(model))
         with translated(self._client):
+            count = int(await self._client.scard(MODELS))
+            if count >= most and not await self._client.exists(keys.state):
+                raise TooManyModels(
+                    f"model {model}: expected at most {most} models (SOLAR_MODELS), got {count}; "
+                    "delete a model or raise the limit"
+                )
             # Before and after: this call may end early, or a deletion may remove the name.
             await self._client.sadd(MODELS, model)
         epoch = await self._calls.durable_script(

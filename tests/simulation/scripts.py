@@ -8,6 +8,7 @@ from hashlib import sha1
 from typing import Any, NamedTuple
 
 from app.storage.calls import SCRIPTS
+from app.storage.keys import APPENDED, CHANGED
 from tests.simulation.keyspace import Keyspace, text
 
 Script = Callable[[Keyspace, Sequence[str], Sequence[Any]], Any]
@@ -24,6 +25,7 @@ def create(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         db.hset(key, "epoch", new, "seq", 0, "fence", 0, *given)
     db.keep(seq, 0)
     db.zadd(snaps, 0, 0)
+    db.publish(CHANGED, _model(state))
     return new
 
 
@@ -34,6 +36,7 @@ def delete(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     if kept != [_number(key) for key in keys[5:]]:
         return -1
     db.drop(*keys)
+    db.publish(CHANGED, _model(keys[0]))
     return 1
 
 
@@ -72,6 +75,8 @@ def append(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
         if one.new:
             db.hset(one.request, "a", one.new)
     db.keep(seq, tail)
+    if start == int(now[1] or 0):
+        db.publish(APPENDED, _model(state))
     return answer
 
 
@@ -118,7 +123,7 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     state, fence, log, snaps, snapshot, tail = keys[:6]
     sent = [text(one) for one in args]
     epoch, own_fence, seq, chain, new_seq, new_chain = sent[:6]
-    version, trim, again = sent[11:14]
+    version, trim, again = sent[10:13]
     now = tuple(db.hmget(state, ["epoch", "seq", "chain"]))
     done = now == (epoch, new_seq, new_chain)
     if done and (again != b"1" or seq != new_seq):
@@ -129,7 +134,7 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         return 2
     if db.get(fence) != own_fence:
         return 3
-    if not _has(db, log, sent[14:]):
+    if not _has(db, log, sent[13:]):
         return 4
     names = ("epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta")
     values = (epoch, own_fence, new_seq, new_chain, *sent[6:10])
@@ -143,6 +148,7 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         db.zrem(snaps, _number(old))
     if trim != b"0":
         db.xtrim(log, int(trim) + 1)
+    db.publish(CHANGED, f"{_model(state)} {int(new_seq)}")
     return 0
 
 
@@ -197,6 +203,10 @@ def present(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
 def mark(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> bytes:
     db.keep(keys[0], 1, int(args[0]) / 1000)
     return b"OK"
+
+
+def _model(state: str) -> str:
+    return state[state.index("{") + 1 : state.index("}")]
 
 
 def _number(key: str) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from app.domain import codec
-from app.domain.facts import LogRolledBack, Served
+from app.domain.facts import Deleted, LogRolledBack, Served
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Replace, ResetMeasures, Retune
@@ -230,7 +230,9 @@ class Follower:
         """Drop the last position: the model was deleted."""
         self._before = None
 
-    def _served(self, fact: Served) -> None:
+    def _served(self, fact: Served | Deleted) -> None:
+        if isinstance(fact, Deleted):
+            return
         serving = self.weight_cache.serving[MODEL]
         self._world.say(f"serves {serving.version}{' (back)' if fact.backwards else ''}")
         self._world.checker.serves(serving)

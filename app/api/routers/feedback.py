@@ -64,7 +64,7 @@ class Item:
     status_code=202,
     dependencies=[requires("feedback")],
     response_model=None,
-    responses=fast_answers(202, "FeedbackAnswer", *BODY_PROBLEMS, 404, 410, 429, learnt=True),
+    responses=fast_answers(202, "FeedbackAnswer", *BODY_PROBLEMS, 404, 409, 410, 429, learnt=True),
     openapi_extra={"requestBody": FEEDBACK_BODIES, "parameters": [PREFER]},
 )
 async def post_feedback(service: FromState, call: FromRoute) -> Answer:

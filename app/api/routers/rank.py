@@ -39,7 +39,7 @@ EXPLAIN_SECONDS = 1.0
     summary="Rank documents",
     dependencies=[requires("rank")],
     response_model=None,
-    responses=fast_answers(200, "RankAnswer", *BODY_PROBLEMS, 404),
+    responses=fast_answers(200, "RankAnswer", *BODY_PROBLEMS, 404, 409),
     openapi_extra={"requestBody": RANK_BODIES},
 )
 async def post_rank(service: FromState, call: FromRoute) -> Answer:
