@@ -12,6 +12,7 @@ from benchmarks import (
     figure3,
     fleets,
     kernels,
+    models,
     peers,
     report,
     service,
@@ -29,6 +30,7 @@ SECTIONS = {
     "store": store.run,
     "fleets": fleets.run,
     "service": service.run,
+    "models": models.run,
     "training": training.run,
     "clicks": clicks.run,
 }

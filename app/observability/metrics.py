@@ -143,8 +143,10 @@ class Metrics:
         for kind in (*REPLACEMENTS.values(), "other"):
             self._replacements.labels(model, kind)
 
-    def learnt(self, fact: Committed | Replaced | LogRolledBack | LeaseLost) -> None:
+    def learnt(self, fact: Committed | Replaced | LogRolledBack | LeaseLost | Deleted) -> None:
         """Count what a learner reports: a commit, a replacement, a rollback or a lost lease."""
+        if isinstance(fact, Deleted):
+            return
         self._begin(fact.model)
         if isinstance(fact, Committed):
             self._records.labels(fact.model).inc(fact.records)

@@ -143,7 +143,9 @@ class WeightCache:
 
     def lags(self) -> dict[str, int]:
         """Return the models with records that they do not serve yet, and how many."""
-        waiting = {name: self.tails.get(name, 0) - one.version for name, one in self.serving.items()}
+        waiting = {
+            name: self.tails.get(name, 0) - one.version for name, one in self.serving.items()
+        }
         return {name: count for name, count in waiting.items() if count > 0}
 
     async def _take(self, model: str, found: StoredWeights) -> ServedModel:
@@ -229,7 +231,7 @@ class WeightCache:
         served = {name: self.serving.get(name) for name in models}
         async with asyncio.timeout(self._check_timeout):
             positions = await self._store.states.positions(models)
-            self.tails |= await self._store.log.tails([name for name in positions])
+            self.tails |= await self._store.log.tails(list(positions))
         changed = []
         for name, position in positions.items():
             if position is None:

@@ -69,6 +69,23 @@ class Models:
                 if not await self._client.exists(keys_of(model).state):  # deleted in between
                     await self._client.srem(MODELS, model)
 
+    async def backlogs(self, models: Sequence[str]) -> dict[str, int]:
+        """Return how many records of each model wait for a learner, in one round trip.
+
+        A model that does not exist is missing, and so is one whose server fails.
+        """
+        with translated(self._client):
+            pipeline = self._client.pipeline(transaction=False)
+            for keys in map(keys_of, models):
+                pipeline.hmget(keys.state, ["seq"])
+                pipeline.get(keys.seq)
+            found = iter(await pipeline.execute(raise_on_error=False) if models else [])
+        return {
+            name: int(tail) - int(state[0])
+            for name, state, tail in zip(models, found, found, strict=True)
+            if isinstance(state, list) and state[0] is not None and isinstance(tail, bytes)
+        }
+
     async def statuses(self, models: Sequence[str]) -> dict[str, ModelStatus]:
         """Return the status of each existing model, in one round trip."""
         with translated(self._client):

@@ -10,6 +10,7 @@ from hashlib import sha1
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+
 from app.domain import codec
 from app.domain.model import SUMS, Model, ModelState
 from app.domain.model_config import ModelConfig

@@ -1,8 +1,8 @@
 """The store: all data of the service in Redis.
 
 `models` (names and status), `log` (records and impressions), `states` (commits and versions),
-`hints` (about changed models), `leases` (of learners), `jobs` (training jobs), `servers` (memory, version, durability) and
-`outages` (log lines about an unreachable store).
+`hints` (about changed models), `leases` (of learners), `jobs` (training jobs), `servers` (memory,
+version, durability) and `outages` (log lines about an unreachable store).
 """
 
 from typing import Any

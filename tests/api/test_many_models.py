@@ -40,8 +40,9 @@ def metric(http: TestClient, name: str, **labels: str) -> float | None:
 # ---- a damaged model ----
 
 
+@pytest.mark.usefixtures("http")
 def test_a_damaged_model_answers_503_and_is_counted_while_the_others_are_served(
-    url: str, http: TestClient
+    url: str,
 ) -> None:
     damage(url, "m2")
     with application(url) as after:

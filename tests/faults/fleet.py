@@ -169,7 +169,10 @@ class ReplicaObserver:
     @property
     def backwards(self) -> int:
         """Return the number of version rollbacks."""
-        return sum(isinstance(one, LogRolledBack) or (isinstance(one, Served) and one.backwards) for one in self.facts)
+        return sum(
+            isinstance(one, LogRolledBack) or (isinstance(one, Served) and one.backwards)
+            for one in self.facts
+        )
 
     def serves_more_than(self, seq: int) -> Callable[[], Awaitable[bool]]:
         """Return a condition: the served version is above `seq`."""

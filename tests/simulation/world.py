@@ -102,6 +102,7 @@ class World:
         self.pace = LearnerOptions(
             lease=1.0, batch=rng.choice((8, 32)), commit=rng.choice((0.03, 0.3, 1.0)),
             idle=0.5, version=10, versions=3, discover=0.5, clock=loop.time,
+            always=seed % 2, rest=1.0, sessions=1 + seed % 3,
         )  # fmt: skip
 
     # ---- trace ----
