@@ -12,7 +12,8 @@ from app.ingest.appender import Appender, Post
 from app.learning.learner import Learner
 from app.learning.pool import learn_all
 from app.learning.session import Fact, LeaderSession, LearnerOptions
-from app.observability.metrics import Metrics, StoreHealth
+from app.observability.metrics import Metrics
+from app.observability.model_metrics import StoreHealth
 from app.serving.weight_cache import WeightCache
 from app.storage.rollback import rolled_back
 from app.storage.states import LogPosition

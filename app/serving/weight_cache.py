@@ -23,8 +23,8 @@ log = logging.getLogger("solar.serving")
 
 #: The name of the weight cache among the tasks that fail in an outage; no model has it.
 OUTAGE_TASK = "weight cache"
-#: Models that one check compares with the store: 2.5 ms of CPU time.
-CHECKED_AT_ONCE = 100
+#: Models that one check compares with the store: 2 ms of CPU time.
+CHECKED_AT_ONCE = 80
 #: The timeout of loading the changed models among these, in timeouts of a check.
 LOAD_TIMEOUTS = 5
 #: Models that are loaded at the same time after hints.

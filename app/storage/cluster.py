@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
 from typing import Any, TypeAlias
 
 from redis import exceptions as foreign
@@ -21,6 +22,8 @@ Address: TypeAlias = tuple[str, int]
 ClusterCommand: TypeAlias = tuple[Sequence[Any], dict[str, Any]]
 
 SLOTS = 16_384
+#: Seconds after which `masters` reads the slot table again.
+SLOTS_SECONDS = 1.0
 #: Seconds before each retry; about a second in total. A failover, or the move of a slot with much
 #: data, takes longer: then the call fails and its caller may retry.
 RETRY_PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16, 0.2, 0.2, 0.2, 0.2)
@@ -45,6 +48,7 @@ class Cluster(AsyncCoreCommands):
         self._nodes: dict[Address, Any] = {}
         self._owners: list[Address] = []  # by slot
         self._stale, self._renewing = True, asyncio.Lock()
+        self._read_at = float("-inf")
 
     async def aclose(self) -> None:
         """Close the connections to all nodes."""
@@ -70,8 +74,8 @@ class Cluster(AsyncCoreCommands):
         return self._node(random.choice(self._known())).pubsub()  # noqa: S311
 
     async def masters(self) -> list[Any]:
-        """Return every node that owns slots."""
-        self._stale = True
+        """Return every node that owns slots, as of at most a second ago."""
+        self._stale |= monotonic() > self._read_at + SLOTS_SECONDS
         await self._renewed()
         return [self._node(address) for address in dict.fromkeys(self._owners)]
 
@@ -160,7 +164,7 @@ class Cluster(AsyncCoreCommands):
             owners[first : last + 1] = [owner] * (last + 1 - first)
         if None in owners:
             raise foreign.ClusterDownError("a node does not know the owners of all slots")
-        self._owners, self._stale = owners, False
+        self._owners, self._stale, self._read_at = owners, False, monotonic()
 
     def _known(self) -> list[Address]:
         """Return all known addresses, recently failed seeds last among the seeds."""

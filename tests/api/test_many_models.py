@@ -1,14 +1,20 @@
 """Many models on one service: pages of the list, the limit, and models that are damaged."""
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from app.domain.model import initial_state
+from app.domain.model_config import ModelConfig
+from app.storage.embedded.server import EmbeddedServer
 from app.storage.keys import Keys
-from tests.api.services import PLAIN, application
-from tests.servers import client, server, until, url
+from app.storage.store import Store
+from tests.api.services import PLAIN, application, serving
+from tests.servers import client, server, until, url, with_store
 from tests.test_metrics import read, series
 
 __all__ = ["server", "url"]  # fixtures
@@ -89,6 +95,47 @@ def test_a_wrong_page_is_refused(http: TestClient, wrong: dict[str, Any]) -> Non
     refused = http.get("/models", params=wrong)
     assert refused.status_code == 422
     assert next(iter(wrong)) in refused.json()["detail"]
+
+
+# ---- many models on few file descriptors ----
+
+#: `solar` with at most 256 open files in each process.
+FEW_FILES = ("sh", "-c", 'ulimit -n 256 && exec "$0" -m app "$@"', sys.executable)
+
+
+def test_300_models_are_ranked_and_learnt_with_256_file_descriptors(tmp_path: Path) -> None:
+    names = [f"m{at:03d}" for at in range(300)]
+    body = {**DOCUMENTS, "event_id": "e", "type": "labels", "labels": {"a": 1}}
+    with EmbeddedServer.start(tmp_path) as store:
+        with_store(store.url, lambda opened: create(opened, names))
+        flags = ("--redis-url", store.url)
+        with serving(*flags, solar=FEW_FILES) as running, running.client() as http:
+            for name in names:
+                ranked = http.post("/rank", json={**DOCUMENTS, "model": name})
+                assert ranked.status_code == 200, (name, ranked.text)
+            for name in names[::30]:  # the learner does not lead them
+                learnt = http.post(
+                    "/feedback", json={**body, "model": name}, headers={"Prefer": "wait=20"}
+                )
+                assert learnt.status_code == 200, (name, learnt.text)
+                assert learnt.json()["version"] == 1
+            page = http.get("/models", params={"limit": 100, "after": "m149"}).json()
+            assert [one["name"] for one in page["models"]] == names[150:250]
+            assert page["next"] == "m249"
+            found = read(http.get("/metrics").content)
+            assert found[series("solar_models")] == 300
+            with client(store.url) as connection:
+                assert len(connection.client_list()) < 128
+            assert http.delete("/models/m000").status_code == 204
+            shown = series("solar_version", model="m000")
+            until(lambda: shown not in read(http.get("/metrics").content))
+            assert "error" not in running.logged()
+
+
+async def create(store: Store, names: list[str]) -> None:
+    state = initial_state(ModelConfig(("f1", "f2")))
+    for name in names:
+        await store.models.create(name, state)
 
 
 # ---- the limit ----

@@ -200,6 +200,11 @@ def present(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     return db.zcard(keys[0])
 
 
+def learners(db: Keyspace, keys: Sequence[str], _: Sequence[Any]) -> int:
+    now = int(db.clock() * 1000)
+    return sum(score >= now for score in db.find(keys[0], {}).values())
+
+
 def mark(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> bytes:
     db.keep(keys[0], 1, int(args[0]) / 1000)
     return b"OK"
@@ -216,7 +221,7 @@ def _number(key: str) -> int:
 ALL: dict[str, Script] = {
     "create": create, "delete": delete, "append": append, "commit": commit, "lease": lease,
     "release": release, "remember": remember, "present": present,
-    "mark": mark,
+    "learners": learners, "mark": mark,
 }  # fmt: skip
 _SOURCES = {name: (SCRIPTS / f"{name}.lua").read_bytes() for name in ALL}
 #: Scripts by the SHA-1 of their source.

@@ -82,6 +82,7 @@ async def post_feedback(service: FromState, call: FromRoute) -> Answer:
         try:
             async with asyncio.timeout(APPEND_SECONDS):
                 await _append(service, model, items, call)
+            service.metrics.used(model)
         except NoSuchModel:
             raise _no_model(items) from None
         except TimeoutError:

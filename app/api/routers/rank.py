@@ -61,6 +61,7 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
     if body.explain:
         await _explain(service, served, submitted, ranking, ranked)
     logged = body.log and await _log_impression(service, served, request, submitted, ranking)
+    service.metrics.used(body.model)
     if body.log:
         service.metrics.impression("remembered" if logged else "dropped")
     degraded = not service.weight_cache.reachable
