@@ -119,8 +119,8 @@ LEARNERS = Row(
         Panel(
             "Lease held",
             "bool_yes_no",
-            "Whether a learner holds the model's lease. With more than 16 models, only a model with "
-            "records has one. No for 1 minute while records wait fires SolarNoLeader.",
+            "Whether a learner holds the model's lease. With more than 16 models, only a model "
+            "with records has one. No for 1 minute while records wait fires SolarNoLeader.",
             (Query(replica_max("solar_learner_present"), "{{model}}"),),
             "states",
         ),

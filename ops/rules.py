@@ -132,8 +132,8 @@ ALERTS = (
         "> 0",
         "2m", "critical",
         "Models with a damaged state: {{ $value }}",
-        "The stored state of a model has been damaged for 2 minutes, and no learner has rebuilt it. "
-        "Its requests get 503 or older weights, and all other models are served. Find it with "
+        "The stored state of a model has been damaged for 2 minutes, and no learner has rebuilt "
+        "it. Its requests get 503 or older weights, and all other models are served. Find it with "
         "GET /models.",
     ),
     Alert(

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -22,11 +23,15 @@ from tests.test_learner import append, blobs, committed, feedback, first, replay
 
 __all__ = ["anywhere", "anywhere_emptied"]  # fixtures
 
-NAMES = [f"m{at:02d}" for at in range(60)]
+NAMES = [f"m{at:02d}" for at in range(40)]
 #: As with thousands of models: no model is led all the time.
 RESTING = LearnerOptions(
     lease=2.0, commit=0.005, idle=0.05, discover=0.02, always=0, rest=0.2, sessions=8
 )
+
+
+#: Run a test on one kind of store.
+on_one_server = pytest.mark.parametrize("anywhere", ["embedded"], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -107,6 +112,7 @@ def test_a_model_that_rests_is_learnt_again_after_its_next_record(url: str) -> N
     with_store(url, act)
 
 
+@on_one_server
 def test_a_check_finds_records_whose_hint_was_lost(url: str) -> None:
     async def act(store: Store) -> None:
         for name in NAMES:
@@ -119,23 +125,38 @@ def test_a_check_finds_records_whose_hint_was_lost(url: str) -> None:
     with_store(url, act)
 
 
+@on_one_server
 def test_a_busy_model_leaves_room_for_the_others(url: str) -> None:
     async def act(store: Store) -> None:
         names = NAMES[:6]
         for name in names:
             await store.models.create(name, first())
-        await append(store, blobs(0, 2000), names[0])
+        await append(store, blobs(0, 400), names[0])
         async with learning(store, replace(RESTING, sessions=1, batch=1, turn=0.02)):
             for name in names[1:]:
                 await append(store, [feedback(1)], name)
             for name in names[1:]:
                 await committed(store, 1, name)
-            assert (await store.states.position(names[0]))[1] < 2000
-            await committed(store, 2000, names[0])
+            assert (await store.states.position(names[0]))[1] < 400
 
     with_store(url, act)
 
 
+@on_one_server
+def test_a_model_is_taken_over_when_the_lease_of_a_dead_learner_ends(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.models.create("m00", first())
+        async with learning(store):
+            assert await store.leases.take("m00", 0, 1.0)  # of a learner that is killed
+            await append(store, blobs(0, 2), "m00")
+            started = monotonic()
+            await committed(store, 2, "m00")
+            assert monotonic() - started < 1.0 + 1.0
+
+    with_store(url, act)
+
+
+@on_one_server
 def test_a_damaged_model_that_rests_is_rebuilt(url: str) -> None:
     """The worker that finds the damage calls the learners."""
 

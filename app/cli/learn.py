@@ -128,7 +128,7 @@ async def _health_server(
     ready: Callable[[], bool],
 ) -> AsyncIterator[None]:
     """Serve /healthz, /readyz and /metrics beside the learner."""
-    weight_cache = WeightCache(store, metrics.served)
+    weight_cache = WeightCache(store, metrics.served, poll=0.5)  # for metrics only
     await weight_cache.start()
     application = new_application(__version__, (), (health.router,))
     open_to_all = settings.model_copy(update={"insecure": True})
