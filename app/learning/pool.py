@@ -26,7 +26,7 @@ log = logging.getLogger("solar.learner")
 #: The name of `learn_all` among the tasks that fail in an outage; no model has it.
 DISCOVERY = "model discovery"
 #: Models that one check compares with their logs: 2 ms of CPU time.
-CHECKED_AT_ONCE = 80
+LOGS_CHECKED = 80
 
 
 async def learn_all(
@@ -102,7 +102,7 @@ class LearnerPool:
 
     async def _check_next(self) -> None:
         """Call the learners of the next models: of those with a backlog, or of all if few."""
-        some = self._unchecked[-CHECKED_AT_ONCE:]
+        some = self._unchecked[-LOGS_CHECKED:]
         waiting = {} if self._capacity.leads_all else await self._store.models.backlogs(some)
         del self._unchecked[-len(some) :]
         for name in some:

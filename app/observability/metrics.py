@@ -28,7 +28,6 @@ from app.domain.facts import (
     Served,
     Trained,
 )
-from app.observability import model_table
 from app.observability.metric_help import HELP
 from app.observability.model_metrics import (
     JOBS,
@@ -37,7 +36,7 @@ from app.observability.model_metrics import (
     ModelTotals,
     StoreHealth,
 )
-from app.observability.model_table import SECONDS, ModelTable
+from app.observability.model_table import COLUMNS, HISTOGRAM, SECONDS, Column, ModelTable
 from app.observability.multiprocess import DIRECTORY
 from app.observability.processes import Processes
 from app.ranking.arrays import Floats
@@ -108,11 +107,11 @@ class Metrics:
 
     def used(self, model: str) -> None:
         """Count a request for a model: the models with most requests have metrics."""
-        self._row(model)[model_table.REQUESTS] += 1.0
+        self._row(model)[Column.REQUESTS] += 1.0
 
     def degraded(self, model: str) -> None:
         """Count an answer from memory while the store is unreachable."""
-        self._row(model)[model_table.DEGRADED] += 1.0
+        self._row(model)[Column.DEGRADED] += 1.0
 
     def served(self, fact: Served | Deleted) -> None:
         """Count new weights that this process serves."""
@@ -121,10 +120,10 @@ class Metrics:
             return
         row = self._row(fact.model)
         if fact.backwards:
-            row[model_table.ROLLBACKS] += 1.0
+            row[Column.ROLLBACKS] += 1.0
         elif fact.appended:
             seconds = max(0.0, time() - fact.appended / 1000)
-            _observe(row, model_table.FRESHNESS, seconds)
+            _observe(row, Column.FRESHNESS, seconds)
 
     def _forget(self, model: str) -> None:
         """Drop the counts of a deleted model."""
@@ -138,23 +137,23 @@ class Metrics:
             return
         row = self._row(fact.model)
         if isinstance(fact, Committed):
-            row[model_table.RECORDS] += fact.records
-            _observe(row, model_table.COMMITS, fact.seconds)
+            row[Column.RECORDS] += fact.records
+            _observe(row, Column.COMMITS, fact.seconds)
         elif isinstance(fact, Replaced):
             starts = [fact.reason.startswith(start) for start in REPLACEMENTS]
-            row[model_table.REPLACEMENTS + starts.index(True)] += 1.0
+            row[Column.REPLACEMENTS + starts.index(True)] += 1.0
         elif isinstance(fact, LogRolledBack):
             self.rolled_back(fact)
         else:
-            row[model_table.INTERRUPTIONS] += 1.0
+            row[Column.INTERRUPTIONS] += 1.0
 
     def rolled_back(self, fact: LogRolledBack) -> None:
         """Count a rollback of the store."""
-        self._row(fact.model)[model_table.ROLLBACKS] += 1.0
+        self._row(fact.model)[Column.ROLLBACKS] += 1.0
 
     def trained(self, fact: Trained) -> None:
         """Count a training job that ended."""
-        self._row(fact.model)[model_table.JOBS + JOBS.index(fact.outcome)] += 1.0
+        self._row(fact.model)[Column.JOBS + JOBS.index(fact.outcome)] += 1.0
 
     def choose(
         self, known: Collection[str], damaged: Collection[str], lags: Mapping[str, int]
@@ -164,13 +163,13 @@ class Metrics:
         These are the models with most requests, and those that are damaged, lag, were rolled back
         or have a failed training job.
         """
-        counts, nothing = self._table.counts(self._shared), np.zeros(model_table.COLUMNS)
+        counts, nothing = self._table.counts(self._shared), np.zeros(COLUMNS)
         if len(known) <= MOST_MODELS:
             chosen = set(known)
         else:
-            troubles = (model_table.ROLLBACKS, model_table.JOBS + JOBS.index("failed"))
+            troubles = (Column.ROLLBACKS, Column.JOBS + JOBS.index("failed"))
             rows = {name: counts.get(name, nothing) for name in known}
-            chosen = set(_most({name: row[model_table.REQUESTS] for name, row in rows.items()}))
+            chosen = set(_most({name: row[Column.REQUESTS] for name, row in rows.items()}))
             chosen |= {*sorted(damaged)[:MOST_MODELS], *_most(lags)} & set(known)
             for column in troubles:
                 chosen.update(_most({n: r[column] for n, r in rows.items() if r[column]}))
@@ -202,7 +201,7 @@ class Metrics:
 def _observe(row: Floats, first: int, seconds: float) -> None:
     """Count a value in the histogram that starts at a column."""
     row[first + bisect_left(SECONDS, seconds)] += 1.0
-    row[first + model_table.HISTOGRAM - 1] += seconds
+    row[first + HISTOGRAM - 1] += seconds
 
 
 def _most(values: Mapping[str, float]) -> list[str]:

@@ -13,8 +13,8 @@ from prometheus_client.core import (
 
 from app.domain.facts import ModelStatus
 from app.domain.model import SUMS
-from app.observability import model_table
 from app.observability.metric_help import HELP
+from app.observability.model_table import SECONDS, Column
 from app.ranking.arrays import Floats
 from app.serving.weight_cache import ServedModel
 
@@ -106,7 +106,7 @@ class ModelMetrics:
 
     def _histograms(self) -> Iterator[HistogramMetricFamily]:
         """Each histogram; absent for a model without a value."""
-        bounds = [*map(str, model_table.SECONDS), "+Inf"]
+        bounds = [*map(str, SECONDS), "+Inf"]
         for name, first in _HISTOGRAMS.items():
             family = HistogramMetricFamily(name, HELP[name], labels=["model"])
             for model, row in self._counts.items():
@@ -191,17 +191,17 @@ _STATUSES: dict[str, Callable[[ModelStatus], float]] = {
     "solar_training": lambda s: s.trains,
 }
 _COUNTERS = {
-    "solar_store_rollbacks": model_table.ROLLBACKS,
-    "solar_degraded_answers": model_table.DEGRADED,
-    "solar_learnt_records": model_table.RECORDS,
-    "solar_learner_interruptions": model_table.INTERRUPTIONS,
+    "solar_store_rollbacks": Column.ROLLBACKS,
+    "solar_degraded_answers": Column.DEGRADED,
+    "solar_learnt_records": Column.RECORDS,
+    "solar_learner_interruptions": Column.INTERRUPTIONS,
 }
 #: Counters with one more label: first column, label, values.
 _LABELLED = (
-    ("solar_jobs", model_table.JOBS, "outcome", JOBS),
-    ("solar_replacements", model_table.REPLACEMENTS, "kind", (*REPLACEMENTS.values(),)),
+    ("solar_jobs", Column.JOBS, "outcome", JOBS),
+    ("solar_replacements", Column.REPLACEMENTS, "kind", (*REPLACEMENTS.values(),)),
 )
 _HISTOGRAMS = {
-    "solar_freshness_seconds": model_table.FRESHNESS,
-    "solar_commit_seconds": model_table.COMMITS,
+    "solar_freshness_seconds": Column.FRESHNESS,
+    "solar_commit_seconds": Column.COMMITS,
 }

@@ -17,11 +17,19 @@ from app.ranking.arrays import Floats
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 #: Columns of a histogram: its buckets, one for larger values, and the sum of all values.
 HISTOGRAM = len(SECONDS) + 2
-REQUESTS, ROLLBACKS, DEGRADED, RECORDS, INTERRUPTIONS = range(5)
-JOBS, REPLACEMENTS = 5, 8  # first columns, of one for each outcome and kind
-FRESHNESS = 12
-COMMITS = FRESHNESS + HISTOGRAM
-COLUMNS = COMMITS + HISTOGRAM
+
+
+class Column:
+    """The columns of a row; a group of columns has the name of its first."""
+
+    REQUESTS, ROLLBACKS, DEGRADED, RECORDS, INTERRUPTIONS = range(5)
+    JOBS = 5  # by outcome
+    REPLACEMENTS = 8  # by kind
+    FRESHNESS = 12
+    COMMITS = FRESHNESS + HISTOGRAM
+
+
+COLUMNS = Column.COMMITS + HISTOGRAM
 _ROW = np.dtype([("name", "S64"), ("values", "f8", (COLUMNS,))])
 #: Rows by which a table grows.
 _BLOCK = 512

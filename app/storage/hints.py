@@ -10,12 +10,12 @@ from typing import Any
 from redis import exceptions as foreign
 
 from app.storage.calls import translated
-from app.storage.keys import APPENDED, CHANGED
+from app.storage.keys import APPENDED_CHANNEL, CHANGED_CHANNEL
 
 #: Seconds of silence after which a subscription must answer PING: a connection may end unnoticed.
 SILENCE_SECONDS = 1.0
 #: Seconds between two attempts to subscribe.
-RETRY_SECONDS = 0.25
+SUBSCRIBE_SECONDS = 0.25
 
 
 class Hints:
@@ -26,16 +26,16 @@ class Hints:
 
     def changed(self) -> AsyncIterator[str]:
         """Yield each model that is created, committed or deleted; as `_listen`."""
-        return self._listen(CHANGED)
+        return self._listen(CHANGED_CHANNEL)
 
     def appended(self) -> AsyncIterator[str]:
         """Yield each model that a learner should look at: a record follows the last commit."""
-        return self._listen(APPENDED)
+        return self._listen(APPENDED_CHANNEL)
 
     async def call_learner(self, model: str) -> None:
         """Ask the learners to look at a model, as if it had a new record."""
         with translated(self._client):
-            await self._client.publish(APPENDED, model)
+            await self._client.publish(APPENDED_CHANNEL, model)
 
     async def _listen(self, channel: str) -> AsyncIterator[str]:
         """Yield the model of each hint, and "" when hints may have been lost; never fail."""
@@ -56,4 +56,4 @@ class Hints:
                         elif message["type"] == "message":
                             yield message["data"].decode().partition(" ")[0]
             except (foreign.RedisError, OSError):
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(SUBSCRIBE_SECONDS)

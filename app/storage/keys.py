@@ -7,7 +7,7 @@ from app.errors import InvalidInput
 
 MODELS, LEARNERS = "solar:models", "solar:learners"
 #: Channels of hints, named in the scripts too.
-CHANGED, APPENDED = "solar:changed", "solar:appended"
+CHANGED_CHANNEL, APPENDED_CHANNEL = "solar:changed", "solar:appended"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

@@ -21,7 +21,7 @@ from app.domain.reducer import Reducer, sound
 from app.ingest.appender import PendingEvent
 from app.learning import replay
 from app.storage.connection import connect
-from app.storage.keys import CHANGED, Keys
+from app.storage.keys import CHANGED_CHANNEL, Keys
 from app.storage.store import Store
 from tests.faults.event_generator import MODEL
 from tests.faults.feedback_clients import Ledger
@@ -69,7 +69,7 @@ class Watch:
 
     async def _listen(self) -> None:
         async with self._client.pubsub() as subscription:
-            await subscription.subscribe(CHANGED)
+            await subscription.subscribe(CHANGED_CHANNEL)
             while not self._done:
                 hint = await subscription.get_message(timeout=0.1)
                 if hint is not None and hint["type"] == "message":

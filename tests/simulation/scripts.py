@@ -8,7 +8,7 @@ from hashlib import sha1
 from typing import Any, NamedTuple
 
 from app.storage.calls import SCRIPTS
-from app.storage.keys import APPENDED, CHANGED
+from app.storage.keys import APPENDED_CHANNEL, CHANGED_CHANNEL
 from tests.simulation.keyspace import Keyspace, text
 
 Script = Callable[[Keyspace, Sequence[str], Sequence[Any]], Any]
@@ -25,7 +25,7 @@ def create(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         db.hset(key, "epoch", new, "seq", 0, "fence", 0, *given)
     db.keep(seq, 0)
     db.zadd(snaps, 0, 0)
-    db.publish(CHANGED, _model(state))
+    db.publish(CHANGED_CHANNEL, _model(state))
     return new
 
 
@@ -36,7 +36,7 @@ def delete(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     if kept != [_number(key) for key in keys[5:]]:
         return -1
     db.drop(*keys)
-    db.publish(CHANGED, _model(keys[0]))
+    db.publish(CHANGED_CHANNEL, _model(keys[0]))
     return 1
 
 
@@ -76,7 +76,7 @@ def append(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
             db.hset(one.request, "a", one.new)
     db.keep(seq, tail)
     if start == int(now[1] or 0):
-        db.publish(APPENDED, _model(state))
+        db.publish(APPENDED_CHANNEL, _model(state))
     return answer
 
 
@@ -148,7 +148,7 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         db.zrem(snaps, _number(old))
     if trim != b"0":
         db.xtrim(log, int(trim) + 1)
-    db.publish(CHANGED, f"{_model(state)} {int(new_seq)}")
+    db.publish(CHANGED_CHANNEL, f"{_model(state)} {int(new_seq)}")
     return 0
 
 

@@ -39,7 +39,7 @@ from app.storage.states import StoredWeights
 router = APIRouter(route_class=AdminRoute, tags=["models"], dependencies=[requires("admin")])
 
 #: The most models in one answer.
-MOST_LISTED = 1_000
+MODELS_LISTED = 1_000
 
 ModelName = Annotated[
     str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"}, examples=["books"])
@@ -161,7 +161,7 @@ def _means(sums: dict[str, float], prefix: str, count: str = "queries") -> dict[
 )
 async def list_models(
     service: FromState,
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = MOST_LISTED,
+    limit: Annotated[int, Query(ge=1, le=MODELS_LISTED)] = MODELS_LISTED,
     after: Annotated[str, Query(max_length=64)] = "",
 ) -> Any:
     """List models with their versions, in the order of their names."""
