@@ -16,6 +16,7 @@ from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, NoSuchModel
 from app.learning.learner import warm_up
 from app.serving.weight_cache import ServedModel, WeightCache
+from app.storage import hints
 from app.storage.cancellation import end
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.keys import Keys
@@ -432,5 +433,24 @@ def test_closing_stops_all_followers_at_once(url: str) -> None:
             await weight_cache.start()
             await asyncio.sleep(at / 1000)
             assert await close(weight_cache), "it goes on following"
+
+    with_store(url, act)
+
+
+def test_a_silent_subscription_is_replaced_and_all_models_are_checked(
+    server: EmbeddedServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection may end without notice, and the server drops hints for it."""
+    monkeypatch.setattr(hints, "SILENCE_SECONDS", 0.05)
+
+    async def act(store: Store) -> None:
+        heard = store.hints.changed()
+        assert await anext(heard) == ""
+        with paused(server):
+            again = asyncio.ensure_future(anext(heard))
+            await asyncio.sleep(0.3)  # of silence
+            assert not again.done()
+        assert await asyncio.wait_for(again, TIMEOUT) == ""
+        await heard.aclose()  # type: ignore[attr-defined]
 
     with_store(url, act)

@@ -97,8 +97,8 @@ class LearnerPool:
             await self._store.models.relist(name)
         self._names, self._capacity.models = set(names), len(names)
         self._unchecked = names[::-1]
-        for name in self._learners.keys() - self._names - self._tasks.keys():
-            del self._learners[name]
+        for name in sorted(self._learners.keys() - self._names - self._tasks.keys()):
+            self._forget(name)
 
     async def _check_next(self) -> None:
         """Call the learners of the next models: of those with a backlog, or of all if few."""
@@ -128,8 +128,11 @@ class LearnerPool:
         finally:
             del self._tasks[learner.model]
             if learner.deleted:
-                del self._learners[learner.model]
-                self._report(Deleted(learner.model))
+                self._forget(learner.model)
+
+    def _forget(self, name: str) -> None:
+        del self._learners[name]
+        self._report(Deleted(name))
 
     def _led(self, seconds: float) -> set[str]:
         """Return the models that this process has led for some time."""

@@ -1,11 +1,14 @@
 """Many models on one service: pages of the list, the limit, and models that are damaged."""
 
+import asyncio
+import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from app.domain.model import initial_state
@@ -67,6 +70,32 @@ def test_a_damaged_model_answers_503_and_is_counted_while_the_others_are_served(
         }  # fmt: skip
         assert after.delete("/models/m2").status_code == 204
         until(lambda: metric(after, "solar_models_damaged") == 0.0)
+
+
+# ---- metrics ----
+
+
+class LoopSeen:
+    """A collector that notes whether it runs on an event loop."""
+
+    def __init__(self) -> None:
+        self.on_loop: list[bool] = []
+
+    def collect(self) -> list[Any]:
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            self.on_loop.append(True)
+            return []
+        self.on_loop.append(False)
+        return []
+
+
+def test_metrics_are_rendered_beside_the_event_loop(http: TestClient) -> None:
+    seen, app = LoopSeen(), cast("FastAPI", http.app)
+    app.state.health.metrics.registry.register(seen)
+    seen.on_loop.clear()  # registering collects, too
+    assert http.get("/metrics").status_code == 200
+    assert seen.on_loop == [False]
 
 
 # ---- the list ----
