@@ -100,7 +100,7 @@ class LeaderSession:
         report: ReportFact = ignore_fact,
     ) -> "LeaderSession":
         """Load the committed state; rebuild a damaged one and repair it in the store."""
-        room = min(options.log_bytes, await store.servers.room_for_a_log())
+        room = min(options.log_bytes, await store.servers.room_for_a_log(age=1.0))
         options = replace(options, log_bytes=room)
         base = await store.states.position(model)
         try:
