@@ -197,6 +197,13 @@ class Settings(BaseSettings):
         description="backlog limit: maximum number of records of a model that wait for the "
         "learner; above it feedback is refused (503)",
     )
+    models: int = Field(
+        default=5_000,
+        ge=1,
+        le=_MAXIMUM,
+        description="maximum number of models in the store; above it no model is created (409), "
+        "and existing models work as before",
+    )
     source_share: float = Field(
         default=1.0,
         ge=0.0,

@@ -8,6 +8,7 @@ SolarError
 ├── ModelExists         a model of this name exists already
 ├── Overloaded          the requests hold too much memory: retry
 ├── NoSlot              SOLAR_JOBS uploads and jobs are in progress: retry later
+├── TooManyModels       the store has as many models as SOLAR_MODELS allows
 └── StoreError          the store cannot complete an operation
     ├── NoServerBinary      no server binary is installed to embed
     ├── OldServer           the server version is too old
@@ -57,6 +58,10 @@ class Overloaded(SolarError):
 
 class NoSlot(SolarError):
     """The worker has SOLAR_JOBS uploads and training jobs in progress; retry later."""
+
+
+class TooManyModels(SolarError):
+    """The store has as many models as SOLAR_MODELS allows; nothing was created."""
 
 
 class StoreError(SolarError):

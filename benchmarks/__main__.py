@@ -12,6 +12,7 @@ from benchmarks import (
     figure3,
     fleets,
     kernels,
+    models,
     peers,
     protocol,
     report,
@@ -31,6 +32,7 @@ SECTIONS = {
     "fleets": fleets.run,
     "service": service.run,
     "protocol": protocol.run,
+    "models": models.run,
     "training": training.run,
     "clicks": clicks.run,
 }

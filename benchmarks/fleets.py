@@ -83,13 +83,13 @@ async def freshness(stores: dict[str, Store]) -> dict[str, float]:
 async def _freshness(model: str, store: Store) -> float:
     epoch, stop, took = await fresh(store, model, N), asyncio.Event(), list[float]()
     learning = asyncio.create_task(Learner(store, model).run(stop))
-    watching = store.states.watch(model)
+    hints = store.hints.changed()
     for at, record in enumerate(records(SEEN, N)):
         post = events(f"f{at}", [record])
         began = time.perf_counter()
         await store.log.append(model, epoch, post, limit=LIMIT, time=0, wait=True)
         while (await store.states.load_weights(model)).seq <= at:
-            await anext(watching)
+            await anext(hints)
         took.append(time.perf_counter() - began)
     stop.set()
     await learning

@@ -152,7 +152,7 @@ async def learnt(store: Store, name: str, log: list[bytes], epoch: int) -> float
     stop = asyncio.Event()
     began = time.perf_counter()
     task = asyncio.create_task(Learner(store, name).run(stop))
-    async for _ in store.states.watch(name):
+    async for _ in store.hints.changed():
         if (await store.states.position(name))[1] == len(log):
             break
     took = time.perf_counter() - began
@@ -257,7 +257,7 @@ async def settle(store: Store, epoch: int, record: bytes) -> None:
 
 async def watch(store: Store, seen: dict[int, float], last: int) -> None:
     """Load the weights at each hint, like a replica; record the time of each version."""
-    async for _ in store.states.watch("visible"):
+    async for _ in store.hints.changed():
         version = (await store.states.load_weights("visible")).seq
         seen.setdefault(version, time.perf_counter())
         if version >= last:

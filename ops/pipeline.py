@@ -72,13 +72,55 @@ LEARNING = Row(
     ),
 )  # fmt: skip
 
+ALL_MODELS = Row(
+    "All models",
+    (
+        Panel(
+            "Models",
+            "short",
+            "Models in the store. Metrics by model show the 200 with most requests, and those that "
+            "are damaged, lag, were rolled back or have a failed training job.",
+            (Query(f"max(solar_models{{{INSTANCE}}})", "models"),),
+            decimals=0, minimum=0,
+        ),
+        Panel(
+            "Damaged models",
+            "short",
+            "Models whose stored state is damaged. More than 0 for 2 minutes fires "
+            "SolarModelDamaged.",
+            (Query(f"max(solar_models_damaged{{{INSTANCE}}})", "damaged"),),
+            decimals=0, minimum=0,
+        ),
+        Panel(
+            "Backlog of all models",
+            "short",
+            "Records that wait to be applied, over all models and of the model with most of them. "
+            "More than 10,000 and growing fires SolarTotalBacklogGrowing.",
+            (
+                Query(f"max(solar_backlog_records{{{INSTANCE}}})", "all models"),
+                Query(f"max(solar_backlog_records_max{{{INSTANCE}}})", "largest"),
+            ),
+            decimals=0, minimum=0,
+        ),
+    ),
+)  # fmt: skip
+
 LEARNERS = Row(
     "Learners",
     (
         Panel(
+            "Learner processes",
+            "short",
+            "Learner processes that are registered in the store. None for 1 minute fires "
+            "SolarNoLearner.",
+            (Query(f"max(solar_learners{{{INSTANCE}}})", "learners"),),
+            decimals=0, minimum=0,
+        ),
+        Panel(
             "Lease held",
             "bool_yes_no",
-            "Whether a learner holds the model's lease. No for 1 minute fires SolarNoLeader.",
+            "Whether a learner holds the model's lease. With more than 16 models, only a model "
+            "with records has one. No for 1 minute while records wait fires SolarNoLeader.",
             (Query(replica_max("solar_learner_present"), "{{model}}"),),
             "states",
         ),
@@ -182,5 +224,5 @@ BOARD = Board(
     "pipeline",
     "SOLAR: Learning pipeline",
     "From feedback to served weights: backlog, freshness, learners, replacements and jobs.",
-    (LEARNING, LEARNERS, FEEDBACK, REPLACEMENTS),
+    (LEARNING, ALL_MODELS, LEARNERS, FEEDBACK, REPLACEMENTS),
 )

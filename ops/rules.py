@@ -5,7 +5,7 @@ over queries can fall slightly, because later feedback replaces a query's measur
 use `delta`; `rate` would take the fall for a restart.
 """
 
-from ops.words import TRAFFIC, Alert, RecordingRule, window_mean
+from ops.words import TRAFFIC, Alert, RecordingRule, new_count, window_mean
 
 NDCG_SUM = "model_k:solar_online_ndcg_sum:max"
 BASELINE_NDCG_SUM = "model_k:solar_baseline_ndcg_sum:max"
@@ -100,17 +100,45 @@ ALERTS = (
         "commit duration.",
     ),
     Alert(
+        "SolarTotalBacklogGrowing",
+        "max(deriv(solar_backlog_records[10m]))",
+        "> 0 and max(solar_backlog_records) > 10000",
+        "10m", "warning",
+        "All models together learn more slowly than feedback arrives",
+        "More than 10,000 records wait over all models, and their number has grown for 10 minutes. "
+        "Rankings of many models reflect feedback late. Check that enough learners run.",
+    ),
+    Alert(
         "SolarNoLeader",
         "max by (model) (solar_learner_present)",
-        "== 0",
+        f"== 0 and on (model) {BACKLOG} > 0",  # of many models, those without records have none
         "1m", "critical",
         "No learner holds the lease of model {{ $labels.model }}",
-        "No learner has held the lease of model {{ $labels.model }} for 1 minute. Rankings keep "
-        "the current weights, and new feedback waits. Check that a learner process runs.",
+        "Records of model {{ $labels.model }} wait, and no learner has held its lease for 1 "
+        "minute. Rankings keep the current weights. Check the log of the learners.",
+    ),
+    Alert(
+        "SolarNoLearner",
+        "max(solar_learners)",
+        "== 0",
+        "1m", "critical",
+        "No learner runs",
+        "No learner process has been registered in the store for 1 minute. All models keep their "
+        "current weights, and new feedback waits. Check that a learner process runs.",
+    ),
+    Alert(
+        "SolarModelDamaged",
+        "max(solar_models_damaged)",
+        "> 0",
+        "2m", "critical",
+        "Models with a damaged state: {{ $value }}",
+        "The stored state of a model has been damaged for 2 minutes, and no learner has rebuilt "
+        "it. Its requests get 503 or older weights, and all other models are served. Find it with "
+        "GET /models.",
     ),
     Alert(
         "SolarVersionBackwards",
-        "max by (model) (increase(solar_store_rollbacks_total[15m]))",
+        new_count("max by (model)", "solar_store_rollbacks_total"),
         "> 0",
         "0m", "critical",
         "The store lost records of model {{ $labels.model }}",
@@ -159,7 +187,7 @@ ALERTS = (
     ),
     Alert(
         "SolarJobFailed",
-        'sum by (model) (increase(solar_jobs_total{outcome="failed"}[15m]))',
+        new_count("sum by (model)", 'solar_jobs_total{outcome="failed"}'),
         "> 0",
         "0m", "warning",
         "A training job of model {{ $labels.model }} failed",

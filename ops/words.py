@@ -101,6 +101,15 @@ def replica_max(metric: str, by: str = "model", labels: str = BOTH) -> str:
     return f"max by ({by}) ({metric}{{{labels}}})"
 
 
+def new_count(aggregation: str, counter: str) -> str:
+    """How much a counter grew in 15 minutes, also one whose series has just appeared.
+
+    Of many models only those with most requests or in trouble have series.
+    """
+    grown = f"{aggregation} (increase({counter}[15m]))"
+    return f"{grown} > 0 or {aggregation} ({counter} unless {counter} offset 15m)"
+
+
 def window_mean(total: str, count: str, window: str) -> str:
     """The mean within a window, from two recorded sums; no value if the count did not increase.
 

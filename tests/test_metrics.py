@@ -2,16 +2,19 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.domain.facts import Committed, LeaseLost, ModelStatus, Replaced, Served, Trained
+from app.domain.facts import Committed, Deleted, LeaseLost, ModelStatus, Replaced, Served, Trained
 from app.domain.model import SUMS
 from app.domain.model_config import ModelConfig
 from app.observability.metric_help import HELP
-from app.observability.metrics import DEPRECATED_NAMES, Metrics, StoreHealth
+from app.observability.metrics import DEPRECATED_NAMES, Metrics
+from app.observability.model_metrics import ModelTotals, StoreHealth
+from app.observability.model_table import ModelTable
 from app.serving.weight_cache import ServedModel
 
 STATUS_GAUGES = ("solar_learner_present", "solar_learner_fencing_token", "solar_training")
@@ -231,7 +234,8 @@ def test_deprecated_names_have_the_values_and_labels_of_the_new_names(metrics: M
 
 def test_every_help_text_is_a_sentence_and_names_each_label(metrics: Metrics) -> None:
     judged = serving("m", debiased_weight=8.0, debiased_wins=6.0)
-    found = metrics.page([judged], {"m": ModelStatus(9)}, StoreHealth(True, 0.0)).decode()
+    health, totals = StoreHealth(True, 0.0), ModelTotals(learners=1)
+    found = metrics.page([judged], {"m": ModelStatus(9)}, health, totals).decode()
     families = {one.name: one for one in text_string_to_metric_families(found)}
     assert set(HELP) <= set(families)
     for name in HELP:
@@ -241,3 +245,57 @@ def test_every_help_text_is_a_sentence_and_names_each_label(metrics: Metrics) ->
         assert text.endswith("."), name
         for label in {label for one in families[name].samples for label in one.labels} - {"le"}:
             assert label in text, (name, label)
+
+
+# ---- many models ----
+
+
+def test_the_models_with_most_requests_and_those_in_trouble_have_metrics(metrics: Metrics) -> None:
+    names = [f"m{at:03d}" for at in range(300)]
+    for at, name in enumerate(names):
+        metrics.served(Served(name, 0, backwards=name == "m020"))
+        for _ in range(at):
+            metrics.used(name)
+    metrics.trained(Trained("m030", "failed"))
+    chosen = metrics.choose(names, {"m010"}, {"m040": 7, "deleted": 9})
+    assert sorted(chosen) == ["m010", "m020", "m030", "m040", *names[100:]]
+    page = metrics.page([serving("m299")], {}, StoreHealth(True, 0.0), ModelTotals(300, 1), chosen)
+    found = read(page)
+    assert found[series("solar_models")] == 300
+    assert found[series("solar_models_damaged")] == 1
+    assert found[series("solar_store_rollbacks_total", model="m020")] == 1
+    assert series("solar_store_rollbacks_total", model="m021") not in found
+
+
+def test_up_to_200_models_all_have_metrics(metrics: Metrics) -> None:
+    assert len(metrics.choose([f"m{at}" for at in range(200)], (), {})) == 200
+
+
+def test_a_deleted_model_leaves_no_series_and_no_row(metrics: Metrics) -> None:
+    metrics.served(Served("old", 0, backwards=True))
+    metrics.learnt(Committed("old", 5, 0.01))
+    metrics.served(Deleted("old"))
+    assert not [labels for _, labels in paged(metrics) if ("model", "old") in labels]
+    metrics.served(Served("new", 0, backwards=False))  # uses the same row
+    found = paged(metrics)
+    assert found[series("solar_store_rollbacks_total", model="new")] == 0
+    assert found[series("solar_learnt_records_total", model="new")] == 0
+    assert series("solar_commit_seconds_count", model="new") not in found
+
+
+def test_a_table_grows_and_adds_up_processes(tmp_path: Path) -> None:
+    table, other = ModelTable(str(tmp_path)), tmp_path / "models_1.rows"
+    first = table.row("m0")
+    for at in range(1, 1500):
+        table.row(f"m{at}")[1] = at
+    first[0] += 3.0  # a row from before the table grew
+    own = next(tmp_path.glob("models_*.rows"))
+    other.write_bytes(own.read_bytes())
+    assert own.stat().st_mode & 0o077 == 0
+    found = table.counts(str(tmp_path))
+    assert len(found) == 1500
+    assert found["m0"][0] == 6.0
+    assert found["m1499"][1] == 2 * 1499
+    again = ModelTable(str(tmp_path))  # as a process with the same id
+    again.row("m0")[0] += 1.0
+    assert table.counts()["m0"][0] == 4.0

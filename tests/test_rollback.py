@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from app.domain.facts import LogRolledBack, Served
+from app.domain.facts import Deleted, LogRolledBack, Served
 from app.errors import RolledBack
 from app.ingest.appender import Appender, Post
 from app.learning.learner import Learner
 from app.learning.pool import learn_all
 from app.learning.session import Fact, LeaderSession, LearnerOptions
-from app.observability.metrics import Metrics, StoreHealth
+from app.observability.metrics import Metrics
+from app.observability.model_metrics import StoreHealth
 from app.serving.weight_cache import WeightCache
 from app.storage.rollback import rolled_back
 from app.storage.states import LogPosition
@@ -134,7 +135,7 @@ def test_the_weight_cache_detects_a_rollback_and_serves_the_stored_version(
     """Also if the store was rolled back and grew between two polls, past the old version."""
 
     async def act(store: Store) -> list[bool]:
-        facts_seen: list[Served] = []
+        facts_seen: list[Served | Deleted] = []
         weight_cache = WeightCache(store, facts_seen.append)
         await new_model(store)
         await feed(store, "first")
@@ -144,11 +145,11 @@ def test_the_weight_cache_detects_a_rollback_and_serves_the_stored_version(
         await learnt(store)
         await weight_cache._take(MODEL, await store.states.load_weights(MODEL))
         await story(store, snapshot)
-        await weight_cache._refresh(MODEL)
+        await weight_cache._refresh([MODEL])
         found = await store.states.load_weights(MODEL)
         assert weight_cache.serving[MODEL].position == (found.epoch, found.seq, found.chain)
         assert (weight_cache.serving[MODEL].weights == found.weights).all()
-        return [one.backwards for one in facts_seen]
+        return [isinstance(one, Served) and one.backwards for one in facts_seen]
 
     assert with_store(url, act) == [False, is_rollback]
 

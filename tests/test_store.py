@@ -5,6 +5,7 @@ Tests with the fixture `url` run on every kind of server and on the simulator's 
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -713,33 +714,48 @@ def test_renewing_an_expired_lease_does_not_take_a_new_one(url: str) -> None:
     with_store(url, act)
 
 
-# ---- watch ----
+# ---- hints ----
 
 
-def test_a_watcher_wakes_on_a_commit(url: str) -> None:
+async def next_hint(hints: AsyncIterator[str], model: str) -> None:
+    """Wait for a hint about a model; a Cluster may send hints of the previous test late."""
+    async with asyncio.timeout(TIMEOUT):
+        async for found in hints:
+            if found == model:
+                return
+
+
+def test_one_subscription_hears_of_every_new_committed_and_deleted_model(url: str) -> None:
     async def act(store: Store) -> None:
+        hints = store.hints.changed()
+        assert await anext(hints) == ""  # subscribed
         state = first()
         base = (await store.models.create("books", state), 0, state.chain)
+        await next_hint(hints, "books")
+        await store.models.create("films", state)
+        await next_hint(hints, "films")
         await append_records(store)
         fence = await store.leases.take("books", 0, 60.0)
-        watching = store.states.watch("books", poll=TIMEOUT)
-        await anext(watching)  # subscribed
-        waking = asyncio.ensure_future(anext(watching))
-        started = time.monotonic()
         await store.states.commit("books", base, fence, later(state, 1))
-        await waking
-        assert time.monotonic() - started < TIMEOUT / 4
-        await watching.aclose()  # type: ignore[attr-defined]
+        await next_hint(hints, "books")
+        await store.models.delete("films")
+        await next_hint(hints, "films")
+        await hints.aclose()  # type: ignore[attr-defined]
 
     with_store(url, act)
 
 
-def test_a_watcher_wakes_at_the_poll_interval_without_a_commit(url: str) -> None:
+def test_learners_hear_of_a_record_that_follows_the_last_commit(url: str) -> None:
     async def act(store: Store) -> None:
-        watching = store.states.watch("books", poll=0.02)
-        for _ in range(4):
-            await asyncio.wait_for(anext(watching), TIMEOUT)
-        await watching.aclose()  # type: ignore[attr-defined]
+        hints = store.hints.appended()
+        assert await anext(hints) == ""  # subscribed
+        epoch = await store.models.create("books", first())
+        await append(store, epoch, event("e1"))
+        await next_hint(hints, "books")
+        await append(store, epoch, event("e2"))  # another record waits: no hint
+        await store.hints.call_learner("films")
+        assert await asyncio.wait_for(anext(hints), TIMEOUT) == "films"
+        await hints.aclose()  # type: ignore[attr-defined]
 
     with_store(url, act)
 
@@ -836,9 +852,6 @@ def test_calls_to_a_stopped_server_fail_at_once_as_unavailable(tmp_path: Path) -
             with pytest.raises(Unavailable, match="is unreachable"):
                 await asked
         assert time.monotonic() - started < 10.0
-        watching = store.states.watch("books", poll=0.01)
-        await asyncio.wait_for(anext(watching), TIMEOUT)
-        await watching.aclose()  # type: ignore[attr-defined]
 
     with EmbeddedServer.start(tmp_path) as lost:
         with_store(lost.url, act)

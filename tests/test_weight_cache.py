@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.facts import Served
+from app.domain.facts import Deleted, Served
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, NoSuchModel
 from app.learning.learner import warm_up
 from app.serving.weight_cache import ServedModel, WeightCache
+from app.storage import hints
 from app.storage.cancellation import end
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.keys import Keys
@@ -36,7 +37,7 @@ def compiled() -> None:
 
 @contextlib.asynccontextmanager
 async def following(
-    store: Store, facts: list[Served] | None = None, **pace: float
+    store: Store, facts: list[Served | Deleted] | None = None, **pace: float
 ) -> AsyncIterator[WeightCache]:
     weight_cache = WeightCache(
         store, (facts if facts is not None else []).append, **{"poll": 0.02, **pace}
@@ -104,7 +105,7 @@ def paused(server: EmbeddedServer) -> Iterator[None]:
 def test_every_commit_is_served_with_the_weights_that_were_committed(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        facts: list[Served] = []
+        facts: list[Served | Deleted] = []
         async with following(store, facts) as weight_cache:
             assert (await weight_cache.find("books")).version == 0
             await learnt(store, 0, 5)
@@ -114,7 +115,7 @@ def test_every_commit_is_served_with_the_weights_that_were_committed(url: str) -
             assert serving.config == state.model.config
             diagonal = [0, 2, 5, 9]
             assert serving.trace == pytest.approx(state.model.spread[diagonal].sum())
-            assert not any(fact.backwards for fact in facts)
+            assert not any(isinstance(fact, Served) and fact.backwards for fact in facts)
 
     with_store(url, act)
 
@@ -152,14 +153,14 @@ def test_a_version_rollback_is_detected_counted_and_served(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await learnt(store, 0, 3)
-        earlier, facts = saved(url), list[Served]()
+        earlier, facts = saved(url), list[Served | Deleted]()
         async with following(store, facts) as weight_cache:
             await learnt(store, 3, 6)
             await served(weight_cache, 6)
-            assert not any(fact.backwards for fact in facts)
+            assert not any(isinstance(fact, Served) and fact.backwards for fact in facts)
             put(url, earlier)
             serving = await served(weight_cache, 3)
-            assert [fact.backwards for fact in facts].count(True) == 1
+            assert [isinstance(fact, Served) and fact.backwards for fact in facts].count(True) == 1
             state = (await store.states.load("books")).state
             assert serving.weights.tobytes() == state.model.weights.tobytes()
 
@@ -174,7 +175,7 @@ def test_the_same_version_with_other_records_is_detected_counted_and_served(url:
         await append(store, blobs(10, 13))
         async with learning(store):
             await eventually(lambda: store.states.position("books"), lambda place: place[1] == 3)
-        other, facts = saved(url), list[Served]()
+        other, facts = saved(url), list[Served | Deleted]()
         with client(url) as connection:
             connection.flushall()
         await store.models.create("books", first())
@@ -189,7 +190,7 @@ def test_the_same_version_with_other_records_is_detected_counted_and_served(url:
             await eventually(now, lambda chain: chain == other[b"chain"])
             assert weight_cache.serving["books"].version == 3
             assert weight_cache.serving["books"].weights.tobytes() != before.weights.tobytes()
-            assert [fact.backwards for fact in facts].count(True) == 1
+            assert [isinstance(fact, Served) and fact.backwards for fact in facts].count(True) == 1
 
     with_store(url, act)
 
@@ -302,7 +303,7 @@ def test_a_recreated_model_is_a_new_one_and_no_rollback(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await learnt(store, 0, 3)
-        facts: list[Served] = []
+        facts: list[Served | Deleted] = []
         async with following(store, facts) as weight_cache:
             await served(weight_cache, 3)
             await store.models.delete("books")
@@ -312,7 +313,7 @@ def test_a_recreated_model_is_a_new_one_and_no_rollback(url: str) -> None:
             serving = await served(weight_cache, 0)
             assert serving.config.features == ("other",)
             assert serving.epoch == 2
-            assert not any(fact.backwards for fact in facts)
+            assert not any(isinstance(fact, Served) and fact.backwards for fact in facts)
             await store.models.delete("books")
             await store.models.create("books", first(b"again"))
 
@@ -398,13 +399,13 @@ def test_weights_loaded_at_startup_do_not_count_for_freshness(url: str) -> None:
         await append(store, blobs(0, 1), time=5)
         async with learning(store):
             await eventually(lambda: store.states.position("books"), lambda place: place[1] == 1)
-        facts: list[Served] = []
+        facts: list[Served | Deleted] = []
         async with following(store, facts) as weight_cache:
             await served(weight_cache, 1)
             await append(store, blobs(1, 2), time=7)
             async with learning(store):
                 await served(weight_cache, 2)
-        assert [fact.appended for fact in facts] == [0, 7]
+        assert [fact.appended for fact in facts if isinstance(fact, Served)] == [0, 7]
 
     with_store(url, act)
 
@@ -490,7 +491,7 @@ def test_a_first_load_beyond_its_timeout_goes_on_while_requests_are_served(
 def test_the_same_version_is_loaded_once(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        facts: list[Served] = []
+        facts: list[Served | Deleted] = []
         async with following(store, facts) as weight_cache:
             found = await asyncio.gather(*(weight_cache.load("books") for _ in range(5)))
             assert all(one is found[0] for one in found)
@@ -510,5 +511,24 @@ def test_closing_stops_all_followers_at_once(url: str) -> None:
             await weight_cache.start()
             await asyncio.sleep(at / 1000)
             assert await close(weight_cache), "it goes on following"
+
+    with_store(url, act)
+
+
+def test_a_silent_subscription_is_replaced_and_all_models_are_checked(
+    server: EmbeddedServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection may end without notice, and the server drops hints for it."""
+    monkeypatch.setattr(hints, "SILENCE_SECONDS", 0.05)
+
+    async def act(store: Store) -> None:
+        heard = store.hints.changed()
+        assert await anext(heard) == ""
+        with paused(server):
+            again = asyncio.ensure_future(anext(heard))
+            await asyncio.sleep(0.3)  # of silence
+            assert not again.done()
+        assert await asyncio.wait_for(again, TIMEOUT) == ""
+        await heard.aclose()  # type: ignore[attr-defined]
 
     with_store(url, act)

@@ -163,16 +163,25 @@ class ModelSummary(BaseModel):
     """One model in the list of all models."""
 
     name: str
-    algorithm: str
-    features: int
-    version: Annotated[int, Field(description="seq of the last record in the committed weights")]
+    algorithm: str | None = None
+    features: int | None = None
+    version: Annotated[
+        int | None, Field(description="seq of the last record in the committed weights")
+    ] = None
     seq: Annotated[int, Field(description="seq of the last record in the log")]
+    damaged: Annotated[
+        Literal[True] | None,
+        Field(description="true: the stored state is damaged; `algorithm` and others are absent"),
+    ] = None
 
 
 class ModelList(BaseModel):
-    """All models."""
+    """Models in the order of their names."""
 
     models: list[ModelSummary]
+    next: Annotated[
+        str | None, Field(description="there are more models: send this as `after`; else absent")
+    ] = None
 
 
 NdcgByCutoff = Annotated[dict[str, float], Field(description="by cutoff: 1, 5, 10, all")]

@@ -81,12 +81,12 @@ class Service:
         return ServedModel(DEFAULT, 0, 0, config, weights, weights, 0.0)
 
     async def create(self, model: str, config: ModelConfig) -> ModelState:
-        """Create a model and return its first state; ModelExists if the name is taken."""
+        """Create a model and return its first state; ModelExists, or TooManyModels."""
         if len(config.given) > MOST_FEATURES_SERVED:
             raise InvalidInput(f"features: expected at most {MOST_FEATURES_SERVED}")
         async with self.holding(check_config(config)):
             state = initial_state(config, seed=os.urandom(16))
-            await self.store.models.create(model, state)
+            await self.store.models.create(model, state, self.settings.models)
         return state
 
     @asynccontextmanager

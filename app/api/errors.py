@@ -18,6 +18,7 @@ from app.errors import (
     NotReplicated,
     Overloaded,
     StoreError,
+    TooManyModels,
     Unavailable,
 )
 
@@ -82,6 +83,10 @@ _KNOWN: dict[type[Exception], tuple[int, str]] = {
     NoSuchModel: (404, "model: no model of this name; create it with PUT /models/{name}"),
     ModelExists: (409, "model: exists with other settings; choose another name"),
     Overloaded: (503, "too many large requests (SOLAR_INFLIGHT_BYTES); retry after 1 second"),
+    TooManyModels: (
+        409,
+        "model: the limit of models is reached (SOLAR_MODELS); delete a model or raise it",
+    ),
     Backlog: (503, "the backlog limit is reached (SOLAR_BACKLOG); retry after 1 second"),
     Changed: (503, "the request was ranked or got feedback meanwhile; retry after 1 second"),
     Full: (503, "the store is at its memory limit; retry later"),

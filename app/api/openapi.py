@@ -100,7 +100,7 @@ def _remove_default(parameter: dict[str, Any]) -> None:
     """Move a default to the description: clients send defaults, which a JSON body forbids."""
     schema = parameter["schema"]
     given = schema.pop("default", None)
-    if given is not None:
+    if given not in (None, ""):
         parameter["description"] = f"{parameter.get('description', '')} (default: {given})".strip()
     for one in schema.pop("anyOf", ()):
         if one != {"type": "null"}:  # a query parameter is omitted, never null

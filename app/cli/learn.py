@@ -140,7 +140,7 @@ async def _health_server(
     ready: Callable[[], bool],
 ) -> AsyncIterator[None]:
     """Serve /healthz, /readyz and /metrics beside the learner."""
-    weight_cache = WeightCache(store, metrics.served)
+    weight_cache = WeightCache(store, metrics.served, poll=0.5)  # for metrics only
     await weight_cache.start()
     application = new_application(__version__, (), (health.router,))
     exposed = settings.insecure or not is_loopback(host)  # these paths need no key

@@ -13,6 +13,13 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
+class Deleted:
+    """A model was deleted; this process no longer serves or learns it."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """A learner has committed `records` more records."""
 

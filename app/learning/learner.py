@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from contextlib import suppress
+from math import inf
 
 import numpy as np
 
@@ -28,8 +29,51 @@ from app.storage.store import Store
 log = logging.getLogger("solar.learner")
 
 
+class Capacity:
+    """How many models the learners of a process lead at once, and when they release one.
+
+    A process with few models leads each of them all the time. Of many models it leads those that
+    have records, and releases a model when it has had none for a while.
+    """
+
+    def __init__(self, options: LearnerOptions) -> None:
+        self._options, self.models = options, 0
+        self._sessions, self._waiting = asyncio.Semaphore(options.sessions), 0
+
+    async def __aenter__(self) -> None:
+        """Wait until this process may lead one more model."""
+        self._waiting += 1
+        try:
+            await self._sessions.acquire()
+        finally:
+            self._waiting -= 1
+
+    async def __aexit__(self, *_: object) -> None:
+        """Make room for another model."""
+        self._sessions.release()
+
+    @property
+    def leads_all(self) -> bool:
+        """Whether the process leads, or waits for, every model all the time."""
+        return self.models <= self._options.always
+
+    def rests(self, idle: float) -> bool:
+        """Whether to release a model without a record for `idle` seconds."""
+        if self.leads_all:
+            return False
+        return idle > 0.0 if self._waiting else idle >= self._options.rest
+
+    def ends_turn(self, led: float) -> bool:
+        """Whether a model that was led for `led` seconds makes room for models that wait."""
+        return bool(self._waiting) and led >= self._options.turn
+
+    def most_wait(self) -> float:
+        """Return the most seconds to wait for a record."""
+        return 0.001 if self._waiting else inf
+
+
 class Learner:
-    """Learns one model for as long as it holds the lease."""
+    """Learns one model while it holds the lease, until the model rests."""
 
     def __init__(
         self,
@@ -37,24 +81,36 @@ class Learner:
         model: str,
         options: LearnerOptions | None = None,
         report: ReportFact = ignore_fact,
+        capacity: Capacity | None = None,
     ) -> None:
         self._store, self.model, self._options = store, model, options or LearnerOptions()
-        self._report = report
+        self._report, self._capacity = report, capacity or Capacity(self._options)
         self._left: LogPosition | None = None  # the last commit of the previous session
-        self.leads, self._gives_back = False, False
+        self.led_since, self._gives_back = inf, False
+        self._called, self._call_time = True, self._options.clock()
+        self._failures = 0
+        self.deleted = False
+
+    def call(self) -> None:
+        """Look at the model: it has a new record, or its state is damaged."""
+        self._called, self._call_time = True, self._options.clock()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Learn until `stop` is set, then commit and release; end when the model is deleted."""
+        """Learn until `stop` is set, then commit and release.
+
+        It ends early when the model rests or is deleted.
+        """
         while not stop.is_set():
+            self._called = False
             try:
-                await self._check_rollback()
-                fence = await self._store.leases.take(self.model, 0, self._options.lease)
-                if fence:
-                    await self._lead(fence, stop)
+                rests = await self._lead_once(stop)
                 self._store.outages.succeeded(self.model)
-                await sleep(self._rest(taken=not fence), stop)
+                self._failures = 0
+                if rests and not self._called:
+                    return
             except NoSuchModel:
                 self._store.outages.succeeded(self.model)
+                self.deleted = True
                 return
             except RolledBack as error:
                 self._report(LogRolledBack(self.model))
@@ -64,17 +120,43 @@ class Learner:
                 log.info("%s", error)
             except SolarError as error:
                 self._report(LeaseLost(self.model))
-                if isinstance(error, Unavailable):
-                    self._store.outages.failed(self.model, f"model {self.model}: {error}")
-                else:
-                    log.warning("model %s: %s", self.model, error)
-                await sleep(self._options.idle, stop)
+                await self._pause(error, stop)
+
+    async def _lead_once(self, stop: asyncio.Event) -> bool:
+        """Take the lease and lead, or wait for the next attempt; return whether the model rests."""
+        async with self._capacity:
+            if stop.is_set():
+                return True
+            await self._check_rollback()
+            fence = await self._store.leases.take(self.model, 0, self._options.lease)
+            rests = bool(fence) and await self._lead(fence, stop)
+        if rests or (not fence and await self._is_quiet()):
+            return True
+        await sleep(self._wait_seconds(taken=not fence), stop)
+        return False
+
+    async def _is_quiet(self) -> bool:
+        """Whether a model that another learner leads has had no record for a while."""
+        if not self._capacity.rests(self._options.clock() - self._call_time):
+            return False
+        return not (await self._store.models.backlogs([self.model])).get(self.model, 0)
+
+    async def _pause(self, error: SolarError, stop: asyncio.Event) -> None:
+        """Log an error and wait, each time twice as long if the store is reachable."""
+        seconds = self._options.idle
+        if isinstance(error, Unavailable):
+            self._store.outages.failed(self.model, f"model {self.model}: {error}")
+        else:
+            log.warning("model %s: %s", self.model, error)
+            seconds = min(self._options.repeat, seconds * 2**self._failures)
+            self._failures = min(self._failures + 1, 16)
+        await sleep(seconds, stop)
 
     def give_back(self) -> None:
         """Commit, release the lease and leave the model to other learners for a while."""
         self._gives_back = True
 
-    def _rest(self, taken: bool) -> float:
+    def _wait_seconds(self, taken: bool) -> float:
         """Return the seconds until the next attempt to take the lease."""
         gave, self._gives_back = self._gives_back, False
         if gave:
@@ -94,10 +176,11 @@ class Learner:
             )  # fmt: skip
         self._left = None
 
-    async def _lead(self, fence: int, stop: asyncio.Event) -> None:
-        """Learn while this learner holds the lease; a background task renews the lease."""
+    async def _lead(self, fence: int, stop: asyncio.Event) -> bool:
+        """Learn while this learner holds the lease; return whether the model rests."""
         renewing = asyncio.create_task(self._renew_lease(fence))
-        session, self.leads = None, True
+        session, since = None, self._options.clock()
+        self.led_since = since
         try:
             session = await LeaderSession.begin(
                 self._store, self.model, fence, self._options, self._report
@@ -105,12 +188,23 @@ class Learner:
             while not (stop.is_set() or self._gives_back):
                 if renewing.done():
                     renewing.result()  # raises its error
-                await session.round()
+                self._called = False
+                await session.round(self._capacity.most_wait())
                 self._store.outages.succeeded(self.model)
+                if self._capacity.rests(session.idle):
+                    break
+                if self._capacity.ends_turn(self._options.clock() - since):
+                    break
+            rests = session.idle > 0.0 and not self._gives_back
             await session.commit()
             await session.commit_done()
+        except Unavailable as error:  # now: the release takes time, too
+            self._store.outages.failed(self.model, f"model {self.model}: {error}")
+            raise
+        else:
+            return rests
         finally:
-            self._left, self.leads = session.position if session else None, False
+            self._left, self.led_since = session.position if session else None, inf
             await end([renewing, *(session.commits_under_way() if session else ())])
             await _try_release(self._store.leases.release(self.model, fence))
 

@@ -1,9 +1,10 @@
-"""The learners of a process: one for each model, as leader of at most a fair share.
+"""The learners of a process: one for each model that has records, as leader of a fair share.
 
-Each learner process registers in the store with a lease, and the store counts the processes. A
-process that leads more models than its share releases some, and others take them. There is no
-coordinator, and correctness does not depend on the shares: a model that no other process takes is
-taken again.
+A hint names a model with a new record. Hints may be lost, so the process also compares the log and
+the state of every model, a slice at a time. Each learner process registers in the store with a
+lease, and the store counts the processes. A process that leads more models than its share releases
+some, and others take them. There is no coordinator, and correctness does not depend on the shares:
+a model that no other process takes is taken again.
 """
 
 import asyncio
@@ -13,15 +14,19 @@ from math import inf
 from time import monotonic
 from uuid import uuid4
 
+from app.domain.facts import Deleted
 from app.errors import SolarError, Unavailable
-from app.learning.learner import Learner, sleep
+from app.learning.learner import Capacity, Learner, sleep
 from app.learning.session import LearnerOptions, ReportFact, ignore_fact
+from app.storage.cancellation import end
 from app.storage.store import Store
 
 log = logging.getLogger("solar.learner")
 
 #: The name of `learn_all` among the tasks that fail in an outage; no model has it.
 DISCOVERY = "model discovery"
+#: Models that one check compares with their logs: 2 ms of CPU time.
+LOGS_CHECKED = 80
 
 
 async def learn_all(
@@ -32,44 +37,114 @@ async def learn_all(
 ) -> None:
     """Learn every model, also new ones; a share of them if other learners run."""
     options = options or LearnerOptions()
-    pool = LearnerPool(store, options, report)
+    pool = LearnerPool(store, options, report, stop)
+    hearing = asyncio.create_task(pool.hear_hints())
     while not stop.is_set():
         try:
-            await pool.assign(stop)
+            await pool.assign()
             store.outages.succeeded(DISCOVERY)
         except Unavailable as error:
             store.outages.failed(DISCOVERY, error)
         except SolarError as error:
             log.warning("%s", error)
         await sleep(options.discover, stop)
+    await end([hearing])
     await pool.close()
 
 
 class LearnerPool:
-    """The learners of a process, one for each model; some only wait for its lease."""
+    """The learners of a process; some only wait for the lease of their model."""
 
-    def __init__(self, store: Store, options: LearnerOptions, report: ReportFact) -> None:
-        self._store, self._options, self._report = store, options, report
+    def __init__(
+        self, store: Store, options: LearnerOptions, report: ReportFact, stop: asyncio.Event
+    ) -> None:
+        self._store, self._options, self._report, self._stop = store, options, report, stop
         self._share = LearnerShare(store, options.lease, options.clock)
-        self._learners: dict[str, Learner] = {}
+        self._capacity = Capacity(options)
+        self._learners: dict[str, Learner] = {}  # also of models that rest: they know the position
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._names: set[str] = set()
+        self._unchecked: list[str] = []
+        self._check_all = True
 
-    async def assign(self, stop: asyncio.Event) -> None:
-        """Start a learner for each model and give back leases beyond the share."""
+    async def hear_hints(self) -> None:
+        """Call the learner of each model with a new record."""
+        async for model in self._store.hints.appended():
+            if model:
+                self._call(model)
+            else:
+                self._check_all = True
+
+    async def assign(self) -> None:
+        """Start the learners of models with records; give back leases beyond the share."""
+        everything, self._check_all = self._check_all, False
+        try:
+            if everything or not self._unchecked or self._capacity.leads_all:
+                await self._list_models()
+            while self._unchecked:
+                await self._check_next()
+                if not everything:
+                    break
+        except BaseException:
+            self._check_all |= everything
+            raise
+        await self._give_back()
+
+    async def _list_models(self) -> None:
+        """Read the names of all models; restore names that a Cluster failover lost."""
         names = await self._store.models.names()
-        for name in names:
-            task = self._tasks.get(name)
-            if task and task.done() and (failure := task.exception()):
-                log.error("model %s: the learner failed; starting it again", name, exc_info=failure)
-            if not task or task.done():
-                self._learners[name] = Learner(self._store, name, self._options, self._report)
-                running = self._learners[name].run(stop)
-                self._tasks[name] = asyncio.create_task(running, name=name)
-        leads = [name for name, learner in self._learners.items() if learner.leads]
-        for name in set(leads) - set(names):
+        for name in sorted((self._names | self._led(0.0)) - set(names)):
             await self._store.models.relist(name)
-        most = await self._share.most(len(names))
-        for name in leads[int(min(most, len(leads))) :]:
+        self._names, self._capacity.models = set(names), len(names)
+        self._unchecked = names[::-1]
+        for name in sorted(self._learners.keys() - self._names - self._tasks.keys()):
+            self._forget(name)
+
+    async def _check_next(self) -> None:
+        """Call the learners of the next models: of those with a backlog, or of all if few."""
+        some = self._unchecked[-LOGS_CHECKED:]
+        waiting = {} if self._capacity.leads_all else await self._store.models.backlogs(some)
+        del self._unchecked[-len(some) :]
+        for name in some:
+            if self._capacity.leads_all or waiting.get(name):
+                self._call(name)
+
+    def _call(self, name: str) -> None:
+        """Let a learner look at a model; start it if it rests."""
+        learner = self._learners.get(name)
+        if learner is None:
+            learner = self._learners[name] = Learner(
+                self._store, name, self._options, self._report, self._capacity
+            )
+        learner.call()
+        if name not in self._tasks and not self._stop.is_set():
+            self._tasks[name] = asyncio.create_task(self._learn(learner), name=name)
+
+    async def _learn(self, learner: Learner) -> None:
+        try:
+            await learner.run(self._stop)
+        except Exception:
+            log.exception("model %s: the learner failed; starting it again", learner.model)
+        finally:
+            del self._tasks[learner.model]
+            if learner.deleted:
+                self._forget(learner.model)
+
+    def _forget(self, name: str) -> None:
+        del self._learners[name]
+        self._report(Deleted(name))
+
+    def _led(self, seconds: float) -> set[str]:
+        """Return the models that this process has led for some time."""
+        until = self._options.clock() - seconds
+        return {name for name in self._tasks if self._learners[name].led_since <= until}
+
+    async def _give_back(self) -> None:
+        """Release models beyond the share; of many models, only those with many records."""
+        few = self._capacity.leads_all
+        most = await self._share.most(len(self._names) if few else len(self._tasks))
+        led = sorted(self._led(0.0 if few else self._options.rest))
+        for name in led[int(min(most, len(led))) :]:
             log.info("model %s: giving its lease to another learner, for equal shares", name)
             self._learners[name].give_back()
 

@@ -9,10 +9,11 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import TypeAlias
 
-from app.domain.facts import Committed, LeaseLost, LogRolledBack, Replaced
+from app.domain.facts import Committed, Deleted, LeaseLost, LogRolledBack, Replaced
 from app.domain.model import ModelState
 from app.domain.records import Replace
 from app.domain.reducer import Reducer, decoded, sound
@@ -45,10 +46,15 @@ class LearnerOptions:
     log_bytes: int = 1 << 30
     discover: float = 0.25
     ask: float = 0.4  # maximum interval of attempts to take a lease that another learner holds
+    always: int = 16  # models up to which a process leads, or waits for, each of them all the time
+    rest: float = 5.0  # with more models: time without a record until a learner releases one
+    sessions: int = 64  # models that a process leads at once; each holds a connection
+    turn: float = 1.0  # time of a model with many records while other models wait
+    repeat: float = 30.0  # maximum interval of attempts on a model that fails
     clock: Callable[[], float] = monotonic
 
 
-Fact: TypeAlias = Committed | Replaced | LogRolledBack | LeaseLost
+Fact: TypeAlias = Committed | Replaced | LogRolledBack | LeaseLost | Deleted
 ReportFact: TypeAlias = Callable[[Fact], None]
 
 
@@ -82,6 +88,7 @@ class LeaderSession:
         self._commit: asyncio.Task[None] | None = None  # under way
         self._took = 0.0
         self._committed = float("-inf")  # the first batch is committed at once
+        self._last_read = options.clock()  # of a record
 
     @classmethod
     async def begin(
@@ -93,7 +100,7 @@ class LeaderSession:
         report: ReportFact = ignore_fact,
     ) -> "LeaderSession":
         """Load the committed state; rebuild a damaged one and repair it in the store."""
-        room = min(options.log_bytes, await store.servers.room_for_a_log())
+        room = min(options.log_bytes, await store.servers.room_for_a_log(age=1.0))
         options = replace(options, log_bytes=room)
         base = await store.states.position(model)
         try:
@@ -105,15 +112,24 @@ class LeaderSession:
         await term.commit(again=True)
         return term
 
-    async def round(self) -> None:
+    @property
+    def idle(self) -> float:
+        """Seconds without a record; 0 while a record is to be applied or committed."""
+        busy = self._queue or self._pending()
+        return 0.0 if busy else self._options.clock() - self._last_read
+
+    async def round(self, most_wait: float = inf) -> None:
         """Read new records, apply some of them, commit when a commit is due."""
         if self._commit is not None and self._commit.done():
             await self.commit_done()
         if not self._queue:
             self._queue = await self._store.log.read(
-                self._model, self._reducer.seq, self._read_count(), self._read_timeout()
-            )
-        if not self._queue:
+                self._model, self._reducer.seq, self._read_count(),
+                min(self._read_timeout(), most_wait),
+            )  # fmt: skip
+        if self._queue:
+            self._last_read = self._options.clock()
+        else:
             await self.commit_done()
             await self._check_position()
         waited_for = await self._apply_some() if self._queue else False

@@ -62,6 +62,18 @@ HELP = {
         "Used share of the store's memory limit, from 0 to 1. It is 0 without a limit. With "
         "several servers it is the share of the fullest one."
     ),
+    "solar_models": "Number of models in the store, also of those without metrics of their own.",
+    "solar_models_damaged": (
+        "Number of models whose stored state is damaged. Requests for them get 503."
+    ),
+    "solar_backlog_records": (
+        "Number of log records that wait to be learnt and served, over all models. With many "
+        "models the value can be some seconds old."
+    ),
+    "solar_backlog_records_max": (
+        "Number of log records that wait to be learnt and served, of the model with most of them."
+    ),
+    "solar_learners": f"Number of learner processes that run on this store. {_ABSENT}",
     "solar_version": "Sequence number of the last record in the served weights, by model.",
     "solar_lag_records": (
         "Number of log records that the served weights do not include yet, by model. It is 0 while "
@@ -98,7 +110,8 @@ HELP = {
     ),
     "solar_debiased_weight_sum": f"Sum of the weights of all {_PAIRS}, by model. {_SINCE}",
     "solar_learner_present": (
-        f"1 if a learner holds the model's lease, 0 if not, by model. {_ABSENT}"
+        "1 if a learner holds the model's lease, 0 if not, by model. With more than 16 models a "
+        f"learner holds it only while the model has records. {_ABSENT}"
     ),
     "solar_learner_fencing_token": (
         "Latest fencing token of the model's lease, by model. It increases by 1 each time a "

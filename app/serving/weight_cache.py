@@ -6,11 +6,11 @@ vector (I13).
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from app.domain.facts import Served
+from app.domain.facts import Deleted, Served
 from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, NoSuchModel, SolarError, StoreError
 from app.ranking.arrays import Floats
@@ -25,6 +25,14 @@ log = logging.getLogger("solar.serving")
 FIRST_LOAD_SECONDS = 30.0
 #: The name of the weight cache among the tasks that fail in an outage; no model has it.
 OUTAGE_TASK = "weight cache"
+#: Models that one check compares with the store: 2 ms of CPU time.
+CHECKED_AT_ONCE = 80
+#: The timeout of loading the changed models among these, in timeouts of a check.
+LOAD_TIMEOUTS = 5
+#: Models that are loaded at the same time after hints.
+LOADS = 32
+#: Seconds between two calls to the learners for the same damaged model.
+CALL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,69 +64,65 @@ class ServedModel:
 
 
 class WeightCache:
-    """Holds the served models and keeps them up to date."""
+    """Holds the served models and keeps them up to date.
+
+    Two tasks serve all models, however many there are. One hears of changed models by hints. One
+    checks the store and, a slice at a time, every model, because a hint may be lost.
+    """
 
     def __init__(
         self,
         store: Store,
-        report: Callable[[Served], None] = lambda _: None,
+        report: Callable[[Served | Deleted], None] = lambda _: None,
         poll: float = 0.25,
         check_timeout: float = 1.0,
     ) -> None:
         self._store, self._report = store, report
         self._poll, self._check_timeout = poll, check_timeout
         self.serving: dict[str, ServedModel] = {}
-        self._following: dict[str, asyncio.Task[None]] = {}
+        self.names: set[str] = set()  # all models of the store
+        self.tails: dict[str, int] = {}  # the last record of each log, as last checked
+        self._unchecked: list[str] = []
+        self._check_all = True
         self._news: dict[str, asyncio.Event] = {}
-        self._checking: asyncio.Task[None] | None = None
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._load_again: set[str] = set()
+        self._load_slots = asyncio.Semaphore(LOADS)
+        self._tasks: list[asyncio.Task[None]] = []
         self.started = self.reachable = False
         self.damaged: set[str] = set()
+        self._called: dict[str, float] = {}  # damaged model → time of the last call to the learners
         self.memory_share = 0.0
 
     async def start(self, timeout: float = FIRST_LOAD_SECONDS) -> None:
         """Load every model; those that take longer, or need an unreachable store, follow later."""
-        loaded = asyncio.Event()
-        self._checking = asyncio.create_task(self._load_and_check(loaded))
-        with suppress(TimeoutError):
+        with suppress(SolarError, TimeoutError):
             async with asyncio.timeout(timeout):
-                await loaded.wait()
-
-    async def _load_and_check(self, loaded: asyncio.Event) -> None:
-        """Load models until all are loaded, or a check has loaded no further one."""
-        before = -1
-        while not self.started and before < len(self._following):
-            before = len(self._following)
-            with suppress(SolarError, TimeoutError):
-                async with asyncio.timeout(self._check_timeout):
-                    await self._discover()
-        loaded.set()
-        await self._check_store()
+                await self._discover()
+        self._tasks = [
+            asyncio.create_task(self._check_store()), asyncio.create_task(self._hear_changes())
+        ]  # fmt: skip
 
     async def close(self) -> None:
         """Stop all updates."""
-        if self._checking:  # first, as this task starts new followers
-            await end([self._checking])
-        await end([*self._following.values()])
+        await end(self._tasks)  # first, as they start loads
+        await end([*self._loading.values()])
 
     async def find(self, model: str) -> ServedModel:
         """Find the served model; NoSuchModel, or StoreError if the store is needed and fails."""
         return self.serving.get(model) or await self.load(model)
 
     async def load(self, model: str) -> ServedModel:
-        """Load the current weights from the store, and follow the model from now on."""
+        """Load the current weights from the store, and serve the model from now on."""
         try:
-            found, now = await self._store.states.load_weights(model), self.serving.get(model)
-            if now and now.epoch == found.epoch and now.version > found.seq:
-                found = await self._store.states.load_weights(
-                    model
-                )  # a newer version arrived meanwhile
-            serving = await self._take(model, found)
-        except BadBlob:
-            self.damaged.add(model)
+            while True:
+                before = self.serving.get(model)
+                found = await self._store.states.load_weights(model)
+                if self.serving.get(model) is before:  # else another task loaded a later version
+                    return await self._take(model, found)
+        except BadBlob as error:
+            await self._damage(model, error)
             raise
-        if model not in self._following:
-            self._following[model] = asyncio.create_task(self._follow(model), name=model)
-        return serving
 
     async def reach(self, model: str, seq: int, seconds: float) -> ServedModel | None:
         """Wait until record `seq` is served; None if that takes longer than `seconds`."""
@@ -131,7 +135,21 @@ class WeightCache:
 
     def drop(self, model: str) -> None:
         """Stop serving a deleted model."""
+        if model in self.serving or model in self.damaged:
+            self._report(Deleted(model))
         self.serving.pop(model, None)
+        self.damaged.discard(model)
+        self.names.discard(model)
+        self.tails.pop(model, None)
+        self._called.pop(model, None)
+        self._news.pop(model, asyncio.Event()).set()
+
+    def lags(self) -> dict[str, int]:
+        """Return the models with records that they do not serve yet, and how many."""
+        waiting = {
+            name: self.tails.get(name, 0) - one.version for name, one in self.serving.items()
+        }
+        return {name: count for name, count in waiting.items() if count > 0}
 
     async def _take(self, model: str, found: StoredWeights) -> ServedModel:
         """Serve these weights from now on, unless they are already served."""
@@ -147,6 +165,7 @@ class WeightCache:
         if before and taken and taken is not before:
             return taken  # another task was faster
         self.serving[model] = serving
+        self.names.add(model)
         if backwards:
             log.warning(
                 "model %s: version rollback in the store; now at version %d", model, found.seq
@@ -165,49 +184,105 @@ class WeightCache:
             return False
         return await rolled_back(self._store, before.name, before.position, now.position)
 
-    async def _follow(self, model: str) -> None:
-        """Serve every committed version, until the model is deleted."""
-        try:
-            async for _ in self._store.states.watch(model, self._poll):
-                try:
-                    await self._refresh(model)
-                except NoSuchModel:
-                    return
-                except BadBlob as error:
-                    self.damaged.add(model)
-                    log.warning("model %s: %s", model, error)
-                except StoreError:
-                    self.reachable = False
-        finally:
-            self.serving.pop(model, None)
-            self.damaged.discard(model)
-            self._following.pop(model, None)
-            self._news.pop(model, asyncio.Event()).set()
+    async def _damage(self, model: str, error: BadBlob) -> None:
+        """Report a damaged model, and ask the learners to rebuild it."""
+        if model not in self.damaged:
+            log.warning("model %s: %s", model, error)
+        self.damaged.add(model)
+        now = asyncio.get_running_loop().time()
+        if now >= self._called.get(model, float("-inf")) + CALL_SECONDS:
+            self._called[model] = now
+            with suppress(StoreError):
+                await self._store.hints.call_learner(model)
 
-    async def _refresh(self, model: str) -> None:
-        position, served = await self._store.states.position(model), self.serving.get(model)
-        if served is None or served.position != position:
-            await self._take(model, await self._store.states.load_weights(model))
-        self.damaged.discard(model)
+    async def _hear_changes(self) -> None:
+        """Load each model that changes; check all of them when hints may have been lost."""
+        async for model in self._store.hints.changed():
+            if not model:
+                self._check_all = True
+            elif model in self._loading:
+                self._load_again.add(model)
+            else:
+                self._loading[model] = asyncio.create_task(self._load_changed(model))
+
+    async def _load_changed(self, model: str) -> None:
+        """Load a model until it is as new as the last hint."""
+        self._load_again.add(model)
+        try:
+            while model in self._load_again:
+                self._load_again.discard(model)
+                async with self._load_slots:
+                    before = self.serving.get(model)
+                    await self.load(model)
+        except NoSuchModel:
+            self._gone(model, before)
+        except BadBlob:
+            pass  # reported
+        except StoreError:
+            self.reachable = False
+            self._unchecked.append(model)
+        finally:
+            del self._loading[model]
+
+    def _gone(self, model: str, before: ServedModel | None) -> None:
+        """Drop a model that the store does not have, unless it was created again meanwhile."""
+        if self.serving.get(model) is before:
+            self.drop(model)
+
+    async def _refresh(self, models: Sequence[str]) -> None:
+        """Compare some models with the store, and load those that have changed."""
+        served = {name: self.serving.get(name) for name in models}
+        async with asyncio.timeout(self._check_timeout):
+            positions = await self._store.states.positions(models)
+            self.tails |= await self._store.log.tails(list(positions))
+        changed = []
+        for name, position in positions.items():
+            if position is None:
+                self._gone(name, served[name])
+            elif (before := served[name]) is None or before.position != position:
+                changed.append(name)
+            else:
+                self.damaged.discard(name)
+        async with asyncio.timeout(LOAD_TIMEOUTS * self._check_timeout):
+            async for name, found in self._store.states.load_many(changed):
+                if isinstance(found, BadBlob):
+                    await self._damage(name, found)
+                elif self.serving.get(name) is served[name]:  # else it was loaded after a hint
+                    with suppress(NoSuchModel):
+                        await self._take(name, found)
 
     async def _discover(self) -> None:
-        """Read the memory share and the models of the store."""
-        self.memory_share = await self._store.servers.memory_share()
-        names = await self._store.models.names()
-        self.damaged.intersection_update(names)
-        for name in names:
-            if name not in self._following:
-                with suppress(NoSuchModel, BadBlob):
-                    await self.load(name)
+        """Check the store and the next models; all of them at the start and after lost hints."""
+        everything, self._check_all = self._check_all, False
+        try:
+            async with asyncio.timeout(self._check_timeout):
+                self.memory_share = await self._store.servers.memory_share()
+                if everything or not self._unchecked:
+                    await self._list_models()
+            while self._unchecked:
+                some = self._unchecked[-CHECKED_AT_ONCE:]
+                await self._refresh(some)
+                del self._unchecked[-len(some) :]
+                if not everything:
+                    break
+        except BaseException:
+            self._check_all |= everything
+            raise
         self._store.outages.succeeded(OUTAGE_TASK)
         self.started = self.reachable = True
 
+    async def _list_models(self) -> None:
+        """Read the names of all models; each is to be checked."""
+        self.names = set(await self._store.models.names())
+        for gone in self.damaged - self.names:
+            self.drop(gone)
+        self._unchecked = sorted(self.names | self.serving.keys(), reverse=True)
+
     async def _check_store(self) -> None:
-        """Check repeatedly whether the store is reachable, and how full it is."""
+        """Check repeatedly whether the store is reachable, and whether a model has changed."""
         while True:
             try:
-                async with asyncio.timeout(self._check_timeout):
-                    await self._discover()
+                await self._discover()
             except (SolarError, TimeoutError) as error:
                 timeout = f"no answer within {self._check_timeout:g} s"
                 reason = str(error) or f"{self._store.name} is unreachable or slow: {timeout}"

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
 from typing import Any, TypeAlias
 
 from redis import exceptions as foreign
@@ -21,6 +22,8 @@ Address: TypeAlias = tuple[str, int]
 ClusterCommand: TypeAlias = tuple[Sequence[Any], dict[str, Any]]
 
 SLOTS = 16_384
+#: Seconds after which `masters` reads the slot table again.
+SLOTS_SECONDS = 1.0
 #: Seconds before each retry; about a second in total. A failover, or the move of a slot with much
 #: data, takes longer: then the call fails and its caller may retry.
 RETRY_PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16, 0.2, 0.2, 0.2, 0.2)
@@ -45,6 +48,7 @@ class Cluster(AsyncCoreCommands):
         self._nodes: dict[Address, Any] = {}
         self._owners: list[Address] = []  # by slot
         self._stale, self._renewing = True, asyncio.Lock()
+        self._read_at = float("-inf")
 
     async def aclose(self) -> None:
         """Close the connections to all nodes."""
@@ -70,13 +74,16 @@ class Cluster(AsyncCoreCommands):
         return self._node(random.choice(self._known())).pubsub()  # noqa: S311
 
     async def masters(self) -> list[Any]:
-        """Return every node that owns slots."""
-        self._stale = True
+        """Return every node that owns slots, as of at most a second ago."""
+        self._stale |= monotonic() > self._read_at + SLOTS_SECONDS
         await self._renewed()
         return [self._node(address) for address in dict.fromkeys(self._owners)]
 
-    async def spread(self, calls: Sequence[ClusterCommand]) -> list[Any]:
-        """Send commands to many nodes: one round trip to each, unless slots have moved."""
+    async def spread(self, calls: Sequence[ClusterCommand], *, strict: bool = True) -> list[Any]:
+        """Send commands to many nodes: one round trip to each, unless slots have moved.
+
+        Unless `strict`, the answers of a node that fails are its error.
+        """
         await self._renewed()
         parts: dict[Address, list[int]] = defaultdict(list)
         for at, (args, _) in enumerate(calls):
@@ -86,13 +93,22 @@ class Cluster(AsyncCoreCommands):
         async def ask(address: Address, indexes: list[int]) -> None:
             some = [calls[at] for at in indexes]
             try:
-                found = await self._node(address).batch(some)
-            except _REDIRECTED + _RETRIED:
-                found = [await self.execute_command(*args, **options) for args, options in some]
+                found = await self._ask_node(address, some)
+            except (foreign.RedisError, OSError) as error:
+                if strict:
+                    raise
+                found = [error] * len(some)
             for at, answer in zip(indexes, found, strict=True):
                 answers[at] = answer
 
         await asyncio.gather(*(ask(*part) for part in parts.items()))
+        return answers
+
+    async def _ask_node(self, address: Address, calls: Sequence[ClusterCommand]) -> list[Any]:
+        try:
+            answers: list[Any] = await self._node(address).batch(calls)
+        except _REDIRECTED + _RETRIED:
+            answers = [await self.execute_command(*args, **options) for args, options in calls]
         return answers
 
     async def _on_owner(self, slot: int, calls: Sequence[ClusterCommand]) -> list[Any]:
@@ -148,7 +164,7 @@ class Cluster(AsyncCoreCommands):
             owners[first : last + 1] = [owner] * (last + 1 - first)
         if None in owners:
             raise foreign.ClusterDownError("a node does not know the owners of all slots")
-        self._owners, self._stale = owners, False
+        self._owners, self._stale, self._read_at = owners, False, monotonic()
 
     def _known(self) -> list[Address]:
         """Return all known addresses, recently failed seeds last among the seeds."""
@@ -175,9 +191,9 @@ class ClusterPipeline(AsyncCoreCommands):
         self._calls.append((args, options))
         return self
 
-    async def execute(self) -> list[Any]:
-        """Return all answers in order, or raise the first error."""
-        return await self._cluster.spread(self._calls)
+    async def execute(self, *, raise_on_error: bool = True) -> list[Any]:
+        """Return all answers in order; raise the first error, or return errors as answers."""
+        return await self._cluster.spread(self._calls, strict=raise_on_error)
 
 
 def slot_of(key: str | bytes) -> int:

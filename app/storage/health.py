@@ -5,6 +5,7 @@ reaches the disk within a second or two. `fsync`: they are on the disk. `replica
 on a replica. A server that does not provide the configured level is refused.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -42,17 +43,26 @@ class Servers:
 
     def __init__(self, client: Any, durability: str) -> None:
         self._client, self._durability = client, durability
+        self._room, self._room_read = 0, float("-inf")
 
     async def memory_share(self) -> float:
         """Return the used share of the fullest server's memory limit, 0 without a limit."""
         return max(one.share for one in await self._memory())
 
-    async def room_for_a_log(self) -> int:
-        """Return the bytes that one log may use so that all logs use a quarter of the server."""
+    async def room_for_a_log(self, age: float = 0.0) -> int:
+        """Return the bytes that one log may use so that all logs use a quarter of the server.
+
+        An answer may be `age` seconds old: sessions of many models start at the same time.
+        """
+        now = asyncio.get_running_loop().time()
+        if now < self._room_read + age:
+            return self._room
         limits = [one.limit for one in await self._memory() if one.limit]
         with translated(self._client):
             models = int(await self._client.scard(MODELS))
-        return min(limits) // (4 * max(1, models)) if limits else 1 << 62
+        self._room = min(limits) // (4 * max(1, models)) if limits else 1 << 62
+        self._room_read = now
+        return self._room
 
     async def _memory(self) -> list[Memory]:
         """Return the memory of each master."""

@@ -6,6 +6,8 @@ from functools import lru_cache
 from app.errors import InvalidInput
 
 MODELS, LEARNERS, JOB_LIST = "solar:models", "solar:learners", "solar:jobs"
+#: Channels of hints, named in the scripts too.
+CHANGED_CHANNEL, APPENDED_CHANNEL = "solar:changed", "solar:appended"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -26,7 +28,7 @@ class Keys:
             f"{prefix}state",
             f"{prefix}snaps",
         )
-        self.log, self.seq, self.channel = f"{prefix}log", f"{prefix}seq", f"{prefix}ch"
+        self.log, self.seq = f"{prefix}log", f"{prefix}seq"
         self.lease, self.fence = f"{prefix}lease", f"{prefix}fence"
         self.training, self.trained = f"{prefix}training", f"{prefix}trained"
 
@@ -47,5 +49,5 @@ class Keys:
         return f"{self._prefix}imp:{epoch}:{request}"
 
 
-#: Cached keys of a model.
-keys_of = lru_cache(maxsize=1024)(Keys)
+#: Cached keys of a model; 1.5 kB each.
+keys_of = lru_cache(maxsize=8192)(Keys)

@@ -32,6 +32,10 @@ class Leases:
         values = [learner, max(1, int(seconds * 1000))]
         return int(await self._calls.script("present", [LEARNERS], values))
 
+    async def learners(self) -> int:
+        """Return the number of running learners."""
+        return int(await self._calls.script("learners", [LEARNERS], []))
+
     async def absent(self, learner: str) -> None:
         """Remove a learner from the list."""
         with translated(self._client):

@@ -137,6 +137,16 @@ class Log:
             raise NoSuchModel(f"model {model}: no model of this name")
         return int(tail)
 
+    async def tails(self, models: Sequence[str]) -> dict[str, int]:
+        """Return the seq of the last record of each existing model, in one round trip."""
+        with translated(self._client):
+            pipeline = self._client.pipeline(transaction=False)
+            for model in models:
+                pipeline.get(keys_of(model).seq)
+            found = await pipeline.execute() if models else []
+        each = zip(models, found, strict=True)
+        return {model: int(tail) for model, tail in each if tail is not None}
+
     async def store_impressions(
         self, model: str, epoch: int, shown: dict[str, bytes], ttl: float
     ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.domain.facts import ModelStatus
 from app.domain.model import ModelState
-from app.errors import ModelExists
+from app.errors import ModelExists, TooManyModels
 from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import MODELS, check_name, keys_of
 from app.storage.states import States, dump_state
@@ -17,10 +17,19 @@ class Models:
     def __init__(self, client: Any, calls: ScriptRunner, states: States) -> None:
         self._client, self._calls, self._states = client, calls, states
 
-    async def create(self, model: str, state: ModelState) -> int:
-        """Create a model at seq 0; return its epoch."""
+    async def create(self, model: str, state: ModelState, most: int = 1 << 62) -> int:
+        """Create a model at seq 0; return its epoch. TooManyModels if there are `most` already.
+
+        Creations at the same time may exceed `most` by their number.
+        """
         keys = keys_of(check_name(model))
         with translated(self._client):
+            count = int(await self._client.scard(MODELS))
+            if count >= most and not await self._client.exists(keys.state):
+                raise TooManyModels(
+                    f"model {model}: expected at most {most} models (SOLAR_MODELS), got {count}; "
+                    "delete a model or raise the limit"
+                )
             # Before and after: this call may end early, or a deletion may remove the name.
             await self._client.sadd(MODELS, model)
         epoch = await self._calls.durable_script(
@@ -59,6 +68,23 @@ class Models:
                 await self._client.sadd(MODELS, model)
                 if not await self._client.exists(keys_of(model).state):  # deleted in between
                     await self._client.srem(MODELS, model)
+
+    async def backlogs(self, models: Sequence[str]) -> dict[str, int]:
+        """Return how many records of each model wait for a learner, in one round trip.
+
+        A model that does not exist is missing, and so is one whose server fails.
+        """
+        with translated(self._client):
+            pipeline = self._client.pipeline(transaction=False)
+            for keys in map(keys_of, models):
+                pipeline.hmget(keys.state, ["seq"])
+                pipeline.get(keys.seq)
+            found = iter(await pipeline.execute(raise_on_error=False) if models else [])
+        return {
+            name: int(tail) - int(state[0])
+            for name, state, tail in zip(models, found, found, strict=True)
+            if isinstance(state, list) and state[0] is not None and isinstance(tail, bytes)
+        }
 
     async def statuses(self, models: Sequence[str]) -> dict[str, ModelStatus]:
         """Return the status of each existing model, in one round trip."""

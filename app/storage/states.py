@@ -3,7 +3,6 @@
 A commit is one Lua script and is safe to resend: it is a compare-and-set of (seq, chain).
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from hashlib import sha1
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from redis import exceptions as foreign
 
 from app.domain import codec
 from app.domain.model import SUMS, Model, ModelState
@@ -21,6 +19,11 @@ from app.ranking.covariance import variances
 from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import keys_of
 from app.storage.log import LogEntry
+
+#: Models whose weights one round trip loads: 40 MB at 100,000 features.
+LOADED_AT_ONCE = 50
+_POSITION_FIELDS = ("epoch", "seq", "chain")
+_SERVED_FIELDS = (*_POSITION_FIELDS, "meta", "w", "sums")
 
 #: Epoch, seq and chain of a state.
 LogPosition: TypeAlias = tuple[int, int, bytes]
@@ -85,11 +88,10 @@ class States:
     async def position(self, model: str) -> LogPosition:
         """Return the position of the committed state: the base of the next commit."""
         with translated(self._client):
-            fields = ["epoch", "seq", "chain"]
-            epoch, seq, chain = await self._client.hmget(keys_of(model).state, fields)
-        if epoch is None:
+            fields = await self._client.hmget(keys_of(model).state, _POSITION_FIELDS)
+        if fields[0] is None:
             raise NoSuchModel(f"model {model}: no model of this name")
-        return int(epoch), int(seq), chain
+        return _position(fields)
 
     async def claimed(self, model: str) -> tuple[int, bytes]:
         """Return seq and chain of the committed state, even if other fields are damaged."""
@@ -102,20 +104,46 @@ class States:
     async def load_weights(self, model: str) -> StoredWeights:
         """Return the weights and measures, without the covariance."""
         with translated(self._client):
-            fields = await self._client.hmget(
-                keys_of(model).state, ["epoch", "seq", "chain", "meta", "w", "sums"]
-            )
+            fields = await self._client.hmget(keys_of(model).state, _SERVED_FIELDS)
         if fields[0] is None:
             raise NoSuchModel(f"model {model}: no model of this name")
-        epoch, seq, chain, meta, w, sums = fields
-        config = codec.load_config(codec.load_blob(meta or b"", "meta").fields)
-        weights = _weights(w or b"", int(seq), chain)
-        _, stored, arrays = codec.load_blob(sums or b"", "sums")
-        info = CommitInfo(
-            int(stored.get("time", 0)), float(stored.get("trace", 0.0)), str(stored.get("term", ""))
-        )
-        sums = _padded(arrays["values"])
-        return StoredWeights(int(epoch), int(seq), chain, config, weights, sums, info)
+        return _stored_weights(fields)
+
+    async def load_many(
+        self, models: Sequence[str]
+    ) -> AsyncIterator[tuple[str, StoredWeights | BadBlob]]:
+        """Yield the weights of each existing model; a round trip loads `LOADED_AT_ONCE` of them."""
+        for at in range(0, len(models), LOADED_AT_ONCE):
+            some = models[at : at + LOADED_AT_ONCE]
+            for name, fields in zip(some, await self._each(some, _SERVED_FIELDS), strict=True):
+                if fields[0] is not None:
+                    try:
+                        yield name, _stored_weights(fields)
+                    except BadBlob as error:
+                        yield name, error
+
+    async def positions(self, models: Sequence[str]) -> dict[str, LogPosition | None]:
+        """Return the positions of many models in one round trip, None for one that does not exist.
+
+        A model whose server fails is missing.
+        """
+        found = await self._each(models, _POSITION_FIELDS, strict=False)
+        return {
+            name: None if fields[0] is None else _position(fields)
+            for name, fields in zip(models, found, strict=True)
+            if not isinstance(fields, Exception)
+        }
+
+    async def _each(
+        self, models: Sequence[str], fields: Sequence[str], *, strict: bool = True
+    ) -> list[Any]:
+        """Return fields of each model's state in one round trip; errors too, unless `strict`."""
+        with translated(self._client):
+            pipeline = self._client.pipeline(transaction=False)
+            for model in models:
+                pipeline.hmget(keys_of(model).state, fields)
+            found: list[Any] = await pipeline.execute(raise_on_error=strict) if models else []
+        return found
 
     async def versions(self, model: str) -> list[int]:
         """Return the seqs of the kept versions, oldest first."""
@@ -150,7 +178,7 @@ class States:
         names += [keys.snapshot(old) for old in drop]
         values = [epoch, fence, seq, chain, state.seq, state.chain]
         values += dump_state(state, time, term)
-        values += [keys.channel, int(version), trim, int(again)]
+        values += [int(version), trim, int(again)]
         for entry in learnt:
             values += [entry.seq, _sha1(entry.record), entry.time]
         code = await self._calls.script("commit", names, values)
@@ -163,19 +191,6 @@ class States:
                 "the committed state has changed" if code == 2 else "another learner has the lease"
             )
             raise Fenced(f"model {model}: the commit of {state.seq} was refused: {why}")
-
-    async def watch(self, model: str, poll: float = 0.25) -> AsyncIterator[None]:
-        """Yield at every commit notification and at least every `poll` seconds; never fail."""
-        while True:
-            try:
-                async with self._client.pubsub() as subscription:
-                    await subscription.subscribe(keys_of(model).channel)
-                    while True:
-                        await subscription.get_message(timeout=poll)
-                        yield
-            except (foreign.RedisError, OSError):
-                await asyncio.sleep(poll)
-                yield
 
 
 def _sha1(record: bytes) -> str:
@@ -208,6 +223,27 @@ def load_state(fields: dict[bytes, bytes]) -> ModelState:
     weights, spread = _weights(fields[b"w"], seq, chain), _array(fields[b"spread"], "spread")
     sums = _padded(_array(fields[b"sums"], "sums"))
     return ModelState(seq, chain, Model(config, weights, spread), sums)
+
+
+def _position(fields: Sequence[bytes]) -> LogPosition:
+    epoch, seq, chain = fields
+    return int(epoch), int(seq), chain
+
+
+def _stored_weights(fields: Sequence[Any]) -> StoredWeights:
+    """Decode the fields for serving; BadBlob if one is damaged or missing."""
+    epoch, seq, chain, meta, w, sums = fields
+    try:
+        config = codec.load_config(codec.load_blob(meta or b"", "meta").fields)
+        weights = _weights(w or b"", int(seq), chain)
+        _, stored, arrays = codec.load_blob(sums or b"", "sums")
+        info = CommitInfo(
+            int(stored.get("time", 0)), float(stored.get("trace", 0.0)), str(stored.get("term", ""))
+        )
+        values = _padded(arrays["values"])
+        return StoredWeights(int(epoch), int(seq), chain, config, weights, values, info)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadBlob(f"expected a complete state, got one without {error}") from error
 
 
 def _padded(sums: Any) -> Any:

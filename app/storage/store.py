@@ -1,8 +1,8 @@
 """The store: all data of the service in Redis.
 
 `models` (names and status), `log` (records and impressions), `states` (commits and versions),
-`leases` (of learners), `jobs` (training jobs), `servers` (memory, version, durability) and
-`outages` (log lines about an unreachable store).
+`hints` (about changed models), `leases` (of learners), `jobs` (training jobs), `servers` (memory,
+version, durability) and `outages` (log lines about an unreachable store).
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from app.storage.calls import ScriptRunner, store_name
 from app.storage.connection import connect
 from app.storage.health import Servers
+from app.storage.hints import Hints
 from app.storage.jobs import Jobs
 from app.storage.leases import Leases
 from app.storage.log import Log
@@ -27,6 +28,7 @@ class Store:
         self.log, self.states = Log(client, calls), States(client, calls)
         self.models = Models(client, calls, self.states)
         self.leases, self.jobs = Leases(client, calls), Jobs(client, calls)
+        self.hints = Hints(client)
         self.servers = Servers(client, durability)
         self.name = store_name(client.address)
         self.outages = Outages(self.name)

@@ -21,7 +21,7 @@ from app.domain.reducer import Reducer, sound
 from app.ingest.appender import PendingEvent
 from app.learning import replay
 from app.storage.connection import connect
-from app.storage.keys import Keys
+from app.storage.keys import CHANGED_CHANNEL, Keys
 from app.storage.store import Store
 from tests.faults.event_generator import MODEL
 from tests.faults.feedback_clients import Ledger
@@ -42,7 +42,7 @@ class Watch:
 
     def __init__(self, url: str, model: str = MODEL) -> None:
         self._client: Any = connect(url)
-        self._keys = Keys(model)
+        self._model, self._keys = model, Keys(model)
         self.announced: list[int] = []
         self.states: list[Commit] = []
         self._done = False
@@ -69,11 +69,13 @@ class Watch:
 
     async def _listen(self) -> None:
         async with self._client.pubsub() as subscription:
-            await subscription.subscribe(self._keys.channel)
+            await subscription.subscribe(CHANGED_CHANNEL)
             while not self._done:
                 hint = await subscription.get_message(timeout=0.1)
                 if hint is not None and hint["type"] == "message":
-                    self.announced.append(int(hint["data"]))
+                    model, _, seq = hint["data"].decode().partition(" ")
+                    if model == self._model and seq:
+                        self.announced.append(int(seq))
                 await self._read_stored()
 
     async def _read_stored(self) -> None:

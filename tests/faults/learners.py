@@ -9,14 +9,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LEASE = 1.0
 
-# A learner that keeps a version every 20 records, so that the log is trimmed. argv: url
+# A learner that keeps a version every 20 records, so that the log is trimmed. It releases a model
+# without records, as one of thousands. argv: url
 EAGER = f"""
 import asyncio, sys
 from app.cli.learn import learn_until_stopped
 from app.config import Settings
 from app.learning.session import LearnerOptions
 from app.storage.store import Store
-options = LearnerOptions(lease={LEASE}, batch=16, version=20, versions=3)
+options = LearnerOptions(lease={LEASE}, batch=16, version=20, versions=3, always=0, rest=0.3)
 asyncio.run(learn_until_stopped(Store.open(sys.argv[1]), options, Settings()))
 """
 

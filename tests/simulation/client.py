@@ -264,16 +264,20 @@ class Pipeline:
     def get(self, key: str) -> None:
         self._calls.append(Call("get", (key,)))
 
-    async def execute(self) -> list[Any]:
+    def hmget(self, key: str, fields: list[str]) -> None:
+        self._calls.append(Call("hmget", (key, fields)))
+
+    async def execute(self, *, raise_on_error: bool = True) -> list[Any]:  # noqa: ARG002
         return await self._client.ask(self._calls) if self._calls else []
 
 
 class Subscription:
-    """Commit notifications while the server is up."""
+    """Messages of a channel while the server is up."""
 
     def __init__(self, server: Server) -> None:
         self._server, self._incarnation, self._channel = server, server.incarnation, ""
-        self._heard = -1  # the answer to SUBSCRIBE is a message, too
+        self._heard = 0
+        self._answers: list[dict[str, Any]] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -284,9 +288,23 @@ class Subscription:
     async def subscribe(self, channel: str) -> None:
         self._server.reach(self._incarnation)
         self._channel = channel
+        self._heard = len(self._published())
+        self._answers.append({"type": "subscribe"})
 
-    async def get_message(self, timeout: float) -> None:
+    async def ping(self) -> None:
         self._server.reach(self._incarnation)
-        if self._heard == self._server.published[self._channel]:
+        self._answers.append({"type": "pong"})
+
+    async def get_message(self, timeout: float) -> dict[str, Any] | None:
+        self._server.reach(self._incarnation)
+        if not self._answers and self._heard == len(self._published()):
             await self._server.touched(self._channel, timeout)
-        self._heard = self._server.published[self._channel]
+        if self._answers:
+            return self._answers.pop(0)
+        if self._heard == len(self._published()):
+            return None
+        self._heard += 1
+        return {"type": "message", "data": self._published()[self._heard - 1].encode()}
+
+    def _published(self) -> list[str]:
+        return self._server.published.get(self._channel, [])

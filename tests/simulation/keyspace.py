@@ -32,6 +32,7 @@ class Keyspace:
         self.clock, self.data = clock, dict(data or {})
         self.writes: Writes = {}
         self.blocked = 0  # clients blocked in XREAD
+        self.messages: list[tuple[str, str]] = []  # to publish
 
     def begin(self) -> Writes:
         """Start a new record of writes."""
@@ -75,6 +76,9 @@ class Keyspace:
         self.apply({key: kept})
 
     # ---- commands of the scripts and the store ----
+
+    def publish(self, channel: str, message: str) -> None:
+        self.messages.append((channel, message))
 
     def get(self, key: str) -> bytes | None:
         found: bytes | None = self.find(key)

@@ -31,13 +31,13 @@ def _commit_of_any_fence(db: Keyspace, keys: Sequence[str], args: Sequence[Any])
 
 def _commit_of_lost_records(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     """The commit does not check that the log still has the learnt records."""
-    return scripts.commit(db, keys, args[:14])
+    return scripts.commit(db, keys, args[:13])
 
 
 def _commit_trims_too_far(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     """The log is trimmed past the oldest version."""
-    trim = args[12] + 3 if args[12] else 0
-    return scripts.commit(db, keys, [*args[:12], trim, *args[13:]])
+    trim = args[11] + 3 if args[11] else 0
+    return scripts.commit(db, keys, [*args[:11], trim, *args[12:]])
 
 
 def _append_without_dedupe(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:

@@ -9,6 +9,7 @@ from hashlib import sha1
 from typing import Any, NamedTuple
 
 from app.storage.calls import SCRIPTS
+from app.storage.keys import APPENDED_CHANNEL, CHANGED_CHANNEL
 from tests.simulation.keyspace import Keyspace, text
 
 Script = Callable[[Keyspace, Sequence[str], Sequence[Any]], Any]
@@ -25,6 +26,7 @@ def create(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         db.hset(key, "epoch", new, "seq", 0, "fence", 0, *given)
     db.keep(seq, 0)
     db.zadd(snaps, 0, 0)
+    db.publish(CHANGED_CHANNEL, _model(state))
     return new
 
 
@@ -35,6 +37,7 @@ def delete(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     if kept != [_number(key) for key in keys[5:]]:
         return -1
     db.drop(*keys)
+    db.publish(CHANGED_CHANNEL, _model(keys[0]))
     return 1
 
 
@@ -73,6 +76,8 @@ def append(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
         if one.new:
             db.hset(one.request, "a", one.new)
     db.keep(seq, tail)
+    if start == int(now[1] or 0):
+        db.publish(APPENDED_CHANNEL, _model(state))
     return answer
 
 
@@ -119,7 +124,7 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     state, fence, log, snaps, snapshot, tail = keys[:6]
     sent = [text(one) for one in args]
     epoch, own_fence, seq, chain, new_seq, new_chain = sent[:6]
-    version, trim, again = sent[11:14]
+    version, trim, again = sent[10:13]
     now = tuple(db.hmget(state, ["epoch", "seq", "chain"]))
     done = now == (epoch, new_seq, new_chain)
     if done and (again != b"1" or seq != new_seq):
@@ -130,7 +135,7 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         return 2
     if db.get(fence) != own_fence:
         return 3
-    if not _has(db, log, sent[14:]):
+    if not _has(db, log, sent[13:]):
         return 4
     names = ("epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta")
     values = (epoch, own_fence, new_seq, new_chain, *sent[6:10])
@@ -144,6 +149,7 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         db.zrem(snaps, _number(old))
     if trim != b"0":
         db.xtrim(log, int(trim) + 1)
+    db.publish(CHANGED_CHANNEL, f"{_model(state)} {int(new_seq)}")
     return 0
 
 
@@ -207,9 +213,18 @@ def present(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     return db.zcard(keys[0])
 
 
+def learners(db: Keyspace, keys: Sequence[str], _: Sequence[Any]) -> int:
+    now = int(db.clock() * 1000)
+    return sum(score >= now for score in db.find(keys[0], {}).values())
+
+
 def mark(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> bytes:
     db.keep(keys[0], 1, int(args[0]) / 1000)
     return b"OK"
+
+
+def _model(state: str) -> str:
+    return state[state.index("{") + 1 : state.index("}")]
 
 
 def _number(key: str) -> int:
@@ -219,7 +234,7 @@ def _number(key: str) -> int:
 ALL: dict[str, Script] = {
     "create": create, "delete": delete, "append": append, "commit": commit, "lease": lease,
     "release": release, "remember": remember, "recall": recall, "present": present,
-    "mark": mark,
+    "learners": learners, "mark": mark,
 }  # fmt: skip
 _SOURCES = {name: (SCRIPTS / f"{name}.lua").read_bytes() for name in ALL}
 #: Scripts by the SHA-1 of their source.

@@ -7,7 +7,6 @@ replicated   nothing             nothing acknowledged: the store checks WAIT
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1
@@ -99,7 +98,7 @@ class Server:
         self._stalled = False
         self._synced = self.clock()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        self.published: Counter[str] = Counter()
+        self.published: dict[str, list[str]] = {}
         self._loaded: set[str] = set()
 
     # ---- calls of clients ----
@@ -139,6 +138,10 @@ class Server:
         answer = call.run(self.db)
         if writes:
             self._written(Step(call, answer, writes))
+        messages, self.db.messages = self.db.messages, []
+        for channel, message in messages:
+            self.published.setdefault(channel, []).append(message)
+            self.wake(channel)
         return answer
 
     def reach(self, incarnation: int) -> None:
@@ -153,10 +156,6 @@ class Server:
         self.watcher.step(step)
         for key in step.writes:
             self.wake(key)
-        if step.call.name == "commit":
-            channel = step.call.given[1][10]
-            self.published[channel] += 1
-            self.wake(channel)
 
     # ---- waiting for keys and channels ----
 

@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from app.domain import codec
-from app.domain.facts import LogRolledBack, Served
+from app.domain.facts import Deleted, LogRolledBack, Served
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Replace, ResetMeasures, Retune
@@ -102,6 +102,7 @@ class World:
         self.pace = LearnerOptions(
             lease=1.0, batch=rng.choice((8, 32)), commit=rng.choice((0.03, 0.3, 1.0)),
             idle=0.5, version=10, versions=3, discover=0.5, clock=loop.time,
+            always=seed % 2, rest=1.0, sessions=1 + seed % 3,
         )  # fmt: skip
 
     # ---- trace ----
@@ -230,7 +231,9 @@ class Follower:
         """Drop the last position: the model was deleted."""
         self._before = None
 
-    def _served(self, fact: Served) -> None:
+    def _served(self, fact: Served | Deleted) -> None:
+        if isinstance(fact, Deleted):
+            return
         serving = self.weight_cache.serving[MODEL]
         self._world.say(f"serves {serving.version}{' (back)' if fact.backwards else ''}")
         self._world.checker.serves(serving)

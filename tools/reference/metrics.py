@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.domain.facts import Committed, ModelStatus, Served
 from app.domain.model import SUMS
 from app.domain.model_config import ModelConfig
-from app.observability.metrics import Metrics, StoreHealth
+from app.observability.metrics import Metrics
+from app.observability.model_metrics import ModelTotals, StoreHealth
 from app.serving.weight_cache import ServedModel
 from tools.reference.markdown import table
 
@@ -59,7 +60,8 @@ def _families() -> list[Metric]:
     metrics.request("/rank", 200, 0.001)
     metrics.served(Served("books", 1, False))
     metrics.learnt(Committed("books", 1, 0.001))
-    text = metrics.page([model], {"books": ModelStatus(1)}, StoreHealth(True, 0.5))
+    health, totals = StoreHealth(True, 0.5), ModelTotals(models=1, learners=1)
+    text = metrics.page([model], {"books": ModelStatus(1)}, health, totals)
     found = text_string_to_metric_families(text.decode())
     plain = (family for family in found if not family.name.endswith("_created"))
     return sorted(plain, key=lambda family: family.name)

@@ -69,7 +69,7 @@ class Item:
     status_code=202,
     dependencies=[requires("feedback")],
     response_model=None,
-    responses=fast_answers(202, "FeedbackAnswer", *BODY_PROBLEMS, 404, 410, 429, learnt=True),
+    responses=fast_answers(202, "FeedbackAnswer", *BODY_PROBLEMS, 404, 409, 410, 429, learnt=True),
     openapi_extra={"requestBody": FEEDBACK_BODIES, "parameters": [PREFER]},
 )
 async def post_feedback(service: FromState, call: FromRoute) -> Answer:
@@ -89,6 +89,7 @@ async def post_feedback(service: FromState, call: FromRoute) -> Answer:
             raise Problem(503, "the store is unreachable; retry after 1 second")
         try:
             await _append(service, model, items, call)
+            service.metrics.used(model)
         except NoSuchModel:
             raise _no_model(items) from None
         except TimeoutError:

@@ -14,7 +14,8 @@ from app.api.openapi import OPEN_PROBLEMS, problems
 from app.api.routing import AdminRoute
 from app.domain.facts import ModelStatus
 from app.errors import SolarError
-from app.observability.metrics import METRICS_MEDIA_TYPE, Metrics, StoreHealth
+from app.observability.metrics import METRICS_MEDIA_TYPE, Metrics
+from app.observability.model_metrics import ModelTotals, StoreHealth
 from app.serving.weight_cache import WeightCache
 from app.storage.store import Store
 
@@ -64,17 +65,16 @@ async def healthz() -> Any:
 )
 @router.head("/readyz", include_in_schema=False)
 async def readyz(health: FromHealth) -> Any:
-    """Report whether the process is ready: the models were loaded and none is damaged.
+    """Report whether the process is ready: all models were loaded from the store.
 
-    A service stays ready while its learner, its embedded store or another worker is down.
+    It stays ready while its learner, its embedded store or another worker is down, and with damaged
+    models: their requests get 503, and the others are served.
     """
     cache = health.weight_cache
     if not cache.started:
         raise Problem(503, "the models are not loaded yet; check SOLAR_REDIS_URL and the log")
     if not health.ready():
         raise Problem(503, "the kernels are still compiling; retry after 1 second")
-    if cache.damaged:
-        raise Problem(503, f"models with a damaged state: {len(cache.damaged)}; see the log")
     return Ready(status="ready", degraded=not cache.reachable, down=health.down())
 
 
@@ -90,13 +90,23 @@ async def readyz(health: FromHealth) -> Any:
 )
 @router.head("/metrics", include_in_schema=False)
 async def metrics(health: FromHealth) -> Response:
-    """Return all metrics; if the store is unreachable, the last known values."""
+    """Return all metrics; if the store is unreachable, the last known values.
+
+    Of many models, 200 with most requests have metrics of their own, and those in trouble.
+    """
     cache = health.weight_cache
-    models, statuses = list(cache.serving.values()), dict[str, ModelStatus]()
+    known, damaged, lags = cache.names | cache.serving.keys(), set(cache.damaged), cache.lags()
+    counts = await asyncio.to_thread(health.metrics.choose, known, damaged, lags)
+    models = [one for name in counts if (one := cache.serving.get(name))]
+    statuses, learners = dict[str, ModelStatus](), None
     if cache.reachable:
         with suppress(SolarError, TimeoutError):
             async with asyncio.timeout(STORE_SECONDS):
-                statuses = await health.store.models.statuses([model.name for model in models])
+                statuses = await health.store.models.statuses([*counts])
+                learners = await health.store.leases.learners()
+    totals = ModelTotals(
+        len(known), len(damaged), sum(lags.values()), max(lags.values(), default=0), learners
+    )
     server = StoreHealth(cache.reachable, cache.memory_share)
-    page = health.metrics.page(models, statuses, server)
+    page = await asyncio.to_thread(health.metrics.page, models, statuses, server, totals, counts)
     return Response(page, headers={"content-type": METRICS_MEDIA_TYPE})

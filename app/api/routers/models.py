@@ -1,11 +1,12 @@
 """`/models`: create, read, tune, roll back, delete. Every change of a model is a log record."""
 
+from bisect import bisect_right
 from dataclasses import replace
 from typing import Annotated, Any
 from uuid import uuid4
 
 import numpy as np
-from fastapi import APIRouter, Body, Path, Response
+from fastapi import APIRouter, Body, Path, Query, Response
 
 from app.api import decoding
 from app.api.admin_schemas import (
@@ -27,14 +28,18 @@ from app.domain import codec
 from app.domain.model import ModelState
 from app.domain.model_config import check_config, new_model_config
 from app.domain.records import Record, Replace, Retune
-from app.errors import InvalidInput, ModelExists, NoSuchModel
+from app.errors import BadBlob, InvalidInput, ModelExists, NoSuchModel
 from app.ingest.appender import now
 from app.ranking import covariance
 from app.ranking.limits import LEAST
 from app.storage.keys import check_name
 from app.storage.log import NewRecord
+from app.storage.states import StoredWeights
 
 router = APIRouter(route_class=AdminRoute, tags=["models"], dependencies=[requires("admin")])
+
+#: The most models in one answer.
+MODELS_LISTED = 1_000
 
 ModelName = Annotated[
     str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"}, examples=["books"])
@@ -95,9 +100,11 @@ async def get_model(name: ModelName, service: FromState) -> Any:
 
 
 async def _read(service: Service, name: str) -> dict[str, Any]:
-    stored = await service.store.states.load(name)
-    seq = await service.store.log.tail(name)
-    return describe_model(name, stored.state, seq)
+    config = (await service.weight_cache.find(name)).config
+    async with service.holding(config):
+        stored = await service.store.states.load(name)
+        seq = await service.store.log.tail(name)
+        return describe_model(name, stored.state, seq)
 
 
 _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "normalization", "clicks")
@@ -151,22 +158,34 @@ def _means(sums: dict[str, float], prefix: str, count: str = "queries") -> dict[
     operation_id="list_models",
     summary="List models",
     response_model=ModelList,
-    responses=problems(*COMMON_PROBLEMS),
+    response_model_exclude_none=True,
+    responses=problems(*COMMON_PROBLEMS, 422),
 )
-async def list_models(service: FromState) -> Any:
-    """List all models with their versions."""
-    models = []
-    for name in await service.store.models.names():
-        try:
-            found = await service.store.states.load_weights(name)
-        except NoSuchModel:  # deleted meanwhile
-            continue
-        config, seq = found.config, await service.store.log.tail(name)
-        models.append({
-            "name": name, "algorithm": config.algorithm, "features": len(config.given),
-            "version": found.seq, "seq": seq,
-        })  # fmt: skip
-    return {"models": models}
+async def list_models(
+    service: FromState,
+    limit: Annotated[int, Query(ge=1, le=MODELS_LISTED)] = MODELS_LISTED,
+    after: Annotated[str, Query(max_length=64)] = "",
+) -> Any:
+    """List models with their versions, in the order of their names."""
+    names = await service.store.models.names()
+    first = bisect_right(names, after)
+    listed = names[first : first + limit]
+    tails = await service.store.log.tails(listed)
+    models = [
+        _summary(name, found, tails[name])
+        async for name, found in service.store.states.load_many([*tails])
+    ]
+    return {"models": models, "next": listed[-1] if names[first + limit :] else None}
+
+
+def _summary(name: str, found: StoredWeights | BadBlob, seq: int) -> dict[str, Any]:
+    if isinstance(found, BadBlob):
+        return {"name": name, "seq": seq, "damaged": True}
+    config = found.config
+    return {
+        "name": name, "algorithm": config.algorithm, "features": len(config.given),
+        "version": found.seq, "seq": seq,
+    }  # fmt: skip
 
 
 @router.delete(

@@ -47,7 +47,7 @@ EXPLAINED_SHARE = 4
     summary="Rank documents",
     dependencies=[requires("rank")],
     response_model=None,
-    responses=fast_answers(200, "RankAnswer", *BODY_PROBLEMS, 404),
+    responses=fast_answers(200, "RankAnswer", *BODY_PROBLEMS, 404, 409),
     openapi_extra={"requestBody": RANK_BODIES},
 )
 async def post_rank(service: FromState, call: FromRoute) -> Answer:
@@ -72,6 +72,7 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
     if body.explain:
         await _explain(service, served, submitted, ranking, ranked, call.held)
     logged = body.log and await _log_impression(service, served, request, submitted, ranking)
+    service.metrics.used(body.model)
     if body.log:
         service.metrics.impression("remembered" if logged else "dropped")
     degraded = not service.weight_cache.reachable

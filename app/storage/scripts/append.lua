@@ -52,4 +52,7 @@ for _, i in ipairs(fresh) do
   if ARGV[at + 4] ~= '' then redis.call('HSET', KEYS[3 + 2 * i], 'a', ARGV[at + 4]) end
 end
 redis.call('SET', KEYS[2], tail)
+if start == tonumber(model[2]) then  -- else a learner has earlier records to apply
+  redis.call('PUBLISH', 'solar:appended', string.match(KEYS[1], '{(.*)}'))
+end
 return answer

@@ -10,4 +10,5 @@ for _, key in ipairs({KEYS[2], KEYS[5]}) do
 end
 redis.call('SET', KEYS[3], 0)
 redis.call('ZADD', KEYS[4], 0, 0)
+redis.call('PUBLISH', 'solar:changed', string.match(KEYS[2], '{(.*)}'))
 return epoch

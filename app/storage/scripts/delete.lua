@@ -9,4 +9,5 @@ for i, seq in ipairs(kept) do
   if string.match(KEYS[5 + i], '(%d+)$') ~= seq then return -1 end
 end
 redis.call('DEL', unpack(KEYS))
+redis.call('PUBLISH', 'solar:changed', string.match(KEYS[1], '{(.*)}'))
 return 1

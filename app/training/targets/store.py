@@ -22,7 +22,8 @@ async def into_store(request: TrainingRequest, model: str, store: Store, setting
         config = (await store.states.load_weights(model)).config
     except NoSuchModel:
         config = new_config(data.n)
-        await store.models.create(model, initial_state(config, seed=os.urandom(16)))
+        state = initial_state(config, seed=os.urandom(16))
+        await store.models.create(model, state, settings.models)
     found, about = trained(data, training, config, settings.feature_bound)
     record = codec.dump_record(Replace(trainer.online(found, config), "warm start"))
     epoch, *_ = await store.states.position(model)

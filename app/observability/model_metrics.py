@@ -1,0 +1,207 @@
+"""The metrics of models and of the store, made from committed states and from counts."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from app.domain.facts import ModelStatus
+from app.domain.model import SUMS
+from app.observability.metric_help import HELP
+from app.observability.model_table import SECONDS, Column
+from app.ranking.arrays import Floats
+from app.serving.weight_cache import ServedModel
+
+JOBS = ("done", "failed", "cancelled")
+#: First words of a replacement's reason → label `kind`; every reason starts with "".
+REPLACEMENTS = {
+    "warm start": "warm-start", "rollback": "rollback", "without source": "replay", "": "other",
+}  # fmt: skip
+
+
+class StoreHealth(NamedTuple):
+    """The store as this process sees it; `memory_share` is the used share of its memory limit."""
+
+    reachable: bool
+    memory_share: float
+
+
+class ModelTotals(NamedTuple):
+    """Figures over all models, also over those without metrics of their own."""
+
+    models: int = 0
+    damaged: int = 0
+    backlog: int = 0
+    largest_backlog: int = 0
+    learners: int | None = None  # None: unknown
+
+
+class ModelMetrics:
+    """The metrics made from committed states, from counts and from the store's health."""
+
+    def __init__(
+        self,
+        models: list[ServedModel],
+        statuses: Mapping[str, ModelStatus],
+        server: StoreHealth,
+        totals: ModelTotals,
+        counts: Mapping[str, Floats],
+    ) -> None:
+        self._models, self._statuses, self._server = models, statuses, server
+        self._totals, self._counts = totals, counts
+
+    def collect(self) -> Iterator[Metric]:
+        """Each metric with its value for every model."""
+        yield from self._whole()
+        for side in ("online", "baseline", "explored"):
+            yield from self._quality(side)
+        for name, value in _GAUGES.items():
+            family = _gauge(name, "model")
+            for model in self._models:
+                family.add_metric([model.name], value(model, _sums(model), self._statuses))
+            yield family
+        yield self._updates()
+        yield from self._debiased()
+        for name, status in _STATUSES.items():
+            family = _gauge(name, "model")
+            for model in self._models:
+                if model.name in self._statuses:
+                    family.add_metric([model.name], status(self._statuses[model.name]))
+            yield family
+        yield from self._counters()
+        yield from self._histograms()
+
+    def _whole(self) -> Iterator[GaugeMetricFamily]:
+        """The store, and figures over all models."""
+        for name, value in {
+            "solar_store_up": self._server.reachable,
+            "solar_store_memory_share": self._server.memory_share,
+            "solar_models": self._totals.models,
+            "solar_models_damaged": self._totals.damaged,
+            "solar_backlog_records": self._totals.backlog,
+            "solar_backlog_records_max": self._totals.largest_backlog,
+            "solar_learners": self._totals.learners,
+        }.items():
+            if value is not None:
+                yield GaugeMetricFamily(name, HELP[name], value)
+
+    def _counters(self) -> Iterator[CounterMetricFamily]:
+        for name, column in _COUNTERS.items():
+            family = CounterMetricFamily(name, HELP[name], labels=["model"])
+            for model, row in self._counts.items():
+                family.add_metric([model], row[column])
+            yield family
+        for name, first, label, values in _LABELLED:
+            family = CounterMetricFamily(name, HELP[name], labels=["model", label])
+            for model, row in self._counts.items():
+                for at, value in enumerate(values):
+                    family.add_metric([model, value], row[first + at])
+            yield family
+
+    def _histograms(self) -> Iterator[HistogramMetricFamily]:
+        """Each histogram; absent for a model without a value."""
+        bounds = [*map(str, SECONDS), "+Inf"]
+        for name, first in _HISTOGRAMS.items():
+            family = HistogramMetricFamily(name, HELP[name], labels=["model"])
+            for model, row in self._counts.items():
+                buckets = np.cumsum(row[first : first + len(bounds)]).tolist()
+                if buckets[-1]:
+                    total = row[first + len(bounds)]
+                    family.add_metric([model], [*zip(bounds, buckets, strict=True)], total)
+            yield family
+
+    def _quality(self, side: str) -> Iterator[GaugeMetricFamily]:
+        """NDCG at each k and MAP: the mean over all queries, and the sum for windows."""
+        prefix = "" if side == "online" else f"{side}_"
+        count = "explored_queries" if side == "explored" else "queries"
+        ndcg = _gauge(f"solar_{side}_ndcg", "model", "k")
+        total = _gauge(f"solar_{side}_ndcg_sum", "model", "k")
+        mean = _gauge(f"solar_{side}_map", "model")
+        whole = _gauge(f"solar_{side}_map_sum", "model")
+        for model in self._models:
+            sums = _sums(model)
+            queries = max(1.0, sums[count])
+            for k in ("1", "5", "10", "all"):
+                value = sums[prefix + ("ndcg" if k == "all" else f"ndcg@{k}")]
+                ndcg.add_metric([model.name, k], value / queries)
+                total.add_metric([model.name, k], value)
+            mean.add_metric([model.name], sums[f"{prefix}map"] / queries)
+            whole.add_metric([model.name], sums[f"{prefix}map"])
+        yield from (ndcg, total, mean, whole)
+
+    def _debiased(self) -> Iterator[GaugeMetricFamily]:
+        """Debiased pair wins: the share, and the sums for windows."""
+        share = _gauge("solar_debiased_wins", "model", "order")
+        total = _gauge("solar_debiased_wins_sum", "model", "order")
+        weight = _gauge("solar_debiased_weight_sum", "model")
+        for model in self._models:
+            sums = _sums(model)
+            whole = sums["debiased_weight"]
+            for order, prefix in (("model", ""), ("submitted", "baseline_")):
+                won = sums[f"{prefix}debiased_wins"]
+                total.add_metric([model.name, order], won)
+                if whole > 0.0:
+                    share.add_metric([model.name, order], won / whole)
+            weight.add_metric([model.name], whole)
+        yield from (share, total, weight)
+
+    def _updates(self) -> GaugeMetricFamily:
+        family = _gauge("solar_updates", "model", "kind")
+        for model in self._models:
+            sums = _sums(model)
+            for kind in ("stepped", "passive", "refused"):
+                family.add_metric([model.name, kind], sums[kind])
+        return family
+
+
+def _gauge(name: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, HELP[name], labels=labels)
+
+
+def _sums(model: ServedModel) -> dict[str, float]:
+    return dict(zip(SUMS, model.sums.tolist(), strict=True))
+
+
+def _lag(model: ServedModel, _: Any, statuses: Mapping[str, ModelStatus]) -> float:
+    status = statuses.get(model.name)
+    return float(max(0, status.tail - model.version)) if status else 0.0
+
+
+_Value = Callable[[ServedModel, dict[str, float], Mapping[str, ModelStatus]], float]
+_GAUGES: dict[str, _Value] = {
+    "solar_version": lambda m, _s, _t: m.version,
+    "solar_lag_records": _lag,
+    "solar_queries": lambda _m, s, _t: s["queries"],
+    "solar_explored_queries": lambda _m, s, _t: s["explored_queries"],
+    "solar_feedback": lambda _m, s, _t: s["feedback"],
+    "solar_rejected_records": lambda _m, s, _t: s["rejected"],
+    "solar_squared_hinge_loss": lambda _m, s, _t: s["squared_loss"],
+    "solar_weight_norm": lambda m, _s, _t: float(np.linalg.norm(m.weights)),
+    "solar_covariance_trace": lambda m, _s, _t: m.trace,
+}
+_STATUSES: dict[str, Callable[[ModelStatus], float]] = {
+    "solar_learner_present": lambda s: s.leader > 0,
+    "solar_learner_fencing_token": lambda s: s.terms,
+    "solar_training": lambda s: s.trains,
+}
+_COUNTERS = {
+    "solar_store_rollbacks": Column.ROLLBACKS,
+    "solar_degraded_answers": Column.DEGRADED,
+    "solar_learnt_records": Column.RECORDS,
+    "solar_learner_interruptions": Column.INTERRUPTIONS,
+}
+#: Counters with one more label: first column, label, values.
+_LABELLED = (
+    ("solar_jobs", Column.JOBS, "outcome", JOBS),
+    ("solar_replacements", Column.REPLACEMENTS, "kind", (*REPLACEMENTS.values(),)),
+)
+_HISTOGRAMS = {
+    "solar_freshness_seconds": Column.FRESHNESS,
+    "solar_commit_seconds": Column.COMMITS,
+}
