@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -417,16 +417,17 @@ def test_a_first_load_longer_than_one_check_is_complete_before_requests_are_serv
         names = [f"m{at}" for at in range(5)]
         for name in names:
             await store.models.create(name, first())
-        load, loads = store.states.load_weights, list[str]()
+        load, loads = store.states.load_many, list[str]()
 
-        async def slow(model: str) -> Any:
-            loads.append(model)
-            if len(loads) in (3, 5):  # the check ends by its timeout; some models were loaded
-                await asyncio.Event().wait()
-            return await load(model)
+        async def slow(models: Sequence[str]) -> AsyncIterator[Any]:
+            async for name, found in load(models):
+                loads.append(name)
+                if len(loads) in (3, 5):  # the check ends by its timeout; some models were loaded
+                    await asyncio.Event().wait()
+                yield name, found
 
-        monkeypatch.setattr(store.states, "load_weights", slow)
-        async with following(store, check_timeout=0.5) as weight_cache:
+        monkeypatch.setattr(store.states, "load_many", slow)
+        async with following(store, check_timeout=0.1) as weight_cache:
             assert weight_cache.started
             assert sorted(weight_cache.serving) == names
             assert len(loads) == len(names) + 2
@@ -441,11 +442,12 @@ def test_a_start_waits_for_one_check_of_a_hanging_store_only(
         await store.models.create("books", first())
         asked = []
 
-        async def hanging(model: str) -> None:
-            asked.append(model)
+        async def hanging(models: Sequence[str]) -> AsyncIterator[Any]:
+            asked.extend(models)
             await asyncio.Event().wait()
+            yield
 
-        monkeypatch.setattr(store.states, "load_weights", hanging)
+        monkeypatch.setattr(store.states, "load_many", hanging)
         weight_cache = WeightCache(store, check_timeout=0.05)
         await weight_cache.start()
         try:
@@ -463,14 +465,15 @@ def test_a_first_load_beyond_its_timeout_goes_on_while_requests_are_served(
     async def act(store: Store) -> None:
         for name in ("a", "b"):
             await store.models.create(name, first())
-        load, go_on = store.states.load_weights, asyncio.Event()
+        load, go_on = store.states.load_many, asyncio.Event()
 
-        async def slow(model: str) -> Any:
-            if model == "b":
-                await go_on.wait()
-            return await load(model)
+        async def slow(models: Sequence[str]) -> AsyncIterator[Any]:
+            async for name, found in load(models):
+                if name == "b":
+                    await go_on.wait()
+                yield name, found
 
-        monkeypatch.setattr(store.states, "load_weights", slow)
+        monkeypatch.setattr(store.states, "load_many", slow)
         weight_cache = WeightCache(store, check_timeout=TIMEOUT)
         await weight_cache.start(timeout=0.2)
         try:

@@ -96,12 +96,20 @@ class WeightCache:
 
     async def start(self, timeout: float = FIRST_LOAD_SECONDS) -> None:
         """Load every model; those that take longer, or need an unreachable store, follow later."""
-        with suppress(SolarError, TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self._discover()
+                await self._load_all()
         self._tasks = [
             asyncio.create_task(self._check_store()), asyncio.create_task(self._hear_changes())
         ]  # fmt: skip
+
+    async def _load_all(self) -> None:
+        """Load models until all are loaded, or an attempt has loaded no further one."""
+        before = -1
+        while not self.started and before < len(self.serving):
+            before = len(self.serving)
+            with suppress(SolarError, TimeoutError):
+                await self._discover()
 
     async def close(self) -> None:
         """Stop all updates."""

@@ -114,7 +114,7 @@ def test_query_parameters_have_no_defaults() -> None:
         for parameter in operation.get("parameters", ())
         if parameter["in"] == "query"
     ]
-    assert len(found) == 8
+    assert len(found) == 10
     for parameter in found:
         assert "default" not in parameter["schema"]
         assert "null" not in json.dumps(parameter)
