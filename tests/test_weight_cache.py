@@ -440,7 +440,7 @@ def test_a_start_waits_for_one_check_of_a_hanging_store_only(
 ) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        asked = []
+        asked = list[str]()
 
         async def hanging(models: Sequence[str]) -> AsyncIterator[Any]:
             asked.extend(models)

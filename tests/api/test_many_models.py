@@ -55,7 +55,7 @@ def test_a_damaged_model_answers_503_and_is_counted_while_the_others_are_served(
 ) -> None:
     damage(url, "m2")
     with application(url) as after:
-        assert after.get("/readyz").json() == {"status": "ready", "degraded": False}
+        assert after.get("/readyz").json() == {"status": "ready", "degraded": False, "down": []}
         assert metric(after, "solar_models_damaged") == 1.0
         ranked = {
             f"m{at}": after.post("/rank", json={**DOCUMENTS, "model": f"m{at}"}) for at in range(5)
