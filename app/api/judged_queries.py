@@ -36,7 +36,7 @@ def judged_blob(queries: Sequence[schemas.JudgedQuery], config: ModelConfig) -> 
     return codec.dump_blob("judged", {}, arrays)
 
 
-def decode_judged(body: bytes) -> tuple[Training, list[schemas.JudgedQuery]]:
+def read_judged(body: bytes) -> tuple[Training, list[schemas.JudgedQuery]]:
     """Decode the options with pydantic, and the queries, which are large, with msgspec."""
     try:
         within = ""

@@ -88,6 +88,7 @@ def test_a_request_that_the_store_fails_causes_one_line_with_its_cause(
 
     caplog.set_level(logging.INFO, "solar.api")
     with application(server.url) as client:
+        assert client.put("/models/books", json={"features": 2}).status_code == 201
         plant(client, monkeypatch, unreachable)
         assert client.get("/models/books").status_code == 503
     [line] = request_lines(caplog)

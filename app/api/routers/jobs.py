@@ -15,7 +15,7 @@ from app.api.auth import requires
 from app.api.dependencies import FromState, Service
 from app.api.errors import Problem
 from app.api.examples import WARM_START_BODIES
-from app.api.judged_queries import decode_judged, judged_blob
+from app.api.judged_queries import judged_blob, read_judged
 from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
 from app.api.routers.models import ModelName, known_name
 from app.api.routing import (
@@ -110,7 +110,7 @@ async def _save_data(
         held = request.scope[HELD]
         body = await read_body(request.receive, headers, limits, held)
         memory.hold_decoded(body, held, share=1.0)
-        training, queries = await asyncio.to_thread(decode_judged, body)
+        training, queries = await asyncio.to_thread(read_judged, body)
         documents = sum(len(query.documents) for query in queries)
         await memory.hold_rows(documents * len(config.given), limits, held)
         blob = await asyncio.to_thread(judged_blob, queries, config)

@@ -66,6 +66,7 @@ os.register_at_fork(after_in_child=_drop_parent_pipes)
 class EmbeddedServer:
     """A running embedded valkey-server; a context manager that stops it.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as data, EmbeddedServer.start(Path(data)) as server:
     ...     server.alive()
     True
