@@ -355,7 +355,7 @@ class FastRoute(GuardedRoute):
         service, held = scope["app"].state.service, scope[HELD]
         call = Call(await read_body(receive, headers, service.settings, held), key, headers, held)
         if len(call.body) > LARGE:
-            await service.memory.turn(len(call.body))
+            await service.memory.turn(len(call.body), body=True)
         answer: Answer = await self.endpoint(service, call)
         return answer
 
