@@ -128,6 +128,24 @@ def test_clicks_on_large_impressions_are_appended_in_parts_and_none_is_refused(
     assert (again["accepted"], again["duplicates"], again["seq"]) == (0, 400, 400)
 
 
+def test_a_click_on_a_small_impression_of_a_wide_model_needs_no_memory_of_the_largest_one(
+    client: TestClient,
+) -> None:
+    """The largest impression of this model takes 16 MB: eight clicks at once took all memory."""
+    made = client.put("/models/long", json={"features": 4000, "covariance": "diagonal", "prior": 0})
+    assert made.status_code == 201
+    ranked = client.post("/rank", json={"model": "long", "documents": documents(10, {"f1": 1.0})})
+    click = {"type": "clicks", "event_id": "small", "clicked": ["d1"]}
+    memory = client.app.state.service.memory  # type: ignore[attr-defined]
+    others = Held(memory)
+    others.keep(memory.limit - 1_000_000)
+    try:
+        answer = client.post("/feedback", json={**click, "request_id": ranked.json()["request_id"]})
+    finally:
+        others.keep(0)
+    assert answer.status_code == 202
+
+
 def test_an_explanation_with_too_many_contributions_is_refused(client: TestClient) -> None:
     binary = {
         "model": "wide", "ids": [f"d{at}" for at in range(11)], "explain": True,

@@ -239,26 +239,39 @@ async def _load_impressions(
 ) -> dict[str, StoredImpression]:
     """Load the impressions of the first events, and remove the other events from `part`.
 
-    The memory is held before the load for the largest impressions, after it for the records. A
-    model that is not created yet has no impressions.
+    Afterwards the memory of their records is held. A model that is not created yet has no
+    impressions.
     """
     asked = [item.event.request_id for item in part if item.event is not None]
     requests = list(dict.fromkeys(one for one in asked if isinstance(one, str)))
     if not (requests and served.epoch):
         return {}
-    before, numbers = held.size, service.settings.documents * served.weights.size
-    largest = 4 * min(numbers, service.settings.numbers)
-    most = min(largest * len(requests), max(largest, PART_BYTES))
-    loaded = Loaded({}, 0)
-    held.add(most if most > LARGE else 0)
-    while not loaded.count:  # 0: the requests of other posts took the room
-        key = (served.name, served.epoch)
-        loaded = await service.appender.load_impressions(key, requests, most)
+    before = held.size
+    loaded = await _load_first(service, served, requests, held)
     size = _shorten(part, requests[: loaded.count], loaded.impressions)
     held.keep(before + (RECORD_COPIES * size if size > SMALL else 0))
     if size > LARGE:
         await held.budget.turn(size)
     return loaded.impressions
+
+
+async def _load_first(
+    service: Service, served: ServedModel, requests: Sequence[str], held: Held
+) -> Loaded:
+    """Load the impressions of the first requests, at least one.
+
+    Small ones take one call. For others the first call returns the sizes, and the memory is held.
+    """
+    appender, key = service.appender, (served.name, served.epoch)
+    loaded = await appender.load_small_impressions(key, requests, LARGE)
+    if loaded.count == len(requests):
+        return loaded
+    most = min(sum(loaded.sizes), max(loaded.sizes[0], PART_BYTES))
+    held.add(most)
+    loaded = await appender.load_impressions(key, requests, most)
+    while not loaded.count:  # the requests of other posts took the room
+        loaded = await appender.load_impressions(key, requests, most)
+    return loaded
 
 
 def _shorten(
