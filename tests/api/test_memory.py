@@ -6,6 +6,7 @@ import select
 import socket
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -144,6 +145,50 @@ def test_a_click_on_a_small_impression_of_a_wide_model_needs_no_memory_of_the_la
     finally:
         others.keep(0)
     assert answer.status_code == 202
+
+
+def test_a_part_whose_records_are_too_large_is_refused_and_the_parts_before_it_count(
+    client: TestClient,
+) -> None:
+    ranked = [
+        client.post(
+            "/rank",
+            json={"model": "books", "documents": documents(count, [0.5] * 46)},
+        ).json()["request_id"]
+        for count in (1000, 100)
+    ]
+    click, shown = {"type": "clicks", "clicked": ["d1"]}, [f"d{at}" for at in range(100)]
+    small = [{**click, "event_id": f"p-{at}", "request_id": ranked[0]} for at in range(60)]
+    many = [
+        {**click, "event_id": f"q-{at}", "request_id": ranked[1], "clicked": shown}
+        for at in range(300)
+    ]
+    before = client.get("/models/books").json()["seq"]
+    answer = client.post("/feedback", json={"events": [*small, *many]})
+    stored = client.get("/models/books").json()["seq"] - before
+    assert (answer.status_code, answer.json()["accepted"]) == (202, stored)
+    assert stored + answer.json()["rejected"] == 360
+    assert "bytes of records" in answer.json()["errors"][0]["detail"]
+    alone = client.post("/feedback", json={"events": many})
+    assert (alone.status_code, alone.json()["rejected"]) == (422, 300)
+    assert client.get("/models/books").json()["seq"] == before + stored
+
+
+def test_a_post_that_is_repeated_for_a_new_model_of_the_same_name_holds_its_memory_once(
+    client: TestClient,
+) -> None:
+    wide = {"features": 4000, "covariance": "diagonal", "prior": 0}
+    assert client.put("/models/again", json=wide).status_code == 201
+    service = client.app.state.service  # type: ignore[attr-defined]
+    served = service.weight_cache.serving["again"]
+    service.weight_cache.serving["again"] = replace(served, epoch=served.epoch + 1)
+    others = Held(service.memory)
+    others.keep(service.memory.limit - 7_000_000)  # the documents take 4.8 MB
+    try:
+        answer = client.post("/feedback", json={"model": "again", **labels(7, 100)})
+    finally:
+        others.keep(0)
+    assert (answer.status_code, answer.json().get("seq")) == (202, 1)
 
 
 def test_an_explanation_with_too_many_contributions_is_refused(client: TestClient) -> None:

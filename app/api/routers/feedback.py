@@ -179,9 +179,11 @@ async def _append(service: Service, model: str, items: Sequence[Item], call: Cal
 
 async def _append_part(service: Service, model: str, part: list[Item], call: Call) -> None:
     """Append a part; retry once if the model was deleted and created again meanwhile."""
+    before = call.held.size
     try:
         await _append_once(service, model, part, call)
     except NoSuchModel:
+        call.held.keep(before)
         await service.weight_cache.load(model)
         await _append_once(service, model, part, call)
 
@@ -190,8 +192,13 @@ async def _append_once(service: Service, model: str, part: list[Item], call: Cal
     served, post = await service.resolve(model, partial(_resolve, service, part, call))
     if post is None:
         return
-    results = await service.appender.post((model, served.epoch), post)
     admitted = [item for item in part if item.admitted]
+    try:
+        results = await service.appender.post((model, served.epoch), post)
+    except InvalidInput as error:  # the records are too large; earlier parts are stored
+        for item in admitted:
+            item.refused = problem(error)
+        return
     for item, result in zip(admitted, results, strict=True):
         item.result = result
         item.pending = None  # frees its documents
