@@ -284,18 +284,22 @@ async def _load_first(
 def _shorten(
     part: list[Item], loaded: Sequence[str], impressions: Mapping[str, StoredImpression]
 ) -> int:
-    """Keep the first events whose impressions are loaded; return the size of their records."""
-    known, size = set(loaded), 0
+    """Keep the first events whose impressions are loaded; return the size of their records.
+
+    A record carries the earlier clicks on its request, and they are stored after it once more.
+    """
+    size, clicks = 0, dict.fromkeys(loaded, 0)
     for at, item in enumerate(part):
         request = item.event.request_id if item.event is not None else None
         if not isinstance(request, str):
             continue
-        found = impressions.get(request)
-        record = len(found.shown) + len(found.accumulated) if found else 0
-        if request not in known or (at and size + record > PART_BYTES):
+        found, before = impressions.get(request), clicks.get(request, 0)
+        record = len(found.shown) + 2 * (len(found.accumulated) + 8 * before) if found else 0
+        if request not in clicks or (at and size + record > PART_BYTES):
             del part[at:]
             break
         size += record
+        clicks[request] = before + 1 + len(getattr(item.event, "clicked", ()))
     return size
 
 
