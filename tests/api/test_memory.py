@@ -41,6 +41,8 @@ def client(server: Any) -> Iterator[TestClient]:
 
 @pytest.fixture(autouse=True)
 def _all_memory_is_freed(client: TestClient) -> Iterator[None]:
+    cache = client.app.state.service.weight_cache  # type: ignore[attr-defined]
+    until(lambda: cache.reachable)  # a measured test is slow: the check of the store timed out
     yield
     assert held(client) == 0
 
@@ -147,7 +149,7 @@ def test_a_click_on_a_small_impression_of_a_wide_model_needs_no_memory_of_the_la
         answer = client.post("/feedback", json={**click, "request_id": ranked.json()["request_id"]})
     finally:
         others.keep(0)
-    assert answer.status_code == 202
+    assert answer.status_code == 202, answer.text
 
 
 def logged(client: TestClient, count: int) -> str:
@@ -172,7 +174,7 @@ def test_a_part_whose_records_are_too_large_is_refused_and_the_parts_before_it_c
     )
     before = client.get("/models/repeated").json()["seq"]
     answer = client.post("/feedback", json={"events": clicks})
-    assert (answer.status_code, answer.json()["accepted"]) == (202, 5)
+    assert (answer.status_code, answer.json().get("accepted")) == (202, 5), answer.text
     assert [one["index"] for one in answer.json()["errors"]] == [5, 6, 7]
     assert "bytes of records" in answer.json()["errors"][0]["detail"]
     assert client.get("/models/repeated").json()["seq"] == before + 5
@@ -184,7 +186,7 @@ def test_the_clicks_that_records_repeat_are_counted_in_their_memory(client: Test
     click = {"type": "clicks", "request_id": logged(client, 100), "clicked": shown}
     events = [{**click, "event_id": f"many-{at}"} for at in range(190)]
     answer, peak = peak_bytes(client, "/feedback", {"events": events})
-    assert answer.status_code == 202
+    assert answer.status_code == 202, answer.text
     assert "has reached its feedback limit" in answer.json()["errors"][0]["detail"]
     assert peak < 60_000_000
 
@@ -204,7 +206,7 @@ def test_a_post_that_is_repeated_for_a_new_model_of_the_same_name_holds_its_memo
         answer = client.post("/feedback", json={"model": "again", **labels(7, 100)})
     finally:
         others.keep(0)
-    assert (answer.status_code, answer.json().get("seq")) == (202, 1)
+    assert (answer.status_code, answer.json().get("seq")) == (202, 1), answer.text
 
 
 def test_an_explanation_with_too_many_contributions_is_refused(client: TestClient) -> None:
