@@ -174,8 +174,8 @@ class Settings(BaseSettings):
     )
     inflight_bytes: Size = Field(
         default=128_000_000,
-        description="memory limit of all requests of one worker, in bytes: bodies, decoded values "
-        "and rows; above it 503",
+        description="memory limit of all requests of one worker, in bytes: bodies, decoded "
+        "values, rows and impressions; above it 503",
     )
     id_length: int = Field(
         default=128,

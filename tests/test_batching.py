@@ -12,7 +12,7 @@ from app.ingest.appender import Appender, PendingEvent, Post
 from app.learning.pool import learn_all
 from app.learning.replay import verify
 from app.learning.session import LearnerOptions
-from app.storage.batching import MicroBatcher
+from app.storage.batching import LARGE, MemoryBudget, MicroBatcher
 from app.storage.log import APPENDED, REPEATED
 from app.storage.store import Store
 from tests.faults.event_generator import MODEL, EventGenerator, new_model
@@ -183,3 +183,41 @@ def test_at_the_backlog_limit_all_posts_of_a_group_are_refused(url: str) -> None
             )
 
     with_store(url, act)
+
+
+def test_a_post_loads_impressions_within_its_own_limit_beside_other_posts(url: str) -> None:
+    """Each post reserved memory for its limit; the first one must not take that of all."""
+
+    async def act(store: Store) -> None:
+        epoch, names = await new_model(store), [f"r{at}" for at in range(9)]
+        for name in names:
+            await store.log.store_impressions(MODEL, epoch, {name: bytes(1000)}, 60.0)
+        appender, key = Appender(store, 1 << 40, 60.0), (MODEL, epoch)
+        loads = [appender.load_impressions(key, names[at::3], 2000) for at in range(3)]
+        assert [(await one).count for one in loads] == [2, 2, 2]
+        assert (await appender.load_impressions(key, names, 999)).count == 1
+        small = appender.load_small_impressions(key, [*names[:3], "unknown"], 2999)
+        assert ((await small).count, (await small).sizes) == (2, [1000, 1000, 1000, 0])
+        assert (await appender.load_small_impressions(key, ["unknown"], 0)).count == 1
+
+    with_store(url, act)
+
+
+def test_a_decoded_request_does_not_wait_behind_bodies_that_are_not_decoded() -> None:
+    """Else every body of a group is decoded before the first one frees its values."""
+
+    async def scenario() -> int:
+        memory, decoded, most = MemoryBudget(1 << 40), 0, 0
+
+        async def request() -> None:
+            nonlocal decoded, most
+            await memory.turn(LARGE + 1, body=True)
+            decoded += 1
+            most = max(most, decoded)
+            await memory.turn(LARGE + 1)
+            decoded -= 1
+
+        await asyncio.gather(*(request() for _ in range(20)))
+        return most
+
+    assert asyncio.run(scenario()) <= 3

@@ -10,7 +10,8 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 
 from app.api import openapi
-from app.api.routing import answer_problem, refuse_path
+from app.api.admin_routing import answer_problem
+from app.api.routing import refuse_path
 from app.observability.tracing import NO_TELEMETRY
 
 

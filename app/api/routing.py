@@ -1,40 +1,25 @@
 """Request handling around FastAPI's routes: id, API key, limits, errors, metrics, log.
 
-Two route classes share it. An `AdminRoute` continues in FastAPI: dependencies, pydantic, response
-models. A `FastRoute` serves /rank and /feedback: it calls its endpoint with the raw body, without
-FastAPI's work for a request.
+Two route classes share it. A `FastRoute` serves /rank and /feedback: it calls its endpoint with the
+raw body, without FastAPI's work for a request. `AdminRoute` (admin_routing.py) serves the rest.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import perf_counter
 from typing import Any
 
-import msgspec
-from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, iter_route_contexts
-from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api import browsers
 from app.api.auth import ANONYMOUS, Key, authenticate, read_keys, received_locally
-from app.api.errors import (
-    PROBLEM_MEDIA_TYPE,
-    Problem,
-    invalid,
-    problem,
-    too_large,
-    too_slow,
-    undecodable,
-)
-from app.api.memory import hold_decoded
-from app.api.schemas import object_decoder
+from app.api.errors import PROBLEM_MEDIA_TYPE, Problem, problem, too_large, too_slow
 from app.config import Settings
 from app.observability.logging import LineLimit
 from app.observability.metrics import Metrics
@@ -355,68 +340,9 @@ class FastRoute(GuardedRoute):
         service, held = scope["app"].state.service, scope[HELD]
         call = Call(await read_body(receive, headers, service.settings, held), key, headers, held)
         if len(call.body) > LARGE:
-            await service.memory.turn(len(call.body))
+            await service.memory.turn(len(call.body), body=True)
         answer: Answer = await self.endpoint(service, call)
         return answer
-
-
-class AdminRoute(GuardedRoute):
-    """A FastAPI route with a bounded body of strict JSON."""
-
-    async def work(
-        self, scope: Scope, receive: Receive, reply: Reply, _headers: Headers, _key: Key, /
-    ) -> None:
-        """Continue in FastAPI."""
-        await super(GuardedRoute, self).handle(scope, receive, reply)
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Read the body before FastAPI, which has no limit."""
-        handler = super().get_route_handler()
-        if self.body_field is None:
-            return handler
-        fields = tuple(self.body_field.field_info.annotation.model_fields)  # type: ignore[union-attr]
-        decode = object_decoder(fields)
-
-        async def with_body(request: Request) -> Response:
-            headers, held = dict(request.scope["headers"]), request.scope[HELD]
-            expect_json(headers)
-            body = await read_body(request.receive, headers, guard_of(request.scope).settings, held)
-            if len(body) > SMALL:
-                hold_decoded(body, held)
-            try:
-                decoded = decode(body)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise undecodable(error, {"": fields}) from None
-            return await handler(ReadRequest(request, body, decoded))
-
-        return with_body
-
-
-class ReadRequest(Request):
-    """A request whose body has been read."""
-
-    def __init__(self, request: Request, body: bytes, decoded: dict[str, Any]) -> None:
-        super().__init__(request.scope, request.receive)
-        self._read, self._decoded = body, decoded
-
-    async def body(self) -> bytes:
-        """Return the body."""
-        return self._read
-
-    async def json(self) -> Any:
-        """Return the decoded body."""
-        return self._decoded
-
-
-async def answer_problem(_: Request, error: Exception) -> Response:
-    """Answer an error that FastAPI raises: an invalid body, or an HTTPException."""
-    if isinstance(error, RequestValidationError):
-        found = invalid(error.errors())
-    elif isinstance(error, HTTPException):
-        found = Problem(error.status_code, str(error.detail), error.headers)
-    else:
-        raise error
-    return Response(found.body({}), found.status, found.headers, PROBLEM_MEDIA_TYPE)
 
 
 def _source(error: BaseException) -> str:

@@ -5,8 +5,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b, sha1
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from time import monotonic, time_ns
 
 from app.domain import codec
@@ -192,10 +193,14 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The impressions of the first `count` requests; unknown and expired ones are left out."""
+    """The impressions of the first `count` requests; unknown and expired ones are left out.
+
+    `sizes` are the bytes of each request, if no memory was reserved.
+    """
 
     impressions: dict[str, StoredImpression]
     count: int
+    sizes: Sequence[int]
 
 
 class Appender:
@@ -217,23 +222,34 @@ class Appender:
         self._report, self._now = report, clock or now
         self._acknowledged: dict[tuple[str, int], int] = {}  # highest acknowledged seq
         self.post = MicroBatcher(self._post)
-        self._loads = MicroBatcher(self._load_impressions)
+        self._loads = MicroBatcher(partial(self._load_impressions, reserved=True))
+        self._small_loads = MicroBatcher(partial(self._load_impressions, reserved=False))
 
     def load_impressions(
         self, model: tuple[str, int], requests: Sequence[str], most: int = 1 << 40
     ) -> asyncio.Future[Loaded]:
-        """Load the impressions of the first requests: `most` bytes of them, or none yet."""
+        """Load the impressions of the first requests: `most` bytes of them, or none yet.
+
+        The caller has reserved this memory. If the first one alone takes more, it is loaded.
+        """
         return self._loads(model, (requests, most))
 
+    def load_small_impressions(
+        self, model: tuple[str, int], requests: Sequence[str], most: int
+    ) -> asyncio.Future[Loaded]:
+        """Load the impressions of the first requests up to `most` bytes, and the sizes of all."""
+        return self._small_loads(model, (requests, most))
+
     async def _load_impressions(
-        self, model: tuple[str, int], asked: list[tuple[Sequence[str], int]]
+        self, model: tuple[str, int], asked: list[tuple[Sequence[str], int]], *, reserved: bool
     ) -> list[Loaded | Exception]:
-        """Load the impressions of several posts; each post reserved memory for its limit."""
-        requests = list(dict.fromkeys(request for some, _ in asked for request in some))
-        most = sum(limit for _, limit in asked)
-        loaded = await self._store.log.load_impressions(*model, requests, most)
-        found = dict(zip(requests, loaded, strict=False))
-        return [_loaded(found, some) for some, _ in asked]
+        """Load the impressions of several posts in turn: the first of each, then the second."""
+        turns = zip_longest(*(requests for requests, _ in asked))
+        requests = list(dict.fromkeys(one for turn in turns for one in turn if one is not None))
+        most, log = sum(most for _, most in asked), self._store.log
+        load = log.load_impressions if reserved else log.load_small_impressions
+        found = dict(zip(requests, await load(*model, requests, most), strict=False))
+        return [_loaded(found, *one, reserved=reserved) for one in asked]
 
     async def _post(
         self, model: tuple[str, int], posts: list[Post]
@@ -289,9 +305,24 @@ class Appender:
         self._acknowledged[model] = max(*new, self._acknowledged.get(model, 0))
 
 
-def _loaded(found: Mapping[str, StoredImpression | None], requests: Sequence[str]) -> Loaded:
-    first = list(takewhile(found.__contains__, requests))
-    return Loaded({one: seen for one in first if (seen := found[one])}, len(first))
+def _loaded(
+    found: Mapping[str, StoredImpression | int | None],
+    requests: Sequence[str],
+    most: int,
+    *,
+    reserved: bool,
+) -> Loaded:
+    """Return the impressions of one post, within its own limit."""
+    seen = [found[one] for one in takewhile(found.__contains__, requests)]
+    sizes = [one if isinstance(one, int) else sum(map(len, one or ())) for one in seen]
+    count, size = 0, 0
+    for one, more in zip(seen, sizes, strict=True):
+        size += more
+        if isinstance(one, int) or (size > most and not (reserved and count == 0)):
+            break
+        count += 1
+    first = zip(requests, seen[:count], strict=False)
+    return Loaded({name: one for name, one in first if isinstance(one, tuple)}, count, sizes)
 
 
 def _built(one: Post) -> list[NewRecord] | Exception:

@@ -72,15 +72,16 @@ class MemoryBudget:
 
     def __init__(self, limit: int) -> None:
         self.limit, self.held = limit, 0
-        self._large = asyncio.Lock()
+        self._begun, self._bodies = asyncio.Lock(), asyncio.Lock()
 
-    async def turn(self, size: int) -> None:
+    async def turn(self, size: int, *, body: bool = False) -> None:
         """Wait until a large request may compute: one in each iteration of the event loop.
 
-        Several at once would delay all other requests by the sum of their times.
+        Several at once would delay all other requests by the sum of their times. A `body` that is
+        not decoded yet waits apart: behind it, decoded requests would hold their memory for longer.
         """
         if size > LARGE:
-            async with self._large:
+            async with self._bodies if body else self._begun:
                 await asyncio.sleep(0)
 
 

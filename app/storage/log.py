@@ -162,12 +162,32 @@ class Log:
 
         Impressions of more than `most` bytes together are returned for the first requests only.
         """
+        found = await self._recall(model, epoch, requests, most, reserved=1)
+        return [StoredImpression(i, a or b"") if i else None for i, a in found]
+
+    async def load_small_impressions(
+        self, model: str, epoch: int, requests: Sequence[str], most: int
+    ) -> list[StoredImpression | int | None]:
+        """Return the impression of each request; its size where `most` bytes are exceeded."""
+        found = await self._recall(model, epoch, requests, most, reserved=0)
+        return [
+            one
+            if isinstance(one, int)
+            else StoredImpression(one[0], one[1] or b"")
+            if one[0]
+            else None
+            for one in found
+        ]
+
+    async def _recall(
+        self, model: str, epoch: int, requests: Sequence[str], most: int, reserved: int
+    ) -> list[Any]:
         if not requests:
             return []
         keys = keys_of(model)
         names = [keys.impression(epoch, request) for request in requests]
-        found = await self._calls.script("recall", names, [most])
-        return [StoredImpression(i, a or b"") if i else None for i, a in found]
+        found: list[Any] = await self._calls.script("recall", names, [most, reserved])
+        return found
 
 
 def _entry(identity: bytes, fields: dict[bytes, bytes]) -> LogEntry:

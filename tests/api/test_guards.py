@@ -229,7 +229,7 @@ SECRET = "qzSECRETzq"  # noqa: S105  # in the message of an error
 BUGS = (ValueError, RuntimeError, KeyError, AssertionError, TypeError, OSError)
 #: A path of each kind of route, and the method of the store that it calls.
 PLANTED = {
-    "FastRoute": ("POST", "/feedback", "log", "load_impressions"),
+    "FastRoute": ("POST", "/feedback", "log", "load_small_impressions"),
     "AdminRoute": ("GET", "/models/books", "states", "load"),
     "AdminRoute with a body": ("PUT", "/models/new", "models", "create"),
 }

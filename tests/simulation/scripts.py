@@ -194,15 +194,21 @@ def remember(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     return len(keys)
 
 
-def recall(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[list[bytes | None]]:
-    found: list[list[bytes | None]] = []
-    size = 0
+def recall(
+    db: Keyspace, keys: Sequence[str], args: Sequence[Any]
+) -> list[list[bytes | None] | int]:
+    found: list[list[bytes | None] | int] = []
+    size, most, reserved = 0, int(args[0]), int(args[1])
     for key in keys:
         one = db.hmget(key, ["i", "a"])
-        size += sum(len(part or b"") for part in one)
-        if found and size > int(args[0]):
+        more = sum(len(part or b"") for part in one)
+        if len(found) < reserved or size + more <= most:
+            size += more
+            found.append(one)
+        elif reserved:
             break
-        found.append(one)
+        else:
+            found.append(more)
     return found
 
 

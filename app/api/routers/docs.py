@@ -5,8 +5,9 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
+from app.api.admin_routing import AdminRoute
 from app.api.errors import Problem
-from app.api.routing import JSON, AdminRoute
+from app.api.routing import JSON
 from app.api.schemas import encode
 
 router = APIRouter(route_class=AdminRoute, include_in_schema=False)

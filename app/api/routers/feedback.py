@@ -179,9 +179,11 @@ async def _append(service: Service, model: str, items: Sequence[Item], call: Cal
 
 async def _append_part(service: Service, model: str, part: list[Item], call: Call) -> None:
     """Append a part; retry once if the model was deleted and created again meanwhile."""
+    before = call.held.size
     try:
         await _append_once(service, model, part, call)
     except NoSuchModel:
+        call.held.keep(before)
         await service.weight_cache.load(model)
         await _append_once(service, model, part, call)
 
@@ -190,8 +192,13 @@ async def _append_once(service: Service, model: str, part: list[Item], call: Cal
     served, post = await service.resolve(model, partial(_resolve, service, part, call))
     if post is None:
         return
-    results = await service.appender.post((model, served.epoch), post)
     admitted = [item for item in part if item.admitted]
+    try:
+        results = await service.appender.post((model, served.epoch), post)
+    except InvalidInput as error:  # the records are too large; earlier parts are stored
+        for item in admitted:
+            item.refused = problem(error)
+        return
     for item, result in zip(admitted, results, strict=True):
         item.result = result
         item.pending = None  # frees its documents
@@ -239,21 +246,15 @@ async def _load_impressions(
 ) -> dict[str, StoredImpression]:
     """Load the impressions of the first events, and remove the other events from `part`.
 
-    The memory is held before the load for the largest impressions, after it for the records. A
-    model that is not created yet has no impressions.
+    Afterwards the memory of their records is held. A model that is not created yet has no
+    impressions.
     """
     asked = [item.event.request_id for item in part if item.event is not None]
     requests = list(dict.fromkeys(one for one in asked if isinstance(one, str)))
     if not (requests and served.epoch):
         return {}
-    before, numbers = held.size, service.settings.documents * served.weights.size
-    largest = 4 * min(numbers, service.settings.numbers)
-    most = min(largest * len(requests), max(largest, PART_BYTES))
-    loaded = Loaded({}, 0)
-    held.add(most if most > LARGE else 0)
-    while not loaded.count:  # 0: the requests of other posts took the room
-        key = (served.name, served.epoch)
-        loaded = await service.appender.load_impressions(key, requests, most)
+    before = held.size
+    loaded = await _load_first(service, served, requests, held)
     size = _shorten(part, requests[: loaded.count], loaded.impressions)
     held.keep(before + (RECORD_COPIES * size if size > SMALL else 0))
     if size > LARGE:
@@ -261,21 +262,44 @@ async def _load_impressions(
     return loaded.impressions
 
 
+async def _load_first(
+    service: Service, served: ServedModel, requests: Sequence[str], held: Held
+) -> Loaded:
+    """Load the impressions of the first requests, at least one.
+
+    Small ones take one call. For others the first call returns the sizes, and the memory is held.
+    """
+    appender, key = service.appender, (served.name, served.epoch)
+    loaded = await appender.load_small_impressions(key, requests, LARGE)
+    if loaded.count == len(requests):
+        return loaded
+    most = min(sum(loaded.sizes), max(loaded.sizes[0], PART_BYTES))
+    held.add(most)
+    loaded = await appender.load_impressions(key, requests, most)
+    while not loaded.count:  # the requests of other posts took the room
+        loaded = await appender.load_impressions(key, requests, most)
+    return loaded
+
+
 def _shorten(
     part: list[Item], loaded: Sequence[str], impressions: Mapping[str, StoredImpression]
 ) -> int:
-    """Keep the first events whose impressions are loaded; return the size of their records."""
-    known, size = set(loaded), 0
+    """Keep the first events whose impressions are loaded; return the size of their records.
+
+    A record carries the earlier clicks on its request, and they are stored after it once more.
+    """
+    size, clicks = 0, dict.fromkeys(loaded, 0)
     for at, item in enumerate(part):
         request = item.event.request_id if item.event is not None else None
         if not isinstance(request, str):
             continue
-        found = impressions.get(request)
-        record = len(found.shown) + len(found.accumulated) if found else 0
-        if request not in known or (at and size + record > PART_BYTES):
+        found, before = impressions.get(request), clicks.get(request, 0)
+        record = len(found.shown) + 2 * (len(found.accumulated) + 8 * before) if found else 0
+        if request not in clicks or (at and size + record > PART_BYTES):
             del part[at:]
             break
         size += record
+        clicks[request] = before + 1 + len(getattr(item.event, "clicked", ()))
     return size
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from app.api.admin_routing import AdminRoute
 from app.api.admin_schemas import Alive, Ready
 from app.api.errors import Problem
 from app.api.openapi import OPEN_PROBLEMS, problems
-from app.api.routing import AdminRoute
 from app.domain.facts import ModelStatus
 from app.errors import SolarError
 from app.observability.metrics import METRICS_MEDIA_TYPE, Metrics

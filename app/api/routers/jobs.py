@@ -10,6 +10,7 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.api import decoding, memory, uploads
+from app.api.admin_routing import AdminRoute
 from app.api.admin_schemas import JobDetails, JobList, TrainingQuery
 from app.api.auth import requires
 from app.api.dependencies import FromState, Service
@@ -22,7 +23,6 @@ from app.api.routing import (
     HELD,
     JSON,
     TEXT,
-    AdminRoute,
     Headers,
     media_type,
     read_body,

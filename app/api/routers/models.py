@@ -9,6 +9,7 @@ import numpy as np
 from fastapi import APIRouter, Body, Path, Query, Response
 
 from app.api import decoding
+from app.api.admin_routing import AdminRoute
 from app.api.admin_schemas import (
     AppendedRecord,
     ModelDetails,
@@ -23,7 +24,6 @@ from app.api.dependencies import FromState, Service, numbered
 from app.api.errors import Problem
 from app.api.examples import NEW_MODELS, PATCHES, ROLLBACKS
 from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
-from app.api.routing import AdminRoute
 from app.domain import codec
 from app.domain.model import ModelState
 from app.domain.model_config import check_config, new_model_config

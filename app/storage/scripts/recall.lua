@@ -1,11 +1,18 @@
 #!lua flags=no-writes
--- Return the impressions of the first requests, with their accumulated feedback.
--- KEYS: imp:<request> …   ARGV: size limit of the answer in bytes; the first request always fits
--- Returns for each returned request {impression, feedback}; nil where there is none.
-local found, size, most = {}, 0, tonumber(ARGV[1])
+-- Return the impressions of requests, with their accumulated feedback.
+-- KEYS: imp:<request> …   ARGV: size limit of the answer in bytes, whether memory is reserved (1 or 0)
+-- Returns {impression, feedback} for each request; nil where there is none. Beyond the limit: with
+-- reserved memory nothing (the first request always fits), otherwise the size of each request.
+local found, size, most, reserved = {}, 0, tonumber(ARGV[1]), tonumber(ARGV[2])
 for i, key in ipairs(KEYS) do
-  size = size + redis.call('HSTRLEN', key, 'i') + redis.call('HSTRLEN', key, 'a')
-  if i > 1 and size > most then break end
-  found[i] = redis.call('HMGET', key, 'i', 'a')
+  local one = redis.call('HSTRLEN', key, 'i') + redis.call('HSTRLEN', key, 'a')
+  if i <= reserved or size + one <= most then
+    size = size + one
+    found[i] = redis.call('HMGET', key, 'i', 'a')
+  elseif reserved == 1 then
+    break
+  else
+    found[i] = one
+  end
 end
 return found
