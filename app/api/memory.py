@@ -38,7 +38,8 @@ def hold_decoded(
     marks = body.translate(None, _UNCOUNTED)
     commas, quotes = marks.count(b","), marks.count(b'"')
     size = element_bytes * commas + 48 * quotes + 96 * (len(marks) - commas - quotes)
-    hold_values(size if body.isascii() else size + 5 * len(body), held, share)
+    plain = body.isascii() and b"\\u" not in body  # else one character can widen all of a text
+    hold_values(size if plain else size + 5 * len(body), held, share)
 
 
 def hold_binary(body: bytes, held: Held) -> None:

@@ -294,6 +294,20 @@ def test_the_memory_of_a_decoded_body_is_at_most_what_was_held_for_it(case: str)
     assert any(decoded_bytes(decode, body) <= most for _ in range(3))  # the service may allocate
 
 
+def test_an_escape_that_widens_a_long_text_is_held_for() -> None:
+    body = b'{"ids":["\\ud83d\\ude00' + b"a" * SIZE + b'"]}'
+    request = Held(MemoryBudget(1 << 40))
+    hold_decoded(body, request)
+    tracemalloc.start()
+    try:
+        decoded = schemas.decode_rank(body)
+        assert decoded is not None
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 4 * SIZE <= kept <= request.size
+
+
 def test_the_memory_of_a_decoded_msgpack_body_is_at_most_what_was_held_for_it() -> None:
     ids = b"\xdd" + (SIZE // 2).to_bytes(4, "big") + b"\xa1a" * (SIZE // 2)
     request = Held(MemoryBudget(1 << 40))
