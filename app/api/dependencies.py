@@ -90,14 +90,14 @@ class Service:
         return state
 
     @asynccontextmanager
-    async def holding(self, config: ModelConfig) -> AsyncIterator[None]:
+    async def holding(self, config: ModelConfig) -> AsyncIterator[Held]:
         """Hold the memory of a model's state while it is read or written."""
         n, held = config.n, Held(self.memory)
         spread = n * (n + 1) // 2 if has_full_covariance(config) else n
         try:
             held.keep(STATE_COPIES * 8 * (n + spread))
             await self.memory.turn(held.size)
-            yield
+            yield held
         finally:
             held.keep(0)
 

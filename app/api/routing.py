@@ -129,7 +129,11 @@ async def respond(send: Send, answer: Answer, identity: str) -> None:
         *((name.encode(), value.encode()) for name, value in answer.headers.items()),
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    body = answer.body
+    await _send_parts(send, answer.body)
+
+
+async def _send_parts(send: Send, body: bytes) -> None:
+    """Send the rest of an answer; its next part waits until the client reads."""
     for start in range(0, len(body) - PART, PART):
         part = body[start : start + PART]
         await send({"type": "http.response.body", "body": part, "more_body": True})
@@ -138,16 +142,25 @@ async def respond(send: Send, answer: Answer, identity: str) -> None:
 
 
 class Reply:
-    """The `send` of a request: records the status and adds the x-request-id header."""
+    """The `send` of a request: records the status and adds the x-request-id header.
 
-    __slots__ = ("_identity", "_send", "status")
+    A large answer holds its memory until the client has read it; Overloaded if none is left.
+    """
 
-    def __init__(self, send: Send, identity: str) -> None:
-        self._send, self._identity, self.status = send, identity, 0
+    __slots__ = ("_held", "_identity", "_send", "status")
+
+    def __init__(self, send: Send, identity: str, held: Held) -> None:
+        self._send, self._identity, self._held, self.status = send, identity, held, 0
 
     async def __call__(self, message: Message) -> None:
         """Send a message."""
+        if len(message.get("body", b"")) > PART and not message.get("more_body"):
+            await _send_parts(self._send, message["body"])
+            return
         if message["type"] == "http.response.start":
+            size = int(dict(message["headers"]).get(b"content-length", b"0"))
+            if size > LARGE:
+                self._held.add(size)
             self.status = message["status"]
             request_id = (b"x-request-id", self._identity.encode())
             message["headers"] = [*message["headers"], request_id]
@@ -184,7 +197,7 @@ class Guard:
         self, route: str, needs: str | None, work: Work, scope: Scope, receive: Receive, send: Send
     ) -> None:
         started, identity, cause = perf_counter(), f"{random.getrandbits(64):016x}", ""
-        reply = Reply(send, identity)
+        reply = Reply(send, identity, scope[HELD])
         headers = dict(scope["headers"])  # of most repeated headers the last one counts
         given = headers.get(b"traceparent")
         traceparent.set(read_traceparent(given) if given else "")
