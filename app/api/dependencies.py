@@ -92,14 +92,21 @@ class Service:
     @asynccontextmanager
     async def holding(self, config: ModelConfig) -> AsyncIterator[Held]:
         """Hold the memory of a model's state while it is read or written."""
-        n, held = config.n, Held(self.memory)
-        spread = n * (n + 1) // 2 if has_full_covariance(config) else n
+        held = Held(self.memory)
         try:
-            held.keep(STATE_COPIES * 8 * (n + spread))
+            held.keep(state_bytes(config))
             await self.memory.turn(held.size)
             yield held
         finally:
             held.keep(0)
+
+
+def state_bytes(config: ModelConfig) -> int:
+    """Return the memory of a model's state while it is read or written: numbers and names."""
+    n = config.n
+    spread = n * (n + 1) // 2 if has_full_covariance(config) else n
+    names = sum(map(len, config.given)) + 32 * len(config.given)
+    return STATE_COPIES * (8 * (n + spread) + names)
 
 
 async def _of_state(request: Request) -> Any:

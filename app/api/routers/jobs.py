@@ -76,7 +76,7 @@ async def warm_start(
     Send LETOR/SVMlight text, plain, gzip or xz, with options in the query; or JSON, with options
     in the body. The answer is sent after the data was read: invalid data is 422.
     """
-    config = (await service.store.states.load_weights(known_name(name))).config
+    config = (await service.weight_cache.find(known_name(name))).config
     job = decoding.new_request_id(name)
     async with _claim(service.job_runner.new(job)) as claim:
         directory = claim.files.directory

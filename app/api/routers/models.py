@@ -219,7 +219,7 @@ async def tune(
     given = body.model_dump(exclude_unset=True)
     if not given:
         raise InvalidInput("expected at least one of C, gamma, clicks, explore")
-    config = (await service.store.states.load_weights(known_name(name))).config
+    config = (await service.weight_cache.find(known_name(name))).config
     check_config(replace(config, **given))
     return await _append(service, name, Retune(**given))
 

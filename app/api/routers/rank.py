@@ -11,7 +11,7 @@ from msgspec import UNSET, DecodeError, Raw
 
 from app.api import decoding, memory, schemas
 from app.api.auth import requires
-from app.api.dependencies import FromRoute, FromState, Service
+from app.api.dependencies import FromRoute, FromState, Service, state_bytes
 from app.api.errors import Problem, undecodable
 from app.api.examples import RANK_BODIES
 from app.api.openapi import BODY_PROBLEMS, fast_answers
@@ -199,7 +199,7 @@ def _hold_explanation(rows: Documents, config: ModelConfig, most: int, held: Hel
             f"explain: expected at most {most} contributions, got {count}; lower top_k or send "
             "fewer documents",
         )
-    covariance = 24 * config.n**2 if has_full_covariance(config) else 0
+    covariance = 24 * config.n**2 if has_full_covariance(config) else state_bytes(config)
     held.add(80 * count + 16 * rows.size + covariance)
 
 
