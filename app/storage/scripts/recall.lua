@@ -4,8 +4,9 @@
 -- Returns for each returned request {impression, feedback}; nil where there is none.
 local found, size, most = {}, 0, tonumber(ARGV[1])
 for i, key in ipairs(KEYS) do
-  size = size + redis.call('HSTRLEN', key, 'i') + redis.call('HSTRLEN', key, 'a')
+  local one = redis.call('HMGET', key, 'i', 'a')
+  size = size + #(one[1] or '') + #(one[2] or '')
   if i > 1 and size > most then break end
-  found[i] = redis.call('HMGET', key, 'i', 'a')
+  found[i] = one
 end
 return found
