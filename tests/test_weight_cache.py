@@ -535,3 +535,30 @@ def test_a_silent_subscription_is_replaced_and_all_models_are_checked(
         await heard.aclose()  # type: ignore[attr-defined]
 
     with_store(url, act)
+
+
+def test_an_unexpected_error_of_a_check_does_not_end_the_checks(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        await learnt(store, 0, 3)
+        later = saved(url)
+        with client(url) as connection:
+            connection.flushall()
+        await store.models.create("books", first())
+        failures = [OSError("the metrics directory was removed")]
+
+        def report(fact: Served | Deleted) -> None:
+            if isinstance(fact, Served) and weight_cache.started and failures:
+                raise failures.pop()
+
+        weight_cache = WeightCache(store, report, poll=0.02)
+        await weight_cache.start()
+        before = saved(url)
+        put(url, later)
+        await served(weight_cache, 3)
+        assert not failures
+        put(url, before)
+        await served(weight_cache, 0)
+        assert await close(weight_cache)
+
+    with_store(url, act)

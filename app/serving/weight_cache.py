@@ -99,9 +99,7 @@ class WeightCache:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._load_all()
-        self._tasks = [
-            asyncio.create_task(self._check_store()), asyncio.create_task(self._hear_changes())
-        ]  # fmt: skip
+        self._tasks = [*map(asyncio.create_task, (self._check_store(), self._hear_changes()))]
 
     async def _load_all(self) -> None:
         """Load models until all are loaded, or an attempt has loaded no further one."""
@@ -296,4 +294,6 @@ class WeightCache:
                 reason = str(error) or f"{self._store.name} is unreachable or slow: {timeout}"
                 self._store.outages.failed(OUTAGE_TASK, reason)
                 self.reachable = False
+            except Exception:  # without checks nothing is updated
+                log.exception("a check of the store failed")
             await asyncio.sleep(self._poll)
