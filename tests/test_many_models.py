@@ -214,3 +214,19 @@ def test_a_damaged_position_stops_only_its_model(url: str, key: str, value: byte
             await cache.close()
 
     with_store(url, act)
+
+
+@on_one_server
+def test_the_log_of_a_model_that_rests_is_trimmed_to_its_size_limit(url: str) -> None:
+    """Each session reads one record; a version is due after a few."""
+
+    async def act(store: Store) -> None:
+        await store.models.create("m00", first())
+        async with learning(store, replace(RESTING, rest=0.01, log_bytes=10_000)):
+            for at in range(12):
+                await append(store, [feedback(at)], "m00")
+                await committed(store, at + 1, "m00")
+                await eventually(lambda: leases(store), lambda led: led == [])
+        assert len(await store.states.versions("m00")) > 1
+
+    with_store(url, act)
