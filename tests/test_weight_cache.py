@@ -562,3 +562,49 @@ def test_an_unexpected_error_of_a_check_does_not_end_the_checks(url: str) -> Non
         assert await close(weight_cache)
 
     with_store(url, act)
+
+
+def test_a_message_that_is_no_hint_is_ignored(url: str) -> None:
+    async def act(store: Store) -> None:
+        heard = store.hints.changed()
+        assert await anext(heard) == ""
+        with client(url) as connection:
+            for message in (b"\xff", b"", b"no.model", b"books 812"):
+                connection.publish("solar:changed", message)
+        assert await anext(heard) == "books"
+        await heard.aclose()  # type: ignore[attr-defined]
+
+    with_store(url, act)
+
+
+def test_a_hint_during_a_failed_load_is_not_lost(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A learner repairs a model while a worker reads the damaged state."""
+
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        loads, load_weights = 0, store.states.load_weights
+
+        async def damaged_once(model: str) -> Any:
+            nonlocal loads
+            loads += 1
+            if loads > 1:
+                return await load_weights(model)
+            with client(url) as connection:
+                connection.publish("solar:changed", "books")
+            async with asyncio.timeout(TIMEOUT):
+                while "books" not in weight_cache._load_again:
+                    await asyncio.sleep(0.001)
+            raise BadBlob("damaged")
+
+        async with following(store, poll=10 * TIMEOUT) as weight_cache:
+            with client(url) as connection:  # a subscriber is connected
+                await eventually(lambda: asyncio.to_thread(connection.pubsub_channels), len)
+                monkeypatch.setattr(store.states, "load_weights", damaged_once)
+                connection.publish("solar:changed", "books")
+
+            async def damaged() -> bool:
+                return loads > 1 and not weight_cache.damaged
+
+            await eventually(damaged, bool)
+
+    with_store(url, act)

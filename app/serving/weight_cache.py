@@ -218,8 +218,14 @@ class WeightCache:
             while model in self._load_again:
                 self._load_again.discard(model)
                 async with self._load_slots:
-                    before = self.serving.get(model)
-                    await self.load(model)
+                    await self._try_load(model)
+        finally:
+            del self._loading[model]
+
+    async def _try_load(self, model: str) -> None:
+        before = self.serving.get(model)
+        try:
+            await self.load(model)
         except NoSuchModel:
             self._gone(model, before)
         except BadBlob:
@@ -227,8 +233,6 @@ class WeightCache:
         except StoreError:
             self.reachable = False
             self._unchecked.append(model)
-        finally:
-            del self._loading[model]
 
     def _gone(self, model: str, before: ServedModel | None) -> None:
         """Drop a model that the store does not have, unless it was created again meanwhile."""
