@@ -13,7 +13,7 @@ import pytest
 from app.domain.facts import Deleted, Served
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
-from app.errors import BadBlob, NoSuchModel
+from app.errors import BadBlob, NoSuchModel, Unavailable
 from app.learning.learner import warm_up
 from app.serving.weight_cache import ServedModel, WeightCache
 from app.storage import hints
@@ -606,5 +606,34 @@ def test_a_hint_during_a_failed_load_is_not_lost(url: str, monkeypatch: pytest.M
                 return loads > 1 and not weight_cache.damaged
 
             await eventually(damaged, bool)
+
+    with_store(url, act)
+
+
+def test_a_load_that_fails_during_a_check_is_repeated_by_the_next_check(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(store: Store) -> None:
+        for name in ("a", "b"):
+            await store.models.create(name, first())
+        monkeypatch.setattr("app.serving.weight_cache.CHECKED_AT_ONCE", 1)
+        weight_cache, checked = WeightCache(store), list[str]()
+        positions, load_weights = store.states.positions, store.states.load_weights
+
+        async def failing(_: str) -> Any:
+            raise Unavailable("the store is unreachable")
+
+        async def noted(models: Sequence[str]) -> Any:
+            checked.extend(models)
+            if len(checked) == 3:  # of the second round
+                monkeypatch.setattr(store.states, "load_weights", failing)
+                await weight_cache._try_load("b")
+                monkeypatch.setattr(store.states, "load_weights", load_weights)
+            return await positions(models)
+
+        monkeypatch.setattr(store.states, "positions", noted)
+        for _ in range(4):  # the first one checks all models
+            await weight_cache._discover()
+        assert checked == ["a", "b", "a", "b", "b"]
 
     with_store(url, act)

@@ -270,9 +270,10 @@ class WeightCache:
                 if everything or not self._unchecked:
                     await self._list_models()
             while self._unchecked:
-                some = self._unchecked[-CHECKED_AT_ONCE:]
+                at = max(0, len(self._unchecked) - CHECKED_AT_ONCE)
+                some = self._unchecked[at:]
                 await self._refresh(some)
-                del self._unchecked[-len(some) :]
+                del self._unchecked[at : at + len(some)]  # a failed load may have added one
                 if not everything:
                     break
         except BaseException:
