@@ -637,3 +637,38 @@ def test_a_load_that_fails_during_a_check_is_repeated_by_the_next_check(
         assert checked == ["a", "b", "a", "b", "b"]
 
     with_store(url, act)
+
+
+def test_the_newest_of_two_loads_at_the_same_time_is_served(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check and a hint: both compare with the log, because the learner's term has changed."""
+
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        states = []
+        for at in range(3):
+            await learnt(store, at, at + 1)
+            states.append(saved(url))
+        weight_cache, gates = WeightCache(store), [asyncio.Event(), asyncio.Event()]
+        waiting = iter(gates)
+
+        async def compared(*_: object) -> bool:
+            if gate := next(waiting, None):
+                await gate.wait()
+            return False
+
+        monkeypatch.setattr("app.serving.weight_cache.rolled_back", compared)
+        put(url, states[0])
+        await weight_cache.load("books")
+        loads = []
+        for state in states[1:]:
+            put(url, state)
+            loads.append(asyncio.create_task(weight_cache.load("books")))
+            await asyncio.sleep(0.1)
+        for gate, load in zip(gates, loads, strict=True):
+            gate.set()
+            await load
+        assert weight_cache.serving["books"].version == 3
+
+    with_store(url, act)

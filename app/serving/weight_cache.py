@@ -121,11 +121,13 @@ class WeightCache:
     async def load(self, model: str) -> ServedModel:
         """Load the current weights from the store, and serve the model from now on."""
         try:
-            while True:
+            while True:  # until no other task loads a version at the same time
                 before = self.serving.get(model)
                 found = await self._store.states.load_weights(model)
-                if self.serving.get(model) is before:  # else another task loaded a later version
-                    return await self._take(model, found)
+                if self.serving.get(model) is before:
+                    taken = await self._take(model, found)
+                    if taken.position == (found.epoch, found.seq, found.chain):
+                        return taken
         except BadBlob as error:
             await self._damage(model, error)
             raise
