@@ -180,3 +180,53 @@ def test_a_damaged_model_that_rests_is_rebuilt(url: str) -> None:
         assert bits((await store.states.load("m00")).state) == bits(whole)
 
     with_store(url, act)
+
+
+@on_one_server
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(Keys("m00").state, None), (Keys("m00").state, b"x"), (Keys("m00").seq, b"x")],
+)
+def test_a_damaged_position_stops_only_its_model(url: str, key: str, value: bytes | None) -> None:
+    async def act(store: Store) -> None:
+        await store.models.create("m00", first())
+        with client(url) as connection:
+            if key == Keys("m00").seq:
+                connection.set(key, value)
+            elif value is None:
+                connection.hdel(key, "seq")
+            else:
+                connection.hset(key, "seq", value)
+        async with learning(store):
+            cache = WeightCache(store, poll=0.02)
+            await cache.start()
+            assert cache.started
+            await store.models.create("m01", first())
+            await append(store, blobs(0, 2), "m01")
+            assert await cache.reach("m01", 2, TIMEOUT)
+            with client(url) as connection:  # no hint: only a check finds it
+                connection.delete(Keys("m01").state, Keys("m01").seq, Keys("m01").lease)
+
+            async def served() -> list[str]:
+                return sorted(cache.serving)
+
+            await eventually(served, lambda names: "m01" not in names)
+            await cache.close()
+
+    with_store(url, act)
+
+
+@on_one_server
+def test_the_log_of_a_model_that_rests_is_trimmed_to_its_size_limit(url: str) -> None:
+    """Each session reads one record; a version is due after a few."""
+
+    async def act(store: Store) -> None:
+        await store.models.create("m00", first())
+        async with learning(store, replace(RESTING, rest=0.01, log_bytes=10_000)):
+            for at in range(12):
+                await append(store, [feedback(at)], "m00")
+                await committed(store, at + 1, "m00")
+                await eventually(lambda: leases(store), lambda led: led == [])
+        assert len(await store.states.versions("m00")) > 1
+
+    with_store(url, act)

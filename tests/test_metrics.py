@@ -1,5 +1,8 @@
 """Reported facts become metrics on the page, each series once."""
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -299,3 +302,22 @@ def test_a_table_grows_and_adds_up_processes(tmp_path: Path) -> None:
     again = ModelTable(str(tmp_path))  # as a process with the same id
     again.row("m0")[0] += 1.0
     assert table.counts()["m0"][0] == 4.0
+
+
+def test_a_deleted_model_leaves_no_counts_in_the_files_of_processes_that_have_ended(
+    tmp_path: Path,
+) -> None:
+    """A model that is created again starts at 0, also after a worker was restarted."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    table = ModelTable(str(tmp_path))
+    for name in ("old", "other"):
+        table.row(name)[0] = 3.0
+    own = next(tmp_path.glob("models_*.rows"))
+    for pid in (ended.pid, os.getppid()):  # one has ended, one runs and removes its row itself
+        (tmp_path / f"models_{pid}.rows").write_bytes(own.read_bytes())
+    table.remove("old")
+    table.row("old")
+    found = table.counts(str(tmp_path))
+    assert found["old"][0] == 3.0
+    assert found["other"][0] == 9.0

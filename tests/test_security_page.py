@@ -45,3 +45,13 @@ def test_the_page_names_the_protocol_and_the_way_to_report() -> None:
     assert "--http app.runtime.protocol:LimitedProtocol" in PAGE
     assert "\n## Report a vulnerability\n" in PAGE
     assert "[Secure](docs/security.md)" in (ROOT / "README.md").read_text()
+
+
+def test_scripts_use_only_commands_of_the_documented_acl() -> None:
+    acl = re.findall(r"```acl\n(.*?)```", PAGE, re.DOTALL)[0]
+    allowed = set(re.findall(r"\+(\S+)", acl))
+    scripts = "".join(
+        one.read_text() for one in (ROOT / "app" / "storage" / "scripts").glob("*.lua")
+    )
+    used = {name.lower() for name in re.findall(r"redis\.call\('(\w+)'", scripts)}
+    assert used - allowed == set()

@@ -13,7 +13,7 @@ import pytest
 from app.domain.facts import Deleted, Served
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
-from app.errors import BadBlob, NoSuchModel
+from app.errors import BadBlob, NoSuchModel, Unavailable
 from app.learning.learner import warm_up
 from app.serving.weight_cache import ServedModel, WeightCache
 from app.storage import hints
@@ -533,5 +533,142 @@ def test_a_silent_subscription_is_replaced_and_all_models_are_checked(
             assert not again.done()
         assert await asyncio.wait_for(again, TIMEOUT) == ""
         await heard.aclose()  # type: ignore[attr-defined]
+
+    with_store(url, act)
+
+
+def test_an_unexpected_error_of_a_check_does_not_end_the_checks(url: str) -> None:
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        await learnt(store, 0, 3)
+        later = saved(url)
+        with client(url) as connection:
+            connection.flushall()
+        await store.models.create("books", first())
+        failures = [OSError("the metrics directory was removed")]
+
+        def report(fact: Served | Deleted) -> None:
+            if isinstance(fact, Served) and weight_cache.started and failures:
+                raise failures.pop()
+
+        weight_cache = WeightCache(store, report, poll=0.02)
+        await weight_cache.start()
+        before = saved(url)
+        put(url, later)
+        await served(weight_cache, 3)
+        assert not failures
+        put(url, before)
+        await served(weight_cache, 0)
+        assert await close(weight_cache)
+
+    with_store(url, act)
+
+
+def test_a_message_that_is_no_hint_is_ignored(url: str) -> None:
+    async def act(store: Store) -> None:
+        heard = store.hints.changed()
+        assert await anext(heard) == ""
+        with client(url) as connection:
+            for message in (b"\xff", b"", b"no.model", b"books 812"):
+                connection.publish("solar:changed", message)
+        assert await anext(heard) == "books"
+        await heard.aclose()  # type: ignore[attr-defined]
+
+    with_store(url, act)
+
+
+def test_a_hint_during_a_failed_load_is_not_lost(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A learner repairs a model while a worker reads the damaged state."""
+
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        loads, load_weights = 0, store.states.load_weights
+
+        async def damaged_once(model: str) -> Any:
+            nonlocal loads
+            loads += 1
+            if loads > 1:
+                return await load_weights(model)
+            with client(url) as connection:
+                connection.publish("solar:changed", "books")
+            async with asyncio.timeout(TIMEOUT):
+                while "books" not in weight_cache._load_again:
+                    await asyncio.sleep(0.001)
+            raise BadBlob("damaged")
+
+        async with following(store, poll=10 * TIMEOUT) as weight_cache:
+            with client(url) as connection:  # a subscriber is connected
+                await eventually(lambda: asyncio.to_thread(connection.pubsub_channels), len)
+                monkeypatch.setattr(store.states, "load_weights", damaged_once)
+                connection.publish("solar:changed", "books")
+
+            async def damaged() -> bool:
+                return loads > 1 and not weight_cache.damaged
+
+            await eventually(damaged, bool)
+
+    with_store(url, act)
+
+
+def test_a_load_that_fails_during_a_check_is_repeated_by_the_next_check(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(store: Store) -> None:
+        for name in ("a", "b"):
+            await store.models.create(name, first())
+        monkeypatch.setattr("app.serving.weight_cache.CHECKED_AT_ONCE", 1)
+        weight_cache, checked = WeightCache(store), list[str]()
+        positions, load_weights = store.states.positions, store.states.load_weights
+
+        async def failing(_: str) -> Any:
+            raise Unavailable("the store is unreachable")
+
+        async def noted(models: Sequence[str]) -> Any:
+            checked.extend(models)
+            if len(checked) == 3:  # of the second round
+                monkeypatch.setattr(store.states, "load_weights", failing)
+                await weight_cache._try_load("b")
+                monkeypatch.setattr(store.states, "load_weights", load_weights)
+            return await positions(models)
+
+        monkeypatch.setattr(store.states, "positions", noted)
+        for _ in range(4):  # the first one checks all models
+            await weight_cache._discover()
+        assert checked == ["a", "b", "a", "b", "b"]
+
+    with_store(url, act)
+
+
+def test_the_newest_of_two_loads_at_the_same_time_is_served(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check and a hint: both compare with the log, because the learner's term has changed."""
+
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        states = []
+        for at in range(3):
+            await learnt(store, at, at + 1)
+            states.append(saved(url))
+        weight_cache, gates = WeightCache(store), [asyncio.Event(), asyncio.Event()]
+        waiting = iter(gates)
+
+        async def compared(*_: object) -> bool:
+            if gate := next(waiting, None):
+                await gate.wait()
+            return False
+
+        monkeypatch.setattr("app.serving.weight_cache.rolled_back", compared)
+        put(url, states[0])
+        await weight_cache.load("books")
+        loads = []
+        for state in states[1:]:
+            put(url, state)
+            loads.append(asyncio.create_task(weight_cache.load("books")))
+            await asyncio.sleep(0.1)
+        for gate, load in zip(gates, loads, strict=True):
+            gate.set()
+            await load
+        assert weight_cache.serving["books"].version == 3
 
     with_store(url, act)

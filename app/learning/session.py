@@ -82,7 +82,7 @@ class LeaderSession:
         self._name = os.urandom(8).hex()
         self._learnt: list[LogEntry] = []  # the last record of each read since the last commit
         self._queue: list[LogEntry] = []
-        self._bytes = 0  # read since the last version
+        self._bytes = 0  # of records since the last version
         self._record_bytes = READ_BYTES  # recent average; makes the first read a small one
         self._time = 0  # append time of the last record
         self._commit: asyncio.Task[None] | None = None  # under way
@@ -105,9 +105,14 @@ class LeaderSession:
         base = await store.states.position(model)
         try:
             state = (await store.states.load(model)).state
-            return cls(store, model, fence, options, base, state, report)
         except BadBlob as error:
             log.warning("model %s: rebuilding the damaged committed state: %s", model, error)
+        else:
+            term = cls(store, model, fence, options, base, state, report)
+            version = max(await store.states.versions(model), default=base[1])
+            length, size = await store.log.size(model)
+            term._bytes = (base[1] - version) * size // max(1, length)  # also of earlier sessions
+            return term
         term = cls(store, model, fence, options, base, await rebuilt(store, model), report)
         await term.commit(again=True)
         return term

@@ -7,10 +7,12 @@ adds up the rows of all processes with numpy.
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
+from app.observability.multiprocess import is_running
 from app.ranking.arrays import Floats
 
 #: Upper bounds of the histograms' buckets, in seconds.
@@ -59,12 +61,17 @@ class ModelTable:
         return values
 
     def remove(self, model: str) -> None:
-        """Remove a model; another one may use its row."""
+        """Remove a model, also from files of processes that have ended; its row is used again."""
         if model in self._rows:
             block, at = place = self._rows.pop(model)
             self._blocks[block]["name"][at] = b""
             self._blocks[block]["values"][at] = 0.0
             self._free.append(place)
+        for path in self._path.parent.glob("models_*.rows") if self._path else ():
+            with suppress(OSError, ValueError):  # ValueError: an empty file
+                if not is_running(path.stem.removeprefix("models_")):
+                    rows = np.memmap(path, _ROW, "r+")
+                    rows[rows["name"] == model.encode()] = np.zeros((), _ROW)
 
     def _grow(self) -> None:
         """Add rows; views of the others stay valid."""

@@ -111,10 +111,11 @@ def _is_unlocked_leftover(path: Path) -> bool:
     files = list(path.iterdir())
     changed = max(one.lstat().st_mtime for one in (path, *files))
     pids = (one.stem.rpartition("_")[2] for one in files)
-    return time() - changed > _UNLOCKED_SECONDS and not any(map(_runs, pids))
+    return time() - changed > _UNLOCKED_SECONDS and not any(map(is_running, pids))
 
 
-def _runs(pid: str) -> bool:
+def is_running(pid: str) -> bool:
+    """Whether a process runs; False if `pid` is no number."""
     try:
         os.kill(int(pid), 0)
     except (ValueError, ProcessLookupError):

@@ -99,9 +99,7 @@ class WeightCache:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._load_all()
-        self._tasks = [
-            asyncio.create_task(self._check_store()), asyncio.create_task(self._hear_changes())
-        ]  # fmt: skip
+        self._tasks = [*map(asyncio.create_task, (self._check_store(), self._hear_changes()))]
 
     async def _load_all(self) -> None:
         """Load models until all are loaded, or an attempt has loaded no further one."""
@@ -123,11 +121,13 @@ class WeightCache:
     async def load(self, model: str) -> ServedModel:
         """Load the current weights from the store, and serve the model from now on."""
         try:
-            while True:
+            while True:  # until no other task loads a version at the same time
                 before = self.serving.get(model)
                 found = await self._store.states.load_weights(model)
-                if self.serving.get(model) is before:  # else another task loaded a later version
-                    return await self._take(model, found)
+                if self.serving.get(model) is before:
+                    taken = await self._take(model, found)
+                    if taken.position == (found.epoch, found.seq, found.chain):
+                        return taken
         except BadBlob as error:
             await self._damage(model, error)
             raise
@@ -220,8 +220,14 @@ class WeightCache:
             while model in self._load_again:
                 self._load_again.discard(model)
                 async with self._load_slots:
-                    before = self.serving.get(model)
-                    await self.load(model)
+                    await self._try_load(model)
+        finally:
+            del self._loading[model]
+
+    async def _try_load(self, model: str) -> None:
+        before = self.serving.get(model)
+        try:
+            await self.load(model)
         except NoSuchModel:
             self._gone(model, before)
         except BadBlob:
@@ -229,8 +235,6 @@ class WeightCache:
         except StoreError:
             self.reachable = False
             self._unchecked.append(model)
-        finally:
-            del self._loading[model]
 
     def _gone(self, model: str, before: ServedModel | None) -> None:
         """Drop a model that the store does not have, unless it was created again meanwhile."""
@@ -268,9 +272,10 @@ class WeightCache:
                 if everything or not self._unchecked:
                     await self._list_models()
             while self._unchecked:
-                some = self._unchecked[-CHECKED_AT_ONCE:]
+                at = max(0, len(self._unchecked) - CHECKED_AT_ONCE)
+                some = self._unchecked[at:]
                 await self._refresh(some)
-                del self._unchecked[-len(some) :]
+                del self._unchecked[at : at + len(some)]  # a failed load may have added one
                 if not everything:
                     break
         except BaseException:
@@ -296,4 +301,6 @@ class WeightCache:
                 reason = str(error) or f"{self._store.name} is unreachable or slow: {timeout}"
                 self._store.outages.failed(OUTAGE_TASK, reason)
                 self.reachable = False
+            except Exception:  # without checks nothing is updated
+                log.exception("a check of the store failed")
             await asyncio.sleep(self._poll)

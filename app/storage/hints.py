@@ -10,7 +10,7 @@ from typing import Any
 from redis import exceptions as foreign
 
 from app.storage.calls import translated
-from app.storage.keys import APPENDED_CHANNEL, CHANGED_CHANNEL
+from app.storage.keys import APPENDED_CHANNEL, CHANGED_CHANNEL, is_name
 
 #: Seconds of silence after which a subscription must answer PING: a connection may end unnoticed.
 SILENCE_SECONDS = 1.0
@@ -53,7 +53,17 @@ class Hints:
                             await subscription.ping()
                         elif message["type"] == "subscribe":  # also after a new connection
                             yield ""
-                        elif message["type"] == "message":
-                            yield message["data"].decode().partition(" ")[0]
+                        elif message["type"] == "message" and (name := _name(message["data"])):
+                            yield name
             except (foreign.RedisError, OSError):
                 await asyncio.sleep(SUBSCRIBE_SECONDS)
+
+
+def _name(hint: bytes) -> str:
+    """Return the model of a hint, "" if another program has published something else.
+
+    >>> _name(b"books 812"), _name(bytes([255]))
+    ('books', '')
+    """
+    name = hint.decode(errors="replace").partition(" ")[0]
+    return name if is_name(name) else ""

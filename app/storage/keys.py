@@ -11,9 +11,14 @@ CHANGED_CHANNEL, APPENDED_CHANNEL = "solar:changed", "solar:appended"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+def is_name(model: str) -> bool:
+    """Whether a model may have this name: dots separate request ids."""
+    return _NAME.fullmatch(model) is not None
+
+
 def check_name(model: str) -> str:
-    """Return a valid model name, or raise InvalidInput: dots separate request ids."""
-    if not _NAME.fullmatch(model):
+    """Return a valid model name, or raise InvalidInput."""
+    if not is_name(model):
         raise InvalidInput("model: expected 1 to 64 letters, digits, '-' or '_'")
     return model
 

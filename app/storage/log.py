@@ -138,14 +138,17 @@ class Log:
         return int(tail)
 
     async def tails(self, models: Sequence[str]) -> dict[str, int]:
-        """Return the seq of the last record of each existing model, in one round trip."""
+        """Return the seq of the last record of each existing model, in one round trip.
+
+        A model whose seq is damaged is missing.
+        """
         with translated(self._client):
             pipeline = self._client.pipeline(transaction=False)
             for model in models:
                 pipeline.get(keys_of(model).seq)
             found = await pipeline.execute() if models else []
         each = zip(models, found, strict=True)
-        return {model: int(tail) for model, tail in each if tail is not None}
+        return {model: int(tail) for model, tail in each if is_number(tail)}
 
     async def store_impressions(
         self, model: str, epoch: int, shown: dict[str, bytes], ttl: float
@@ -188,6 +191,11 @@ class Log:
         names = [keys.impression(epoch, request) for request in requests]
         found: list[Any] = await self._calls.script("recall", names, [most, reserved])
         return found
+
+
+def is_number(found: object) -> bool:
+    """Whether a stored value is a number: not missing, no error and not damaged."""
+    return isinstance(found, bytes) and found.isdigit()
 
 
 def _entry(identity: bytes, fields: dict[bytes, bytes]) -> LogEntry:

@@ -8,6 +8,7 @@ from app.domain.model import ModelState
 from app.errors import ModelExists, TooManyModels
 from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import MODELS, check_name, keys_of
+from app.storage.log import is_number
 from app.storage.states import States, dump_state
 
 
@@ -72,7 +73,7 @@ class Models:
     async def backlogs(self, models: Sequence[str]) -> dict[str, int]:
         """Return how many records of each model wait for a learner, in one round trip.
 
-        A model that does not exist is missing, and so is one whose server fails.
+        A model that does not exist or is damaged is missing, and so is one whose server fails.
         """
         with translated(self._client):
             pipeline = self._client.pipeline(transaction=False)
@@ -83,7 +84,7 @@ class Models:
         return {
             name: int(tail) - int(state[0])
             for name, state, tail in zip(models, found, found, strict=True)
-            if isinstance(state, list) and state[0] is not None and isinstance(tail, bytes)
+            if isinstance(state, list) and is_number(state[0]) and is_number(tail)
         }
 
     async def statuses(self, models: Sequence[str]) -> dict[str, ModelStatus]:
@@ -98,5 +99,5 @@ class Models:
         return {
             name: ModelStatus(int(tail), int(lease or 0), int(fence or 0), trains is not None)
             for name, tail, lease, fence, trains in each
-            if tail is not None
+            if is_number(tail)
         }

@@ -27,6 +27,8 @@ _SERVED_FIELDS = (*_POSITION_FIELDS, "meta", "w", "sums")
 
 #: Epoch, seq and chain of a state.
 LogPosition: TypeAlias = tuple[int, int, bytes]
+#: The position of a model whose position is damaged; no model has it.
+DAMAGED: LogPosition = (0, -1, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +88,18 @@ class States:
             raise BadBlob(f"expected a complete state, got one without {error}") from error
 
     async def position(self, model: str) -> LogPosition:
-        """Return the position of the committed state: the base of the next commit."""
+        """Return the position of the committed state: the base of the next commit.
+
+        BadBlob if it is damaged.
+        """
         with translated(self._client):
             fields = await self._client.hmget(keys_of(model).state, _POSITION_FIELDS)
         if fields[0] is None:
             raise NoSuchModel(f"model {model}: no model of this name")
-        return _position(fields)
+        found = _position(fields)
+        if found == DAMAGED:
+            raise BadBlob("expected a complete state, got one without its position in the log")
+        return found
 
     async def claimed(self, model: str) -> tuple[int, bytes]:
         """Return seq and chain of the committed state, even if other fields are damaged."""
@@ -125,7 +133,7 @@ class States:
     async def positions(self, models: Sequence[str]) -> dict[str, LogPosition | None]:
         """Return the positions of many models in one round trip, None for one that does not exist.
 
-        A model whose server fails is missing.
+        A damaged position is DAMAGED. A model whose server fails is missing.
         """
         found = await self._each(models, _POSITION_FIELDS, strict=False)
         return {
@@ -227,7 +235,10 @@ def load_state(fields: dict[bytes, bytes]) -> ModelState:
 
 def _position(fields: Sequence[bytes]) -> LogPosition:
     epoch, seq, chain = fields
-    return int(epoch), int(seq), chain
+    try:
+        return int(epoch), int(seq), chain
+    except (TypeError, ValueError):
+        return DAMAGED
 
 
 def _stored_weights(fields: Sequence[Any]) -> StoredWeights:

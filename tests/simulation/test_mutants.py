@@ -8,7 +8,7 @@ from tests.simulation.server import Level
 from tests.simulation.world import play
 
 #: Seeds to find a bug.
-MAX_SEEDS = 40
+MAX_SEEDS = 100
 
 
 def play_seeds(only: str, level: Level | None) -> None:

@@ -1,6 +1,7 @@
 """`/models`: create, read, tune, roll back, delete. Every change of a model is a log record."""
 
 from bisect import bisect_right
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Annotated, Any
 from uuid import uuid4
@@ -253,7 +254,8 @@ async def rollback(
 ) -> Any:
     """Restore a kept version; the log keeps the later records, and the measures continue."""
     await service.store.states.position(known_name(name))
-    async with service.holding((await service.weight_cache.find(name)).config):
+    served = service.weight_cache.serving.get(name)  # a damaged model is not served
+    async with service.holding(served.config) if served else nullcontext():
         try:
             model = (await service.store.states.version(name, body.version)).state.model
         except NoSuchModel:

@@ -5,7 +5,7 @@
 -- reserved memory nothing (the first request always fits), otherwise the size of each request.
 local found, size, most, reserved = {}, 0, tonumber(ARGV[1]), tonumber(ARGV[2])
 for i, key in ipairs(KEYS) do
-  local one = redis.call('HSTRLEN', key, 'i') + redis.call('HSTRLEN', key, 'a')
+  local one = redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0) or 0  -- HSTRLEN needs one more right
   if i <= reserved or size + one <= most then
     size = size + one
     found[i] = redis.call('HMGET', key, 'i', 'a')
