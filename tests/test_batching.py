@@ -193,7 +193,7 @@ def test_a_post_loads_impressions_within_its_own_limit_beside_other_posts(url: s
         for name in names:
             await store.log.store_impressions(MODEL, epoch, {name: bytes(1000)}, 60.0)
         appender, key = Appender(store, 1 << 40, 60.0), (MODEL, epoch)
-        loads = [appender.load_impressions(key, names[at::3], 2000) for at in range(3)]
+        loads = [appender.load_impressions(key, names[at::3], 2600) for at in range(3)]
         assert [(await one).count for one in loads] == [2, 2, 2]
         assert (await appender.load_impressions(key, names, 999)).count == 1
         small = appender.load_small_impressions(key, [*names[:3], "unknown"], 2999)
