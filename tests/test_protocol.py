@@ -247,6 +247,16 @@ def test_a_body_of_many_small_chunks_is_served() -> None:
 
 
 @pytest.mark.usefixtures("soon")
+def test_a_body_of_tiny_chunks_is_refused() -> None:
+    """16 connections with chunks of one byte, 10 MB each, delayed a probe by 8 s."""
+
+    async def check(server: Server) -> None:
+        tiny = await server.connect(CHUNKED, b"1\r\n \r\n" * (protocol.TINY_CHUNKS + 1))
+        assert (await tiny.reply())[0] == 400
+
+    with_server(check)
+
+
 def test_incomplete_headers_are_408_after_their_time() -> None:
     async def check(server: Server) -> None:
         began = time.monotonic()

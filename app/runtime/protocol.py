@@ -35,6 +35,8 @@ HEADER_SECONDS = 10.0
 READ_SECONDS = 30.0
 #: Requests of a connection that wait for the answer to an earlier one.
 PIPELINED = 128
+#: Chunks of a body with fewer bytes than this, and how many may come: each takes a microsecond.
+TINY_BYTES, TINY_CHUNKS = 16, 131_072
 #: File descriptors for everything but connections: store, log, files, libraries.
 RESERVED_FILES = 128
 MAX_FILES = 65_536
@@ -47,6 +49,7 @@ TOO_SLOW = (408, f"headers: expected complete headers within {HEADER_SECONDS:g} 
 TOO_MANY = (503, "the limit of connections is reached; retry after 1 second")
 TOO_DEEP = (400, f"pipelining: expected at most {PIPELINED} requests without an answer")
 UPGRADE = (400, "upgrade: expected a body without an Upgrade header, as with curl --http1.1")
+TOO_TINY = (400, f"body: expected at most {TINY_CHUNKS} chunks of less than {TINY_BYTES} bytes")
 INVALID = (400, "request: expected valid HTTP/1.1")
 
 
@@ -105,6 +108,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._reading: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._received = 0  # bytes since the last complete headers, body part or message
+        self._tiny = 0  # chunks of the body with few bytes
         self._in_body = False  # after complete headers, before the end of the message
         self._refused = False  # later bytes are ignored
 
@@ -196,13 +200,17 @@ class LimitedProtocol(HttpToolsProtocol):
         HttpToolsProtocol._start_asgi_task(self, cycle, app)
 
     def on_body(self, body: bytes) -> None:
-        """Pass on a part of the body."""
+        """Pass on a part of the body, and refuse a body of tiny chunks."""
         self._received = 0
+        if len(body) < TINY_BYTES:
+            self._tiny += 1
+            if self._tiny > TINY_CHUNKS:
+                raise Problem(*TOO_TINY)
         HttpToolsProtocol.on_body(self, body)
 
     def on_message_complete(self) -> None:
         """End the request."""
-        self._received, self._in_body = 0, False
+        self._received, self._in_body, self._tiny = 0, False, 0
         if self._deadline is not None:
             self._stop_waiting()
         HttpToolsProtocol.on_message_complete(self)
