@@ -17,7 +17,7 @@ run: $(VENV)/.run ## serve on 127.0.0.1:8000, with a store of its own in ./data
 
 test: $(VENV)/.ops ## the tests, by two at once: most of them wait for processes
 	$(BIN)/python -m app.runtime.precompile
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
 
 check: $(VENV)/.ops ## style, types and import rules
 	$(BIN)/ruff check
