@@ -59,7 +59,8 @@ class Proxy:
         trace: TracebackType | None,
     ) -> None:
         self._server.close()
-        await asyncio.sleep(0)  # let the last connection start
+        for _ in range(10):  # a connection that is accepted now starts some iterations later
+            await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
