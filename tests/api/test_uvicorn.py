@@ -26,6 +26,8 @@ STORE_REQUIRED = "--workers and --reload need SOLAR_REDIS_URL"
 DOCUMENTS = [{"id": "a", "features": [1.0, 0.0]}, {"id": "b", "features": [0.0, 1.0]}]
 JSON_LOG = str(ROOT / "app/observability/uvicorn_logging.json")
 
+LEARNT = 'solar_learnt_records_total{model="books"} 1.0'
+
 
 def learn(running: Running, event: str = "e1") -> int:
     """Rank, click the second document, and return the version after it is learnt."""
@@ -76,8 +78,8 @@ def test_uvicorn_serves_and_learns_and_ends_its_children(tmp_path: Path) -> None
         companions = list(children(running.process.pid))
         assert len(companions) == 2
         with running.client() as http:
+            until(lambda: LEARNT in http.get("/metrics").text)  # counted after the commit
             page = http.get("/metrics").text
-            assert 'solar_learnt_records_total{model="books"} 1.0' in page
             assert page.count("# TYPE solar_request_seconds histogram") == 1
             assert 'process_resident_memory_bytes{process="learner"}' in page
         running.stop()
@@ -139,11 +141,11 @@ def test_workers_share_one_learner_and_their_metrics_add_up(url: str, tmp_path: 
                 assert http.get("/healthz").status_code == 200
         with running.client() as http:
             until(lambda: 'solar_process_up{process="learner"} 1.0' in http.get("/metrics").text)
+            until(lambda: LEARNT in http.get("/metrics").text)
             page = http.get("/metrics").text
         counted = re.search(r'request_seconds_count{route="/healthz",status="200"} (\S+)', page)
         assert counted is not None
         assert float(counted[1]) == 20.0
-        assert 'solar_learnt_records_total{model="books"} 1.0' in page
         folders = list(Path(tempfile.gettempdir()).glob(f"solar-metrics-{running.process.pid}*"))
         assert len(folders) == 1
         running.kill()
