@@ -99,7 +99,8 @@ def all_counted(found: Series) -> bool:
         and not labels.isdisjoint({("route", "/rank"), ("route", "/feedback")})
     )
     served = found[series("solar_version", model="m")] == EVENTS and fresh >= 2
-    return served and answers == RANKS + EVENTS + 2
+    learnt = found[series("solar_learnt_records_total", model="m")]  # counted after the commit
+    return learnt == EVENTS and served and answers == RANKS + EVENTS + 2
 
 
 def rank(http: httpx.Client) -> str:
