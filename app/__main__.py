@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
@@ -105,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.run(options)
         sys.stdout.flush()
     except (SolarError, ValueError) as error:
+        with suppress(BrokenPipeError):  # what was printed comes first, also in one pipe
+            sys.stdout.flush()
         print(f"solar: {error}", file=sys.stderr)
         return 2
     except MemoryError:

@@ -71,8 +71,8 @@ class Settings(BaseSettings):
     keys: str = Field(
         default="",
         repr=False,
-        description="API keys, separated by commas: the entries that `solar key` prints; empty: "
-        "no authentication, on a loopback address only",
+        description="API keys, separated by commas: the entries that `solar key` prints, with "
+        "`name@tenant` for a key of a tenant; empty: no authentication, on a loopback address only",
     )
     insecure: bool = Field(
         default=False,
@@ -124,6 +124,14 @@ class Settings(BaseSettings):
         le=2 * DAY,
         description="lifetime of a logged impression, in seconds; later feedback on it is "
         "refused (410, or 404 for a `request_id` chosen by the client)",
+    )
+    dedupe_seconds: float = Field(
+        default=3600.0,
+        ge=60.0,
+        le=7 * DAY,
+        description="window of the deduplication, in seconds: a repeated `event_id` is recognised "
+        "for this time, and for at least twice `SOLAR_IMPRESSION_SECONDS`; an event with an older "
+        "`time` is refused (422)",
     )
     remember_seconds: float = Field(
         default=0.05,
@@ -208,8 +216,9 @@ class Settings(BaseSettings):
         default=1.0,
         ge=0.0,
         le=1.0,
-        description="maximum share of one source in the feedback of the last one to two minutes, "
-        "counted per worker from 100 events on; above it 429; 1: no limit",
+        description="maximum share of one API key in the feedback events of the last minute (of "
+        "one `source`, without keys), counted per worker from 100 events on; of k that post, each "
+        "gets at least 1/k; above it 429; 1: no limit",
     )
     jobs: int = Field(
         default=1,
@@ -256,6 +265,11 @@ class Settings(BaseSettings):
         default=False,
         description="OpenTelemetry traces of requests; see docs/operations.md#traces",
     )
+
+    @property
+    def dedupe_window(self) -> float:
+        """Seconds for which a repeated event is recognised."""
+        return max(self.dedupe_seconds, 2 * self.impression_seconds)
 
     @property
     def uploads(self) -> Path:

@@ -3,10 +3,13 @@
 SolarError
 ├── InvalidInput        the caller's input is invalid; the message is written for the caller
 ├── BadData             a file of judged data is invalid
-├── BadBlob             stored bytes are damaged or have an unexpected format
+├── Unreadable          stored bytes cannot be decoded: serve what is in memory
+│   ├── BadBlob             they are damaged; a state can be rebuilt from its log
+│   └── NewerFormat         a newer release wrote them; they are neither damaged nor repaired
 ├── NoSuchModel         the model does not exist, or was deleted
 ├── ModelExists         a model of this name exists already
 ├── Overloaded          the requests hold too much memory: retry
+├── OtherTenant         the request id belongs to another tenant
 ├── NoSlot              SOLAR_JOBS uploads and jobs are in progress: retry later
 ├── TooManyModels       the store has as many models as SOLAR_MODELS allows
 └── StoreError          the store cannot complete an operation
@@ -27,6 +30,8 @@ The core (`app/ranking`) raises ValueError for an invalid argument, with the mes
 `parameter: expected ..., got ...`.
 """
 
+from collections.abc import Set
+
 
 class SolarError(Exception):
     """An error whose message explains the cause and the remedy."""
@@ -40,8 +45,16 @@ class BadData(SolarError):
     """A line of a data file is invalid; the message names the line and the cause."""
 
 
-class BadBlob(SolarError):
-    """Stored bytes are damaged, or have an unexpected version or kind."""
+class Unreadable(SolarError):
+    """Stored bytes cannot be decoded."""
+
+
+class BadBlob(Unreadable):
+    """Stored bytes are damaged, or have an unexpected kind."""
+
+
+class NewerFormat(Unreadable):
+    """A newer release wrote these bytes; the message names both formats. Leave them unchanged."""
 
 
 class NoSuchModel(SolarError):
@@ -54,6 +67,10 @@ class ModelExists(SolarError):
 
 class Overloaded(SolarError):
     """The requests of this worker hold too much memory together; retrying is safe."""
+
+
+class OtherTenant(SolarError):
+    """The request id belongs to another tenant; choose a different id."""
 
 
 class NoSlot(SolarError):
@@ -105,7 +122,14 @@ class Backlog(StoreError):
 
 
 class Changed(StoreError):
-    """The state that an event builds on has changed; nothing was written."""
+    """The state that an event builds on has changed; nothing was written.
+
+    `skipped` are the positions of the events that are in the log already, or refused.
+    """
+
+    def __init__(self, message: str, skipped: Set[int] = frozenset()) -> None:
+        super().__init__(message)
+        self.skipped = skipped
 
 
 class Fenced(StoreError):

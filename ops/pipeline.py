@@ -32,6 +32,14 @@ LEARNING = Row(
             decimals=0, minimum=0,
         ),
         Panel(
+            "Time without learning",
+            "s",
+            "Time for which records of a model have waited while none was learnt. Above 60 s fires "
+            "SolarLearningStalled.",
+            (Query(replica_max("solar_lag_seconds"), "{{model}}"),),
+            minimum=0,
+        ),
+        Panel(
             "Freshness",
             "s",
             "Time from the append of a record until a process serves weights that include it. A "
@@ -79,7 +87,8 @@ ALL_MODELS = Row(
             "Models",
             "short",
             "Models in the store. Metrics by model show the 200 with most requests, and those that "
-            "are damaged, lag, were rolled back or have a failed training job.",
+            "are damaged, lag, were rolled back, have a failed training job or data of a newer "
+            "format.",
             (Query(f"max(solar_models{{{INSTANCE}}})", "models"),),
             decimals=0, minimum=0,
         ),

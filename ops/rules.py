@@ -118,6 +118,16 @@ ALERTS = (
         "minute. Rankings keep the current weights. Check the log of the learners.",
     ),
     Alert(
+        "SolarLearningStalled",
+        "max by (model) (solar_lag_seconds)",
+        "> 60",
+        "1m", "critical",
+        "Model {{ $labels.model }} has learnt nothing for {{ $value | humanizeDuration }}",
+        "Records of model {{ $labels.model }} wait, and none was learnt for more than 1 minute, "
+        "also if a learner holds the lease. Rankings keep the current weights. Check the log of "
+        "the learners.",
+    ),
+    Alert(
         "SolarNoLearner",
         "max(solar_learners)",
         "== 0",

@@ -13,7 +13,7 @@ from app.learning.pool import learn_all
 from app.learning.replay import verify
 from app.learning.session import LearnerOptions
 from app.storage.batching import LARGE, MemoryBudget, MicroBatcher
-from app.storage.log import APPENDED, REPEATED
+from app.storage.log import APPENDED, REPEATED, NewImpression
 from app.storage.store import Store
 from tests.faults.event_generator import MODEL, EventGenerator, new_model
 from tests.servers import eventually, server, url, with_store
@@ -191,7 +191,9 @@ def test_a_post_loads_impressions_within_its_own_limit_beside_other_posts(url: s
     async def act(store: Store) -> None:
         epoch, names = await new_model(store), [f"r{at}" for at in range(9)]
         for name in names:
-            await store.log.store_impressions(MODEL, epoch, {name: bytes(1000)}, 60.0)
+            await store.log.store_impressions(
+                MODEL, epoch, [NewImpression(name, bytes(1000))], 60.0
+            )
         appender, key = Appender(store, 1 << 40, 60.0), (MODEL, epoch)
         loads = [appender.load_impressions(key, names[at::3], 2600) for at in range(3)]
         assert [(await one).count for one in loads] == [2, 2, 2]

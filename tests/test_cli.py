@@ -28,7 +28,7 @@ from app.learning.replay import verify
 from app.storage.embedded.data_directory import SOCKET
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.keys import Keys
-from app.storage.log import NewRecord
+from app.storage.log import NewImpression, NewRecord
 from app.storage.store import Store
 from tests.servers import TIMEOUT, client, old_server, server, until, url, with_store
 from tests.test_codec import bits
@@ -424,7 +424,7 @@ POSTS_OF_GOOD = [posted for posted in POSTS if posted.feedback.source == "good"]
 
 async def posted_to(store: Store, model: str, posts: list[PendingEvent]) -> None:
     epoch = await store.models.create(model, initial_state(SETTINGS))
-    shown = {name: one.dump() for name, one in IMPRESSIONS.items()}
+    shown = [NewImpression(name, one.dump()) for name, one in IMPRESSIONS.items()]
     await store.log.store_impressions(model, epoch, shown, 60.0)
     for one in posts:
         await post(store, model, epoch, [one], limit=100, time=1)
@@ -499,6 +499,44 @@ def test_applying_a_replay_keeps_records_that_wait_in_the_log(url: str) -> None:
     assert bits(with_store(url, learn).model) == bits(never.model)
 
 
+@pytest.mark.parametrize(
+    ("source", "left_out"),
+    [
+        ("shop", ["shop", "web/shop", "web@acme/shop"]),
+        ("web/shop", ["web/shop"]),
+        ("web", ["web", "app/web"]),
+        ("web/", ["web", "web/shop", "web/a/shop"]),
+        ("a/shop", ["web/a/shop"]),
+        ("", [""]),
+    ],
+)
+def test_a_source_is_left_out_by_its_name_its_key_or_both(source: str, left_out: list[str]) -> None:
+    names = ["", "shop", "web", "web/shop", "web@acme/shop", "app/web", "web/a/shop", "webshop"]
+    given = replay.SourceFilter(source)
+    judged = Feedback("e", "labels", np.eye(2, dtype=np.float32), labels=np.ones(2))
+    records = {name: codec.dump_record(replace(judged, source=name)) for name in names}
+    assert [name for name, one in records.items() if given.keep(one) is None] == left_out
+    on_request = replace(judged, submitted=np.arange(2), query="r")
+    shown = {name: codec.dump_record(replace(on_request, source=name)) for name in names}
+    assert [name for name, one in shown.items() if given.keep(one) is None] == left_out
+
+
+def test_a_replay_says_what_it_cannot_leave_out(url: str) -> None:
+    async def prepare(store: Store) -> None:
+        await posted_to(store, "books", POSTS)
+        async with learning(store):
+            await committed(store, len(POSTS))
+
+    with_store(url, prepare)
+    nothing = solar(url, "replay", "books", "--without-source", "baad").stdout
+    assert "no record has this source; `solar log books` prints the sources" in nothing
+    first = solar(url, "replay", "books", "--without-source", "bad", "--apply").stdout
+    assert "influence" not in first
+    left_out = len(POSTS) - len(POSTS_OF_GOOD)
+    second = solar(url, "replay", "books", "--without-source", "bad").stdout
+    assert f"{left_out} of them are before a record that replaces the model" in second
+
+
 def test_apply_requires_a_source_to_leave_out(url: str) -> None:
     assert "--apply: expected --without-source" in one_line(
         solar(url, "replay", "books", "--apply")
@@ -523,3 +561,13 @@ def test_an_event_id_like_that_of_a_replay_does_not_block_it(url: str) -> None:
     assert with_store(url, lambda store: store.log.tail("books")) == tail + 1, (
         ran.stdout + ran.stderr
     )
+
+
+def test_an_error_follows_what_was_printed_also_in_one_pipe() -> None:
+    """Python buffers a pipe unless PYTHONUNBUFFERED is set, which a fresh machine has not."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ran = subprocess.run(
+        [sys.executable, "-m", "app", "config"], env={**environ, "SOLAR_PROT": "9000"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert ran.stdout.splitlines()[-1].startswith("solar: SOLAR_PROT: unknown setting")

@@ -1,10 +1,12 @@
 """Blobs: values survive encoding, and damaged blobs are refused.
 
-The golden files hold one blob of each kind as version 1 writes it. `python -m tests.test_codec`
-writes those that are missing and never touches one that exists: old data must stay readable.
+The golden files hold blobs of each kind: `v1-…` as format 1 writes them, `v2-…` as format 2 does.
+`python -m tests.test_codec` writes those that are missing and never touches one that exists: old
+data must stay readable.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,8 @@ from app.domain.impressions import Impression, PriorFeedback
 from app.domain.model import SUMS, Model, ModelState, initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
-from app.errors import BadBlob
-from app.storage.states import dump_state, load_state
+from app.errors import BadBlob, NewerFormat, StoreError
+from app.storage.states import CommitInfo, dump_state, load_state
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -106,6 +108,12 @@ def sealed(header: bytes, body: bytes = b"", version: int = 1) -> bytes:
     """Bytes with the right magic, length and checksum around any content."""
     head = b"SLR" + bytes([version]) + len(header).to_bytes(4, "little")
     content = head + header + body
+    return content + codec._checksum(content)
+
+
+def newer(blob: bytes) -> bytes:
+    """The same content in the first format that this release does not read."""
+    content = b"SLR" + bytes([codec.newest_format() + 1]) + blob[4 : -codec.CHECKSUM]
     return content + codec._checksum(content)
 
 
@@ -198,10 +206,9 @@ def test_random_bytes_are_not_a_record(noise: bytes, with_magic: bool) -> None:
         codec.load_record(b"SLR\x01" + noise if with_magic else noise)
 
 
-def test_an_unknown_version_is_named() -> None:
-    blob = sealed(b'["so-far",{},[]]', version=2)
-    with pytest.raises(BadBlob, match="expected version 1, got 2"):
-        codec.load_blob(blob, "so-far")
+def test_format_0_is_damage() -> None:
+    with pytest.raises(BadBlob, match="expected a format from 1"):
+        codec.load_blob(sealed(b'["so-far",{},[]]', version=0), "so-far")
 
 
 def test_an_unknown_kind_is_named_with_what_was_expected() -> None:
@@ -219,6 +226,67 @@ def test_each_kind_of_damage_has_a_separate_message() -> None:
         codec.load_blob(SMALL[:-1] + bytes([SMALL[-1] ^ 1]), "so-far")
     with pytest.raises(BadBlob, match="bytes of content"):
         codec.load_blob(sealed(b'["w",{},[]]', b"12345678"), "w")
+
+
+# ---- newer formats ----
+
+
+def test_a_newer_format_is_refused_with_both_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NewerFormat) as refused:
+        codec.load_blob(sealed(b"any content", version=2), "w")
+    assert str(refused.value) == "written by a newer release (format 2, this one reads up to 1)"
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 2)
+    assert codec.load_blob(sealed(b'["w",{},[]]', version=2), "w").kind == "w"
+    with pytest.raises(NewerFormat) as refused:
+        codec.load_blob(sealed(b'["w",{},[]]', version=3), "w")
+    assert str(refused.value) == "written by a newer release (format 3, this one reads up to 2)"
+
+
+def test_a_newer_format_is_not_handled_as_damage_or_as_a_failure_of_the_store() -> None:
+    assert not issubclass(NewerFormat, BadBlob | StoreError | ValueError)
+
+
+@pytest.mark.parametrize("version", [2, 3, 255])
+def test_a_damaged_blob_of_a_newer_format_is_damage(version: int) -> None:
+    blob = sealed(b'["so-far",{},[]]', version=version)
+    assert codec.is_newer(blob)
+    for place in range(len(blob)):
+        damaged = bytearray(blob)
+        damaged[place] ^= 16
+        assert not codec.is_newer(bytes(damaged))
+        with pytest.raises(BadBlob):
+            codec.load_blob(bytes(damaged), "so-far")
+    for size in range(len(blob)):
+        assert not codec.is_newer(blob[:size])
+
+
+def test_no_blob_of_this_release_is_newer() -> None:
+    for blob in golden_blobs().values():
+        assert not codec.is_newer(blob)
+        codec.refuse_newer(blob)
+
+
+NEWER_NAMES = {
+    "feedback-swapped": ("feedback", "swaps"),
+    "retune-explore": ("retune", "explore"),
+    "replace-prior": ("replace", "settings.prior"),
+    "shown-drawn": ("shown", "odds"),
+    "reset-measures": ("reset-measures", ""),
+}
+
+
+@pytest.mark.parametrize("name", NEWER_NAMES)
+def test_a_blob_is_written_in_the_lowest_format_that_can_carry_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = golden_blobs()
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 2)
+    monkeypatch.setitem(codec.NEEDED_FORMATS, NEWER_NAMES[name], 3)
+    after = golden_blobs()
+    assert [other for other in after if after[other] != before[other]] == [name]
+    assert after[name][3] == 3
+    assert after[name][4:-4] == before[name][4:-4]
+    assert codec.load_blob(after[name], NEWER_NAMES[name][0]).kind == NEWER_NAMES[name][0]
 
 
 # ---- invalid content with a valid checksum ----
@@ -301,6 +369,7 @@ def golden_blobs() -> dict[str, bytes]:
         "feedback": codec.dump_record(record),
         "feedback-bare": codec.dump_record(Feedback("e-2", "labels", documents)),
         "replace": codec.dump_record(Replace(model, "warm start")),
+        "replace-prior": codec.dump_record(Replace(replace(model, config=prior), "rollback")),
         "retune": codec.dump_record(Retune(C=0.5, clicks="click-skip-above")),
         "reset-measures": codec.dump_record(ResetMeasures()),
         "w": w,
@@ -326,8 +395,9 @@ def golden_blobs() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", sorted(golden_blobs()))
-def test_a_blob_of_version_1_is_still_written_with_the_same_bytes(kind: str) -> None:
-    assert golden_blobs()[kind] == (GOLDEN / f"v1-{kind}.bin").read_bytes()
+def test_a_blob_is_still_written_with_the_same_bytes(kind: str) -> None:
+    blob = golden_blobs()[kind]
+    assert blob == (GOLDEN / f"v{blob[3]}-{kind}.bin").read_bytes()
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("v*.bin")), ids=lambda path: path.stem)
@@ -336,6 +406,81 @@ def test_every_golden_blob_can_still_be_read(path: Path) -> None:
     for suffix in ("-bare", "-aside", "-drawn", "-swapped", "-explore", "-prior", "-term"):
         kind = kind.removesuffix(suffix)
     assert codec.load_blob(path.read_bytes(), kind).kind == kind
+
+
+_CONFIG = [
+    "features", "algorithm", "covariance", "C", "gamma", "clicks", "normalization", "prior",
+    "explore",
+]  # fmt: skip
+#: All names of format 1. Never add one: an older release refuses it. Give a new field an entry in
+#: NEEDED_FORMATS, and a value in a golden file of that format.
+FORMAT_1 = {
+    "feedback": [
+        "event", "kind", "query", "source", "documents", "submitted", "counted", "labels", "clicks",
+        "clicked_before", "rounds", "preferred", "other", "weights", "odds", "swaps",
+    ],
+    "replace": ["reason", "settings", "weights", "spread", *(f"settings.{one}" for one in _CONFIG)],
+    "retune": ["C", "gamma", "clicks", "explore"],
+    "reset-measures": [],
+    "w": ["seq", "chain", "values"],
+    "spread": ["values"],
+    "sums": ["time", "trace", "term", "values"],
+    "meta": _CONFIG,
+    "shown": ["ids", "documents", "submitted", "odds", "swaps"],
+    "so-far": ["clicks", "rounds", "counted"],
+}  # fmt: skip
+
+
+def names_in_golden_blobs(version: int) -> set[tuple[str, str]]:
+    """Every (kind, name) of a field or an array, with "" for the kind itself."""
+    found = set()
+    for path in GOLDEN.glob(f"v{version}-*.bin"):
+        blob = path.read_bytes()
+        assert blob[3] == version
+        kind, plain, described = codec._header(
+            memoryview(blob)[8:][: int.from_bytes(blob[4:8], "little")]
+        )
+        names = ["", *plain, *(f"settings.{one}" for one in plain.get("settings", ()))]
+        found |= {(kind, name) for name in (*names, *(one for one, *_ in described))}
+    return found
+
+
+def known_names() -> set[tuple[str, str]]:
+    """Every (kind, name) of a value that this release stores."""
+
+    def of(kind: str, names: Iterable[str]) -> set[tuple[str, str]]:
+        return {(kind, name) for name in ("", *names)}
+
+    def fields_of(cls: Any) -> list[str]:
+        return [part.name for part in fields(cls)]
+
+    config = fields_of(ModelConfig)
+    model = [one for one in fields_of(Model) if one != "config"]
+    replaced = ["reason", "settings", *model, *(f"settings.{one}" for one in config)]
+    return (
+        of("feedback", fields_of(Feedback)) | of("retune", fields_of(Retune))
+        | of("replace", replaced) | of("reset-measures", fields_of(ResetMeasures))
+        | of("shown", fields_of(Impression)) | of("so-far", fields_of(PriorFeedback))
+        | of("sums", [*CommitInfo._fields, "values"]) | of("meta", config)
+        | of("w", ["seq", "chain", "values"]) | of("spread", ["values"])
+    )  # fmt: skip
+
+
+def test_format_1_has_no_further_names() -> None:
+    names = {(kind, name) for kind, some in FORMAT_1.items() for name in ("", *some)}
+    assert names_in_golden_blobs(1) == names
+
+
+def test_every_field_and_array_is_in_a_golden_blob_of_its_format() -> None:
+    assert codec.NEEDED_FORMATS.keys() <= known_names()
+    for version in range(1, codec.newest_format() + 1):
+        of_format = {one for one in known_names() if codec.NEEDED_FORMATS.get(one, 1) == version}
+        assert of_format <= names_in_golden_blobs(version)
+
+
+def test_format_1_has_26_sums() -> None:
+    """An older release cannot read more values; store a further sum as an array of its own."""
+    assert len(SUMS) == 26
 
 
 def test_golden_blobs_decode_to_their_known_values() -> None:
@@ -372,6 +517,6 @@ def test_an_initial_state_survives_the_stored_form() -> None:
 
 if __name__ == "__main__":
     for name, blob in golden_blobs().items():
-        file = GOLDEN / f"v1-{name}.bin"
+        file = GOLDEN / f"v{blob[3]}-{name}.bin"
         if not file.exists():
             file.write_bytes(blob)

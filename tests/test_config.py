@@ -57,6 +57,7 @@ def test_every_variable_is_read() -> None:
         "SOLAR_DATA_DIR": ("/var/lib/solar", Path("/var/lib/solar")),
         "SOLAR_MEMORY": ("1048576", 1 << 20),
         "SOLAR_LEASE": ("2.5", 2.5),
+        "SOLAR_DEDUPE_SECONDS": ("7200", 7200.0),
         "SOLAR_DEFAULT_FEATURES": ("bm25,price", "bm25,price"),
         "SOLAR_IMPRESSION_SECONDS": ("60", 60.0),
         "SOLAR_REMEMBER_SECONDS": ("0.1", 0.1),

@@ -18,7 +18,7 @@ from app.domain.reducer import Reducer
 from app.errors import BadBlob, NoSuchModel
 from app.ingest.appender import PendingEvent, post
 from app.learning.replay import SourceFilter
-from app.storage.log import APPENDED, NO_IMPRESSION, OTHER_BODY, REPEATED
+from app.storage.log import APPENDED, NO_IMPRESSION, OTHER_BODY, REPEATED, NewImpression
 from app.storage.store import Store
 from tests import test_reducer
 from tests.servers import server, url, with_store
@@ -98,7 +98,9 @@ def test_a_click_beyond_the_ranking_gives_no_record(positions: list[int]) -> Non
 
 async def begin(store: Store) -> int:
     epoch = await store.models.create("books", initial_state(ModelConfig(("x", "y", "z"))))
-    await store.log.store_impressions("books", epoch, {"r": SHOWN.dump(), "s": SHOWN.dump()}, 60.0)
+    await store.log.store_impressions(
+        "books", epoch, [NewImpression("r", SHOWN.dump()), NewImpression("s", SHOWN.dump())], 60.0
+    )
     return epoch
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +13,9 @@ from app.errors import NoSuchModel, Unavailable
 from app.storage.calls import ScriptRunner
 from app.storage.jobs import DIED, JOB_KEPT_SECONDS, Job, Jobs, Lease, record_event
 from app.storage.keys import JOB_LIST, Keys
-from app.storage.log import NewRecord
+from app.storage.log import APPENDED, REPEATED, NewRecord
 from app.storage.store import Store
+from tests.old_scripts import old_script
 from tests.servers import anywhere, anywhere_emptied, client, eventually, keys_like, with_store
 
 __all__ = ["anywhere", "anywhere_emptied"]  # fixtures
@@ -218,10 +218,11 @@ def test_a_job_fails_if_another_job_trains_its_model(url: str) -> None:
 
 def test_a_report_renews_an_expired_lease_if_no_other_job_started(url: str) -> None:
     async def act(store: Store) -> Job:
-        held, epoch = lease(seconds=SHORT), await create_model(store)
+        held, epoch = lease(), await create_model(store)
         assert await store.jobs.begin(held, epoch, ABOUT)
+        await store._client.pexpire(KEYS.training, 1)
         await lease_expired(store)
-        assert await store.jobs.report(replace(held, seconds=LONG), progress={"a": 1}) == "kept"
+        assert await store.jobs.report(held, progress={"a": 1}) == "kept"
         assert not await store.jobs.begin(lease(OTHER), epoch, ABOUT)
         return await read_job(store)
 
@@ -431,6 +432,94 @@ def test_cancelling_one_job_does_not_affect_another_job_of_the_model(url: str) -
         assert await store.jobs.begin(held, epoch, ABOUT)
         assert await store.jobs.cancel("books", JOB) == "cancelled"
         assert await store.jobs.report(held, progress={}) == "kept"
+
+    with_store(url, act)
+
+
+# ---- feedback with the id of version 0.2, and jobs in flight during an upgrade ----
+
+OLD_EVENT = f"job-{JOB}"
+DIGEST = b"16 bytes of hash"
+
+
+def old_append(url: str, epoch: int) -> list[Any]:
+    """Append the record of the job as version 0.2 does; return its outcome and its seq."""
+    keys = [KEYS.state, KEYS.seq, KEYS.log, KEYS.event(epoch, OLD_EVENT), KEYS.state]
+    code, answer = old_script(
+        url, "append", keys, epoch, 10, 60_000, 1, "", 1, b"", b"old", "", "", ""
+    )
+    assert code == 0
+    return list(answer)
+
+
+def old_cancel(url: str, epoch: int) -> int:
+    keys = [KEYS.job(JOB), KEYS.training, KEYS.event(epoch, OLD_EVENT)]
+    return int(old_script(url, "job_cancel", keys, "running", "cancelled", 60_000, "0:"))
+
+
+def test_feedback_with_the_id_of_version_0_2_is_no_record_of_a_job(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await create_model(store)
+        assert await store.jobs.begin(lease(), epoch, ABOUT)
+        feedback = [NewRecord(OLD_EVENT, DIGEST, b"feedback")]
+        assert await store.log.append("books", epoch, feedback, limit=10, time=1) == [(APPENDED, 1)]
+        assert await store.jobs.record_of_0_2("books", epoch, JOB) is None
+        assert await append_record(store, epoch) == 2
+        assert await store.jobs.cancel("books", JOB) == "ended"
+        assert await store.log.append("books", epoch, feedback, limit=10, time=1) == [(REPEATED, 1)]
+
+    with_store(url, act)
+
+
+def test_a_job_is_cancelled_beside_feedback_with_the_id_of_version_0_2(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await create_model(store)
+        assert await store.jobs.begin(lease(), epoch, ABOUT)
+        feedback = [NewRecord(OLD_EVENT, DIGEST, b"feedback")]
+        await store.log.append("books", epoch, feedback, limit=10, time=1)
+        assert await store.jobs.cancel("books", JOB) == "cancelled"
+        assert await append_record(store, epoch) == 0
+        assert await store.log.append("books", epoch, feedback, limit=10, time=1) == [(REPEATED, 1)]
+
+    with_store(url, act)
+
+
+def test_a_record_that_version_0_2_appended_is_the_record_of_its_job(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await create_model(store)
+        assert await store.jobs.begin(lease(seconds=SHORT), epoch, ABOUT)
+        assert await store.jobs.record_of_0_2("books", epoch, JOB) is None
+        assert old_append(url, epoch) == [APPENDED, 1]
+        assert await store.jobs.cancel("books", JOB) == "ended"
+        await lease_expired(store)
+        assert await store.jobs.begin(lease(), epoch, ABOUT)
+        assert await store.jobs.record_of_0_2("books", epoch, JOB) == 1
+
+    with_store(url, act)
+
+
+def test_a_job_that_version_0_2_cancelled_is_cancelled_until_it_starts_again(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch, held = await create_model(store), lease()
+        assert await store.jobs.begin(held, epoch, ABOUT)
+        assert old_cancel(url, epoch) == 0
+        assert await store.jobs.record_of_0_2("books", epoch, JOB) == 0
+        assert await store.jobs.report(held, progress={}) == "cancel"
+        assert await store.jobs.report(held, ends=True, state="cancelled") == "kept"
+        assert await store.jobs.begin(lease(), epoch, ABOUT)
+        assert await store.jobs.record_of_0_2("books", epoch, JOB) is None
+
+    with_store(url, act)
+
+
+def test_a_cancelled_job_that_version_0_2_trains_appends_nothing(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await create_model(store)
+        assert await store.jobs.begin(lease(), epoch, ABOUT)
+        assert await store.jobs.cancel("books", JOB) == "cancelled"
+        assert old_append(url, epoch) == [REPEATED, 0]
+        assert await store.log.tail("books") == 0
+        assert old_cancel(url, epoch) == 0
 
     with_store(url, act)
 

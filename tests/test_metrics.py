@@ -95,7 +95,7 @@ def test_every_model_has_every_gauge_once(metrics: Metrics) -> None:
         for model in ("a", "b")
     }  # fmt: skip
     assert names["a"] == names["b"]
-    assert len(names["a"]) == 3 * (2 * 4 + 2) + 9 + 3 + 3
+    assert len(names["a"]) == 3 * (2 * 4 + 2) + 10 + 3 + 3
 
 
 def test_measures_of_a_model_without_queries_are_0(metrics: Metrics) -> None:
@@ -113,6 +113,16 @@ def test_the_lag_is_never_negative_and_is_0_without_a_status(metrics: Metrics) -
     assert behind[series("solar_lag_records", model="m")] == 0.0
     unknown = paged(metrics, [serving("m", version=7)])
     assert unknown[series("solar_lag_records", model="m")] == 0.0
+
+
+def test_the_time_without_learning_is_of_each_model_and_of_the_slowest(metrics: Metrics) -> None:
+    totals = ModelTotals(lag_seconds={"slow": 75.0, "without metrics of its own": 90.0})
+    health, models = StoreHealth(True, 0.0), [serving("slow"), serving("learns")]
+    found = read(metrics.page(models, {}, health, totals))
+    assert found[series("solar_lag_seconds", model="slow")] == 75.0
+    assert found[series("solar_lag_seconds", model="learns")] == 0.0
+    assert found[series("solar_lag_seconds_max")] == 90.0
+    assert read(metrics.page(models, {}, health))[series("solar_lag_seconds_max")] == 0.0
 
 
 def test_requests_are_counted_by_route_and_status(metrics: Metrics) -> None:

@@ -1,9 +1,10 @@
 """A data directory of an earlier version opens: its models have the same bits and keep learning.
 
-The golden file holds the data directory of commit 8009a6c after a clean stop, and the last answers
-of `GET /models/…`. Keys with a TTL have expired: impressions, dedupe keys, jobs. To write the file
-of another version, run `python -m tests.test_old_data_directory CHECKOUT FILE`; CHECKOUT is a `git
-worktree` of its commit.
+A golden file holds a data directory after a clean stop, and the last answers of `GET /models/…`.
+Keys with a TTL have expired: impressions, dedupe keys, jobs. Each format has the directory of the
+oldest service that wrote it: commit 2b5dfff for format 1, without warm starts and fair pairs. The
+other file is of commit 8009a6c. To write a file, run `python -m tests.test_old_data_directory
+CHECKOUT FILE`, with `--oldest` for commit 2b5dfff; CHECKOUT is a `git worktree` of the commit.
 """
 
 import io
@@ -12,12 +13,15 @@ import os
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 
+from app.domain.codec import newest_format
 from app.learning.replay import verify
 from app.storage.embedded.data_directory import LOCK, LOG
 from app.storage.embedded.server import find
@@ -25,7 +29,8 @@ from app.storage.store import Store
 from tests.api.services import Running, serving
 from tests.servers import TIMEOUT, until, with_store
 
-GOLDEN = Path(__file__).parent / "golden" / "data-directory-0.1.tar.xz"
+GOLDEN = Path(__file__).parent / "golden"
+DIRECTORIES = ("data-directory-format-1.tar.xz", "data-directory-0.1.tar.xz")
 EXPECTED = "said.json"  # beside the data: the service's answers for each model
 FILES = (LOCK, LOG, "appendonlydir")
 BASE, MANIFEST = "appendonlydir/appendonly.aof.1.base.rdb", "appendonlydir/appendonly.aof.manifest"
@@ -37,7 +42,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "plain": {"features": 3, "algorithm": "solar-i", "C": 0.01, "clicks": "last-click-skip-above",
               "normalization": "query-minmax"},
 }  # fmt: skip
+#: The same models as the oldest service knows them.
+OLDEST_MODELS = {**MODELS, "fair": {"features": 3, "covariance": "diagonal"}}
 LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
+
+
+BuildModels = Callable[[httpx.Client], dict[str, Any]]
 
 
 class ModelHistory:
@@ -129,13 +139,26 @@ def build_models(http: httpx.Client) -> dict[str, Any]:
     return said
 
 
-def write(checkout: Path, golden: Path) -> None:
+def build_oldest_models(http: httpx.Client) -> dict[str, Any]:
+    """Create models with every kind of change that the oldest service has."""
+    said = {}
+    for model, settings in OLDEST_MODELS.items():
+        http.put(f"/models/{model}", json=settings).raise_for_status()
+        history = ModelHistory(http, model, "old")
+        history.retune()
+        history.feedback()
+        history.roll_back()
+        said[model] = history.read()
+    return said
+
+
+def write(checkout: Path, golden: Path, build: BuildModels) -> None:
     """Write a data directory with the code in `checkout`."""
     with tempfile.TemporaryDirectory(prefix="solar-test-") as folder:
         data = Path(folder)
         with serving(data=data, folder=checkout) as running:
             with running.client() as http:
-                said = json.dumps(build_models(http)).encode()
+                said = json.dumps(build(http)).encode()
             assert running.stop() == 0
         with tarfile.open(golden, "w:xz") as packed:
             for name in FILES:
@@ -145,9 +168,9 @@ def write(checkout: Path, golden: Path) -> None:
             packed.addfile(entry, io.BytesIO(said))
 
 
-def unpack(folder: Path) -> dict[str, dict[str, Any]]:
-    """Unpack the old data directory; return the expected answers for its models."""
-    with tarfile.open(GOLDEN) as packed:
+def unpack(name: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """Unpack an old data directory; return the expected answers for its models."""
+    with tarfile.open(GOLDEN / name) as packed:
         packed.extractall(folder, filter="data")
     if "SOLAR_DEV_TEST_SERVER" in os.environ:  # other servers cannot read Valkey 9's empty RDB
         (folder / BASE).unlink()
@@ -168,10 +191,11 @@ def complaints(running: Running, model: str) -> list[str]:
     return with_store(url, check)
 
 
+@pytest.mark.parametrize("name", DIRECTORIES)
 def test_an_old_data_directory_opens_with_the_same_bits_and_its_models_keep_learning(
-    tmp_path: Path,
+    name: str, tmp_path: Path
 ) -> None:
-    said = unpack(tmp_path)
+    said = unpack(name, tmp_path)
     assert set(said) == set(MODELS)
     with serving(data=tmp_path) as running, running.client() as http:
         for model, then in said.items():
@@ -187,5 +211,11 @@ def test_an_old_data_directory_opens_with_the_same_bits_and_its_models_keep_lear
         assert running.stop() == 0
 
 
+def test_every_format_has_the_data_directory_of_its_oldest_service() -> None:
+    names = {f"data-directory-format-{one}.tar.xz" for one in range(1, newest_format() + 1)}
+    assert names <= set(DIRECTORIES)
+
+
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), Path(sys.argv[2]))
+    build = build_oldest_models if "--oldest" in sys.argv else build_models
+    write(Path(sys.argv[1]), Path(sys.argv[2]), build)

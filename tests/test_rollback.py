@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.facts import Deleted, LogRolledBack, Served
+from app.domain.facts import LogRolledBack, Served, ServingFact
 from app.errors import RolledBack
 from app.ingest.appender import Appender, Post
 from app.learning.learner import Learner
@@ -135,7 +135,7 @@ def test_the_weight_cache_detects_a_rollback_and_serves_the_stored_version(
     """Also if the store was rolled back and grew between two polls, past the old version."""
 
     async def act(store: Store) -> list[bool]:
-        facts_seen: list[Served | Deleted] = []
+        facts_seen: list[ServingFact] = []
         weight_cache = WeightCache(store, facts_seen.append)
         await new_model(store)
         await feed(store, "first")

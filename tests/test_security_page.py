@@ -53,7 +53,7 @@ def test_scripts_use_only_commands_of_the_documented_acl() -> None:
     scripts = "".join(
         one.read_text() for one in (ROOT / "app" / "storage" / "scripts").glob("*.lua")
     )
-    calls = re.findall(r"redis\.call\('(\w+)'(?:, '([A-Z]+)')?", scripts)
+    calls = re.findall(r"redis\.p?call\('(\w+)'(?:, '([A-Z]+)')?", scripts)
     used = {"|".join(filter(None, call)).lower() for call in calls}
     assert "memory|usage" in used
     assert used - allowed == set()

@@ -4,6 +4,7 @@ Tests with the fixture `url` run on every kind of server and on the simulator's 
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -32,14 +33,16 @@ from app.errors import (
 )
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.jobs import Lease
-from app.storage.keys import MODELS, Keys
+from app.storage.keys import MODELS, Keys, event_hash, read_slices
 from app.storage.log import (
     APPENDED,
-    MIN_DEDUPE_SECONDS,
     NO_IMPRESSION,
     OTHER_BODY,
     REPEATED,
+    TOO_FAR_AHEAD,
+    TOO_OLD,
     AppendResult,
+    NewImpression,
     NewRecord,
 )
 from app.storage.store import Store
@@ -53,13 +56,16 @@ from tests.servers import (
     opened,
     server,
     total,
+    until,
 )
+from tests.simulation.keyspace import Keyspace
 from tests.test_codec import bits
 
 __all__ = ["anywhere", "anywhere_emptied", "server"]  # fixtures
 
 LIMIT = 1_000
 KEYS = Keys("books")
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def first(n: int = 3, **settings: Any) -> ModelState:
@@ -125,7 +131,7 @@ def test_a_model_is_created_listed_loaded_and_deleted(url: str) -> None:
 def test_a_model_created_again_has_a_new_epoch_and_does_not_see_old_keys(url: str) -> None:
     async def act(store: Store) -> None:
         old = await store.models.create("books", first())
-        await store.log.store_impressions("books", old, {"r": b"shown"}, 60.0)
+        await store.log.store_impressions("books", old, [NewImpression("r", b"shown")], 60.0)
         await append(store, old, event("e", request="r", new=b"1"))
         await store.models.delete("books")
         new = await store.models.create("books", first())
@@ -250,14 +256,14 @@ def test_a_digest_may_be_any_bytes(url: str) -> None:
 def test_at_the_backlog_limit_the_whole_post_is_refused_and_nothing_is_stored(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
-        await store.log.store_impressions("books", epoch, {"r": b"shown"}, 60.0)
+        await store.log.store_impressions("books", epoch, [NewImpression("r", b"shown")], 60.0)
         await append(store, epoch, event("a"), event("b"), limit=3)
         before = keys_of(url)
         with pytest.raises(Backlog, match="backlog limit of 3 records is reached"):
             await append(store, epoch, event("c"), event("d", request="r", new=b"1"), limit=3)
         assert keys_of(url) == before
         assert await store.log.tail("books") == 2
-        assert await store.log.load_impressions("books", epoch, ["r"]) == [(b"shown", b"")]
+        assert await store.log.load_impressions("books", epoch, ["r"]) == [(b"shown", b"", "")]
         assert await append(store, epoch, event("c"), limit=3) == [(APPENDED, 3)]
         fence = await store.leases.take("books", 0, 5.0)
         await store.states.commit(
@@ -271,7 +277,7 @@ def test_at_the_backlog_limit_the_whole_post_is_refused_and_nothing_is_stored(ur
 def test_an_event_on_a_request_builds_on_the_latest_feedback_or_is_refused(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
-        await store.log.store_impressions("books", epoch, {"r": b"shown"}, 60.0)
+        await store.log.store_impressions("books", epoch, [NewImpression("r", b"shown")], 60.0)
         on_r: dict[str, Any] = {"request": "r", "new": b"1"}
         assert await append(store, epoch, event("a", **on_r)) == [(APPENDED, 1)]
         with pytest.raises(Changed):
@@ -296,7 +302,7 @@ def test_an_event_on_a_request_builds_on_the_latest_feedback_or_is_refused(url: 
             (REPEATED, 2),
         ]
         assert await store.log.load_impressions("books", epoch, ["r", "unknown"]) == [
-            (b"shown", b"3"),
+            (b"shown", b"3", ""),
             None,
         ]
         assert [entry.seq for entry in await store.log.read("books", 0, 10)] == [1, 2, 3, 4]
@@ -307,21 +313,212 @@ def test_an_event_on_a_request_builds_on_the_latest_feedback_or_is_refused(url: 
     assert kept.isdisjoint(name.encode() for name in refused)
 
 
-def test_the_ttl_of_dedupe_keys_is_twice_that_of_the_impression_and_at_least_an_hour(
-    url: str,
-) -> None:
+def bucket_ttls(url: str) -> list[int]:
+    """Return the TTLs of all buckets of dedupe entries, in ms."""
+    with client(url) as connection:
+        return [connection.pttl(key) for key in buckets(url)]
+
+
+def buckets(url: str) -> list[str]:
+    return sorted(key.decode() for key in keys_of(url) if key.startswith(b"solar:{books}:e:"))
+
+
+def test_an_entry_is_kept_for_the_window_and_the_allowed_difference_of_clocks(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
-        await store.log.store_impressions("books", epoch, {"r": b"shown"}, 60.0)
-        await append(store, epoch, event("short", request="r", new=b"1"), dedupe=1.0)
-        await append(store, epoch, event("long"), dedupe=10_000.0)
+        shown = [NewImpression("r", b"shown")]
+        await store.log.store_impressions("books", epoch, shown, 60.0)
+        await append(store, epoch, event("e", request="r", new=b"1"), dedupe=10_000.0)
+
+    with_store(url, act)
+    [ttl] = bucket_ttls(url)
+    assert 10_000_000 + 300_000 <= ttl <= 15_000_000 + 300_000
+    with client(url) as connection:
+        assert not connection.exists(KEYS.event(1, "e"))
+        assert 30_000 < connection.pttl(KEYS.impression(1, "r")) <= 60_000  # a click keeps its TTL
+
+
+def test_an_internal_event_has_a_key_for_the_time_that_its_caller_states(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        assert await append(store, epoch, event("\x01job"), dedupe=10_000.0) == [(APPENDED, 1)]
+        assert await append(store, epoch, event("\x01job"), dedupe=10_000.0) == [(REPEATED, 1)]
+        assert await append(store, epoch, event("job")) == [(APPENDED, 2)]
 
     with_store(url, act)
     with client(url) as connection:
-        short, long = (connection.pttl(KEYS.event(1, name)) for name in ("short", "long"))
-        assert MIN_DEDUPE_SECONDS * 1000 - 30_000 < short <= MIN_DEDUPE_SECONDS * 1000
-        assert 10_000_000 - 30_000 < long <= 10_000_000
-        assert 30_000 < connection.pttl(KEYS.impression(1, "r")) <= 60_000  # a click keeps its TTL
+        assert 10_000_000 - 30_000 < connection.pttl(KEYS.event(1, "\x01job")) <= 10_000_000
+
+
+# ---- deduplication by slices ----
+
+
+def test_repeated_events_are_recognised_in_every_slice(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        names = [f"e{at}" for at in range(6_000)]
+        for start in range(0, len(names), 500):
+            some = [event(name) for name in names[start : start + 500]]
+            answers = await append(store, epoch, *some, limit=10_000)
+            assert {answer.outcome for answer in answers} == {APPENDED}
+        with client(url) as connection:
+            text = connection.hget(KEYS.state, "slices")
+        assert len(read_slices(text).each) == 2  # of 8 and 128 buckets
+        for other in (store, None):  # a process with the newest slices, and one that knows none
+            if other is None:
+                store.log._slices.clear()
+            for start in range(0, len(names), 1_500):
+                some = [event(name) for name in names[start : start + 1_500]]
+                answers = await append(store, epoch, *some)
+                assert answers == [(REPEATED, seq) for seq in range(start + 1, start + 1_501)]
+
+    with_store(url, act)
+
+
+def test_an_entry_is_kept_for_a_window_that_was_raised_or_that_another_process_has(
+    url: str,
+) -> None:
+    names = [name for name in map(str, range(99)) if event_hash("", name)[0] % 8 == 0][:3]
+    ttls = []
+
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        for name, window in zip(names, (100.0, 10_000.0, 100.0), strict=True):
+            await append(store, epoch, event(name), dedupe=window)
+            ttls.extend(bucket_ttls(url))
+
+    with_store(url, act)
+    assert [round(ttl / 100_000) for ttl in ttls] == [4, 153, 153]  # 1.5 windows + 300 s
+
+
+@on_servers
+def test_entries_stay_in_the_compact_encoding_and_take_at_most_70_bytes(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        for start in range(0, 20_000, 2_000):
+            some = [event(f"a quite long event id {at}") for at in range(start, start + 2_000)]
+            await append(store, epoch, *some, limit=1 << 40)
+
+    with_store(url, act)
+    with client(url) as connection:
+        found = buckets(url)
+        encodings = {connection.object("encoding", key) for key in found}
+        used = sum(connection.memory_usage(key, samples=0) for key in found)
+    assert encodings == {b"listpack"}
+    assert used / 20_000 <= 70
+
+
+def test_an_event_takes_what_the_documents_say(tmp_path: Path) -> None:
+    """`used_memory` with 20,000 entries and without them; and how long they are kept."""
+    pages = [(DOCS / name).read_text() for name in ("operations.md", "kubernetes.md")]
+    rows = [re.search(r"\| deduplication \|.*?× (\d+) bytes.*", page) for page in pages]
+    assert [row and row[1] for row in rows] == ["55", "55"]
+    assert all(row and "1.5 ×" in row[0] and "300 s" in row[0] for row in rows)
+
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        for start in range(0, 20_000, 100):
+            some = [
+                event(f"event {at}: an id of 36 characters") for at in range(start, start + 100)
+            ]
+            await append(store, epoch, *some, limit=1 << 40)
+
+    def used() -> int:
+        """Return the memory in use, once the server's thread has freed what was deleted."""
+        until(lambda: connection.info("memory")["lazyfree_pending_objects"] == 0)
+        return int(connection.info("memory")["used_memory"])
+
+    with EmbeddedServer.start(tmp_path, fsync="everysec") as server:
+        with_store(server.url, act)
+        assert max(bucket_ttls(server.url)) <= 1.5 * 3_600_000 + 300_000
+        with client(server.url) as connection:
+            connection.delete(KEYS.log)
+            before = used()
+            connection.flushall()
+            assert 20 <= (before - used()) / 20_000 <= 55
+
+
+def test_events_with_one_id_of_two_tenants_are_two_events(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        one, other = event("e"), event("e", "another body")._replace(tenant="acme")
+        assert await append(store, epoch, one, other) == [(APPENDED, 1), (APPENDED, 2)]
+        assert await append(store, epoch, other, one) == [(REPEATED, 2), (REPEATED, 1)]
+
+    with_store(url, act)
+
+
+def test_an_event_from_before_the_window_or_far_ahead_is_refused(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch, now = await store.models.create("books", first()), server_time(url)
+        times = {"old": -61_000, "edge": -50_000, "ahead": 290_000, "far": 310_000}
+        events = [event(name)._replace(time=now + shift) for name, shift in times.items()]
+        answers = await append(store, epoch, *events, dedupe=60.0)
+        assert answers == [(TOO_OLD, 0), (APPENDED, 1), (APPENDED, 2), (TOO_FAR_AHEAD, 0)]
+        old = event("edge")._replace(time=now - 1_000_000)
+        assert await append(store, epoch, old, dedupe=60.0) == [(REPEATED, 1)]
+
+    with_store(url, act)
+
+
+def server_time(url: str) -> int:
+    with client(url) as connection:
+        if isinstance(connection, Keyspace):
+            return int(connection.clock() * 1000)
+        seconds, _ = connection.time()
+        return int(seconds) * 1000
+
+
+def test_an_event_may_be_accepted_only_if_it_is_repeated(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        await append(store, epoch, event("e"))
+        known, unknown = (event(name)._replace(repeated_only=True) for name in "ef")
+        assert await append(store, epoch, known, unknown) == [(REPEATED, 1), (NO_IMPRESSION, 0)]
+        assert await store.log.tail("books") == 1
+
+    with_store(url, act)
+
+
+# ---- tenants ----
+
+
+def test_a_request_belongs_to_the_tenant_of_its_impression(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        on_r: dict[str, Any] = {"request": "r", "new": b"1"}
+        log = store.log
+        mine, others = NewImpression("r", b"mine", "a"), NewImpression("r", b"theirs", "b")
+        assert await log.store_impressions("books", epoch, [mine], 60.0) == [True]
+        assert await log.store_impressions("books", epoch, [others], 60.0) == [False]
+        assert await log.load_impressions("books", epoch, ["r"]) == [(b"mine", b"", "a")]
+        foreign, own = event("e", **on_r)._replace(tenant="b"), event("f", **on_r)
+        assert await append(store, epoch, foreign) == [(NO_IMPRESSION, 0)]
+        assert await append(store, epoch, own) == [(NO_IMPRESSION, 0)]  # of no tenant
+        assert await append(store, epoch, own._replace(tenant="a")) == [(APPENDED, 1)]
+        again = [mine, NewImpression("s", b"s", "b"), others]
+        assert await log.store_impressions("books", epoch, again, 60.0) == [True, True, False]
+
+    with_store(url, act)
+
+
+@on_servers
+def test_an_impression_of_an_older_release_is_open_to_all_tenants(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        with client(url) as connection:
+            connection.hset(KEYS.impression(epoch, "r"), "i", b"shown")
+        assert await store.log.load_impressions("books", epoch, ["r"]) == [(b"shown", b"", None)]
+        click = event("e", request="r", new=b"1")._replace(tenant="a")
+        assert await append(store, epoch, click) == [(APPENDED, 1)]
+        resent = NewImpression("r", b"shown", "b")
+        assert await store.log.store_impressions("books", epoch, [resent], 60.0) == [True]
+        other = event("f", request="r", expected=b"1", new=b"2")._replace(tenant="c")
+        assert await append(store, epoch, other) == [(APPENDED, 2)]
+        await store.log.store_impressions("books", epoch, [NewImpression("r", b"new", "b")], 60.0)
+        assert await store.log.load_impressions("books", epoch, ["r"]) == [(b"new", b"", "b")]
+
+    with_store(url, act)
 
 
 # ---- read ----
@@ -765,13 +962,15 @@ def test_learners_hear_of_a_record_that_follows_the_last_commit(url: str) -> Non
 
 def test_impressions_are_stored_and_expire(url: str) -> None:
     async def act(store: Store) -> None:
-        await store.log.store_impressions("books", 1, {"r": b"one", "s": b"two"}, 60.0)
-        await store.log.store_impressions("books", 1, {"short": b"three"}, 0.02)
+        await store.log.store_impressions(
+            "books", 1, [NewImpression("r", b"one"), NewImpression("s", b"two")], 60.0
+        )
+        await store.log.store_impressions("books", 1, [NewImpression("short", b"three")], 0.02)
         await eventually(
             lambda: store.log.load_impressions("books", 1, ["short"]), lambda found: found == [None]
         )
         found = await store.log.load_impressions("books", 1, ["s", "unknown", "r"])
-        assert found == [(b"two", b""), None, (b"one", b"")]
+        assert found == [(b"two", b"", ""), None, (b"one", b"", "")]
         assert await store.log.load_impressions("books", 2, ["r"]) == [None]
         assert await store.log.load_impressions("books", 1, []) == []
 
@@ -799,19 +998,19 @@ def fill(url: str) -> None:
 def test_a_full_store_is_an_error_and_writes_nothing(small: EmbeddedServer) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
-        await store.log.store_impressions("books", epoch, {"r": b"shown"}, 60.0)
+        await store.log.store_impressions("books", epoch, [NewImpression("r", b"shown")], 60.0)
         fill(small.url)
         before = keys_of(small.url)
         for asked in (
             append(store, epoch, event("e"), event("f", request="r", new=b"1")),
-            store.log.store_impressions("books", epoch, {"s": b"shown"}, 60.0),
+            store.log.store_impressions("books", epoch, [NewImpression("s", b"shown")], 60.0),
             store.models.create("atlas", first()),
         ):
             with pytest.raises(Full):
                 await asked
         assert keys_of(small.url) == before
         assert await store.log.tail("books") == 0
-        assert await store.log.load_impressions("books", epoch, ["r"]) == [(b"shown", b"")]
+        assert await store.log.load_impressions("books", epoch, ["r"]) == [(b"shown", b"", "")]
         assert (await store.states.load("books")).epoch == epoch
 
     with_store(small.url, act)
@@ -844,7 +1043,7 @@ def test_calls_to_a_stopped_server_fail_at_once_as_unavailable(tmp_path: Path) -
             store.log.read("books", 0, 10, wait=1.0),
             store.states.load("books"),
             store.models.names(),
-            store.log.store_impressions("books", epoch, {"r": b"x"}, 1.0),
+            store.log.store_impressions("books", epoch, [NewImpression("r", b"x")], 1.0),
             store.log.load_impressions("books", epoch, ["r"]),
             store.leases.take("books", 0, 1.0),
             store.servers.complaints(),

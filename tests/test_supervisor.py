@@ -23,6 +23,8 @@ from app.runtime.wiring import StoreLocator
 from app.runtime.worker import listening
 from app.storage.embedded import server
 from app.storage.embedded.server import EmbeddedServer
+from app.storage.embedded.stale_leases import remove_leases
+from app.storage.keys import LEARNERS, MODELS, Keys
 from tests.servers import TIMEOUT, client, until
 
 
@@ -255,11 +257,82 @@ def test_an_embedded_store_is_started_once_restarted_when_it_ends_and_stopped_on
     assert not again.alive()
 
 
+LEASES = (Keys("books").lease, Keys("books").training, LEARNERS)
+
+
+def write_leases(url: str) -> None:
+    """Write leases as processes do, with an expiry far away."""
+    with client(url) as connection:
+        connection.sadd(MODELS, "books")
+        for key in LEASES[:2]:
+            connection.set(key, "anything", px=10**7)
+        connection.zadd(LEARNERS, {"anything": 10**15})
+        connection.set("solar:{books}:seq", 3)
+
+
+def leases(url: str) -> set[str]:
+    with client(url) as connection:
+        assert connection.get("solar:{books}:seq") == b"3"
+        return {key for key in LEASES if connection.exists(key)}
+
+
+def test_the_process_that_starts_the_embedded_store_removes_the_leases_in_its_data(
+    tmp_path: Path,
+) -> None:
+    with EmbeddedServer.start(tmp_path) as server:
+        write_leases(server.url)
+    locator = StoreLocator(Settings(data_dir=tmp_path))
+    try:
+        assert leases(locator.url()) == set()
+    finally:
+        locator.close()
+
+
+def test_a_restart_of_the_embedded_store_keeps_the_leases_of_training_processes(
+    tmp_path: Path,
+) -> None:
+    """They still run, and a client must not read that a job has failed."""
+    locator = StoreLocator(Settings(data_dir=tmp_path))
+    try:
+        url = locator.url()
+        write_leases(url)
+        locator.keep()
+        assert leases(url) == set(LEASES)
+        assert locator._server is not None
+        locator._server._process.kill()
+        until(lambda: not kept_up(locator))
+        until(lambda: kept_up(locator))
+        assert leases(url) == {Keys("books").training}
+    finally:
+        locator.close()
+
+
+def test_leases_that_cannot_be_removed_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedServer.start(tmp_path) as server, client(server.url) as connection:
+        connection.set(MODELS, "not a set")
+    locator = StoreLocator(Settings(data_dir=tmp_path))
+    try:
+        assert locator.url()
+    finally:
+        locator.close()
+    assert [line.partition(":")[0] for line in caplog.messages] == [
+        "the leases of earlier learners stay until they expire"
+    ]
+
+
+def test_leases_of_a_server_that_has_ended_are_removed_after_its_restart() -> None:
+    assert not remove_leases("unix:///nowhere/at/all", training=True)
+
+
 def test_a_server_that_already_runs_is_used_and_not_stopped(tmp_path: Path) -> None:
     with EmbeddedServer.start(tmp_path) as server:
+        write_leases(server.url)
         locator = StoreLocator(Settings(data_dir=tmp_path))
         assert locator.url() == server.url
         locator.close()
+        assert leases(server.url) == set(LEASES)
         assert server.alive()
 
 

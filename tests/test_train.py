@@ -139,6 +139,7 @@ def test_a_service_trains_and_the_weights_are_written_too(
         )  # fmt: skip
         assert (code, error) == (0, "")
         assert "model shop: record 1 replaces the model" in output
+        until(lambda: client.get("/models/shop").json()["version"] == 1)
         found = client.get("/models/shop").json()
     model = expected(files, Training(loss="l1", C=0.1), ModelConfig(("a", "b", "c"), "solar-i"))
     assert found["weights"].pop("_order") == 0.0
@@ -155,6 +156,9 @@ def test_a_service_creates_the_model_and_validates_on_the_last_file(
     assert (code, error) == (0, "")
     assert "best of " in output
     model = expected(files, Training(validation=12.0))
+    until(
+        lambda: state(service, "new").state.seq == 1
+    )  # the command ends with the record in the log
     assert (state(service, "new").state.model.weights == model.weights).all()
 
 

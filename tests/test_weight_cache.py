@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.facts import Deleted, Served
+from app.domain.facts import Served, ServingFact
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, NoSuchModel, Unavailable
@@ -37,7 +37,7 @@ def compiled() -> None:
 
 @contextlib.asynccontextmanager
 async def following(
-    store: Store, facts: list[Served | Deleted] | None = None, **pace: float
+    store: Store, facts: list[ServingFact] | None = None, **pace: float
 ) -> AsyncIterator[WeightCache]:
     weight_cache = WeightCache(
         store, (facts if facts is not None else []).append, **{"poll": 0.02, **pace}
@@ -105,7 +105,7 @@ def paused(server: EmbeddedServer) -> Iterator[None]:
 def test_every_commit_is_served_with_the_weights_that_were_committed(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        facts: list[Served | Deleted] = []
+        facts: list[ServingFact] = []
         async with following(store, facts) as weight_cache:
             assert (await weight_cache.find("books")).version == 0
             await learnt(store, 0, 5)
@@ -153,7 +153,7 @@ def test_a_version_rollback_is_detected_counted_and_served(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await learnt(store, 0, 3)
-        earlier, facts = saved(url), list[Served | Deleted]()
+        earlier, facts = saved(url), list[ServingFact]()
         async with following(store, facts) as weight_cache:
             await learnt(store, 3, 6)
             await served(weight_cache, 6)
@@ -175,7 +175,7 @@ def test_the_same_version_with_other_records_is_detected_counted_and_served(url:
         await append(store, blobs(10, 13))
         async with learning(store):
             await eventually(lambda: store.states.position("books"), lambda place: place[1] == 3)
-        other, facts = saved(url), list[Served | Deleted]()
+        other, facts = saved(url), list[ServingFact]()
         with client(url) as connection:
             connection.flushall()
         await store.models.create("books", first())
@@ -303,7 +303,7 @@ def test_a_recreated_model_is_a_new_one_and_no_rollback(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         await learnt(store, 0, 3)
-        facts: list[Served | Deleted] = []
+        facts: list[ServingFact] = []
         async with following(store, facts) as weight_cache:
             await served(weight_cache, 3)
             await store.models.delete("books")
@@ -399,7 +399,7 @@ def test_weights_loaded_at_startup_do_not_count_for_freshness(url: str) -> None:
         await append(store, blobs(0, 1), time=5)
         async with learning(store):
             await eventually(lambda: store.states.position("books"), lambda place: place[1] == 1)
-        facts: list[Served | Deleted] = []
+        facts: list[ServingFact] = []
         async with following(store, facts) as weight_cache:
             await served(weight_cache, 1)
             await append(store, blobs(1, 2), time=7)
@@ -494,7 +494,7 @@ def test_a_first_load_beyond_its_timeout_goes_on_while_requests_are_served(
 def test_the_same_version_is_loaded_once(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
-        facts: list[Served | Deleted] = []
+        facts: list[ServingFact] = []
         async with following(store, facts) as weight_cache:
             found = await asyncio.gather(*(weight_cache.load("books") for _ in range(5)))
             assert all(one is found[0] for one in found)
@@ -547,7 +547,7 @@ def test_an_unexpected_error_of_a_check_does_not_end_the_checks(url: str) -> Non
         await store.models.create("books", first())
         failures = [OSError("the metrics directory was removed")]
 
-        def report(fact: Served | Deleted) -> None:
+        def report(fact: ServingFact) -> None:
             if isinstance(fact, Served) and weight_cache.started and failures:
                 raise failures.pop()
 

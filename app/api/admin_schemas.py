@@ -173,6 +173,12 @@ class ModelSummary(BaseModel):
         Literal[True] | None,
         Field(description="true: the stored state is damaged; `algorithm` and others are absent"),
     ] = None
+    newer_format: Annotated[
+        Literal[True] | None,
+        Field(
+            description="true: a newer release wrote the state; `algorithm` and others are absent"
+        ),
+    ] = None
 
 
 class ModelList(BaseModel):

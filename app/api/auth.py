@@ -20,11 +20,15 @@ SCOPES = ("rank", "feedback", "admin")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """An API key: its name, its scopes, and the SHA-256 of its secret."""
+    """An API key: its name, its scopes, the SHA-256 of its secret, and its tenant.
+
+    The tenant owns what its keys rank and post. All keys without one are one tenant.
+    """
 
     name: str
     scopes: frozenset[str]
     digest: bytes
+    tenant: str = ""
 
 
 #: The key of every request if the service has no keys or the path needs none.
@@ -34,20 +38,33 @@ ANONYMOUS = Key("anonymous", frozenset(SCOPES), b"")
 def read_keys(text: str) -> tuple[Key, ...]:
     """Read the keys of SOLAR_KEYS: `name:rank+feedback:<SHA-256 in hex>`, separated by commas.
 
+    `name@tenant` names the key's tenant.
+
+    >>> [key.tenant for key in read_keys(f"web:rank:{64 * '0'},web@acme:rank:{64 * '1'}")]
+    ['', 'acme']
+
     >>> [key.name for key in read_keys("web:rank+feedback:" + 64 * "0")]
     ['web']
     """
-    return tuple(_read_key(part.strip()) for part in text.split(",") if part.strip())
+    keys = tuple(_read_key(part.strip()) for part in text.split(",") if part.strip())
+    if len({key.digest for key in keys}) < len(keys):
+        raise SolarError("SOLAR_KEYS: expected a different hash for each key, got one twice")
+    return keys
 
 
 def _read_key(text: str) -> Key:
     try:
         name, scopes, digest = text.split(":")
-        key = Key(name, frozenset(scopes.split("+")), bytes.fromhex(digest))
+        tenant = name.rpartition("@")[2] if "@" in name else ""
+        key = Key(name, frozenset(scopes.split("+")), bytes.fromhex(digest), tenant)
     except ValueError:
         raise SolarError(
             "SOLAR_KEYS: expected name:scope+scope:hash for each key; `solar key NAME` makes one"
         ) from None
+    if "/" in name:
+        raise SolarError("SOLAR_KEYS: expected a name without /; a new name keeps the secret valid")
+    if "" in name.rpartition("@")[::2] and "@" in name:
+        raise SolarError("SOLAR_KEYS: expected name@tenant, got a name with nothing beside its @")
     fit = 1 <= len(name) <= 64 and name.isprintable()
     if not fit or not key.scopes <= set(SCOPES) or len(key.digest) != 32:
         raise SolarError(
@@ -55,6 +72,11 @@ def _read_key(text: str) -> Key:
             f"{', '.join(SCOPES)}, and a SHA-256 in hex"
         )
     return key
+
+
+def writing_keys(text: str) -> int:
+    """Count the keys of SOLAR_KEYS that may rank or post."""
+    return sum(bool(key.scopes & {"rank", "feedback"}) for key in read_keys(text))
 
 
 def new_key(name: str, scopes: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from secrets import token_bytes
 from struct import Struct, error
@@ -10,7 +11,7 @@ from time import time
 from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from app.api.schemas import (
     AnyEvent,
@@ -248,6 +249,17 @@ def _label_pairs(labels: Floats) -> int:
     """Count the pairs of documents with different labels."""
     _, counts = np.unique(labels, return_counts=True)
     return int(len(labels) ** 2 - (counts**2).sum()) // 2
+
+
+def since_1970(moment: datetime | int | UnsetType) -> int | None:
+    """Convert the time of an event to milliseconds since 1970; None if it has none.
+
+    >>> since_1970(datetime.fromisoformat("1970-01-02T00:00:00Z")), since_1970(5)
+    (86400000, 5)
+    """
+    if isinstance(moment, UnsetType):
+        return None
+    return int(moment.timestamp() * 1000) if isinstance(moment, datetime) else moment
 
 
 class RequestId(NamedTuple):

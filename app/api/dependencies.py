@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 
 from app.api.auth import read_keys
 from app.api.browsers import read_hosts
+from app.api.quotas import SourceQuota, StoreQuota
 from app.api.routing import Call
 from app.config import Settings
 from app.domain.model import ModelState, initial_state
@@ -21,7 +22,7 @@ from app.domain.model_config import (
     new_model_config,
 )
 from app.errors import InvalidInput, ModelExists, NoSuchModel, Unavailable
-from app.ingest.appender import Appender, SourceQuota
+from app.ingest.appender import Appender
 from app.observability.metrics import Metrics
 from app.ranking.limits import MOST_FEATURES_SERVED
 from app.serving.impression_writer import ImpressionWriter
@@ -45,7 +46,8 @@ class Service:
     weight_cache: WeightCache
     impression_writer: ImpressionWriter
     settings: Settings
-    quota: SourceQuota
+    source_quota: SourceQuota | None
+    store_quota: StoreQuota | None
     metrics: Metrics
     appender: Appender
     job_runner: JobRunner

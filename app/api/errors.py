@@ -14,8 +14,10 @@ from app.errors import (
     Full,
     InvalidInput,
     ModelExists,
+    NewerFormat,
     NoSuchModel,
     NotReplicated,
+    OtherTenant,
     Overloaded,
     StoreError,
     TooManyModels,
@@ -73,6 +75,8 @@ def problem(error: Exception) -> Problem | None:
         return error
     if isinstance(error, InvalidInput):
         return Problem(422, str(error))
+    if isinstance(error, NewerFormat):
+        return Problem(503, f"stored data was {error}; upgrade the service, then retry")
     for kind, (status, detail) in _KNOWN.items():
         if isinstance(error, kind):
             return Problem(status, detail)
@@ -82,6 +86,7 @@ def problem(error: Exception) -> Problem | None:
 _KNOWN: dict[type[Exception], tuple[int, str]] = {
     NoSuchModel: (404, "model: no model of this name; create it with PUT /models/{name}"),
     ModelExists: (409, "model: exists with other settings; choose another name"),
+    OtherTenant: (409, "request_id: belongs to another tenant; choose a different id"),
     Overloaded: (503, "too many large requests (SOLAR_INFLIGHT_BYTES); retry after 1 second"),
     TooManyModels: (
         409,
@@ -135,6 +140,8 @@ def undecodable(error: Exception, fields: Mapping[str, Sequence[str]], within: s
         text = unknown_name("field", named[1], known)
     elif text.startswith("Object missing required field") and named:
         text = f"missing field {named[1]}"
+    elif where == "time":
+        text = "expected RFC 3339 with an offset, or milliseconds since 1970 as an integer"
     elif text.startswith("Invalid"):  # a tag: msgspec would repeat the value
         text = f"expected {listed(fields.get('type', ()))}"
     where = within + ("." if within and where and where[0] != "[" else "") + where

@@ -37,7 +37,7 @@ def hold_decoded(
         return
     marks = body.translate(None, _UNCOUNTED)
     commas, quotes = marks.count(b","), marks.count(b'"')
-    size = element_bytes * commas + 48 * quotes + 96 * (len(marks) - commas - quotes)
+    size = element_bytes * commas + 56 * quotes + 96 * (len(marks) - commas - quotes)
     plain = body.isascii() and b"\\u" not in body  # else one character can widen all of a text
     hold_values(size if plain else size + 5 * len(body), held, share)
 

@@ -1,6 +1,7 @@
 """Request and response schemas of /rank and /feedback, in msgspec."""
 
 from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -9,8 +10,11 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="the name of a model")]
 Identity = Annotated[str, Meta(min_length=1, description="without control characters")]
 Source = Annotated[
-    str, Meta(max_length=64, description="the sender; default: the name of the API key")
+    str,
+    Meta(max_length=64, description="the sender; stored as KEY/source, KEY is the API key's name"),
 ]
+#: RFC 3339 with an offset, or milliseconds since 1970.
+EventTime: TypeAlias = Annotated[datetime, Meta(tz=True)] | Annotated[int, Meta(ge=0, le=1 << 53)]
 Count = Annotated[int, Meta(ge=1)]
 Sequence = Annotated[int, Meta(ge=0)]
 
@@ -81,6 +85,16 @@ class EventFields(Struct, tag_field="type", forbid_unknown_fields=True, kw_only=
     model: Name | UnsetType = UNSET
     query_id: str = ""
     source: Source | UnsetType = UNSET
+    time: (
+        Annotated[
+            EventTime,
+            Meta(
+                description="when it happened: RFC 3339, or ms since 1970; an event from before "
+                "the deduplication window is refused"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class ClicksEvent(EventFields, tag="clicks", kw_only=True):

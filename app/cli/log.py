@@ -10,7 +10,7 @@ from app.cli.options import add_store_arguments, natural, positive
 from app.cli.with_store import Print, with_store
 from app.domain import codec
 from app.domain.records import Feedback, Record, Replace, Retune
-from app.errors import SolarError
+from app.errors import BadBlob
 from app.learning import replay
 from app.storage.store import Store
 
@@ -40,13 +40,14 @@ async def show_log(store: Store, model: str, after: int, count: int, show: Print
     start = max(after, min(await store.states.versions(model), default=0))
     until = min(tail, start + count)
     async for entry in replay.entries(store, model, start, until):
+        replay.refuse_newer_entry(entry)
         show(f"{entry.seq:>8}  {_when(entry.time)}  {_described(entry.record)}")
 
 
 def _described(blob: bytes) -> str:
     try:
         record = codec.load_record(blob)
-    except SolarError as error:
+    except BadBlob as error:
         return f"unreadable: {error}"
     return json.dumps(_fields(record), ensure_ascii=False)
 

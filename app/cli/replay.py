@@ -11,6 +11,7 @@ from app.domain.records import Replace
 from app.errors import Fenced, SolarError
 from app.learning import replay
 from app.learning.replay import REPLAY_ATTEMPTS, LogReplay
+from app.storage.keys import internal_event
 from app.storage.log import NewRecord
 from app.storage.store import Store
 
@@ -20,7 +21,10 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     add_store_arguments(parser)
     parser.add_argument("model", metavar="MODEL", help="name of the model")
     parser.add_argument(
-        "--without-source", metavar="SOURCE", help="leave out the records of this feedback source"
+        "--without-source",
+        metavar="SOURCE",
+        help="leave out the records of this feedback source: NAME (also of any API key, KEY/NAME), "
+        "KEY/NAME, or KEY/ for all that a key sent",
     )
     parser.add_argument(
         "--apply",
@@ -50,6 +54,13 @@ async def replay_log(
         show(f"{model}: the replay equals the committed state at record {found.committed.seq}")
         return
     show(f"{model}: left out {found.skipped} records of source {without}")
+    if not found.skipped:
+        show(f"{model}: no record has this source; `solar log {model}` prints the sources")
+    if found.running.kept_by_replacement:
+        show(
+            f"{model}: {found.running.kept_by_replacement} of them are before a record that "
+            "replaces the model: their influence stays"
+        )
     if apply:
         seq = await _append_result(store, model, found.running, f"without source {without}")
         show(f"{model}: record {seq} replaces the model by the result")
@@ -60,7 +71,7 @@ async def _append_result(store: Store, model: str, running: LogReplay, reason: s
     epoch, *_ = await store.states.position(model)
     for _ in range(REPLAY_ATTEMPTS):
         record = codec.dump_record(Replace(running.reducer.state().model, reason))
-        event = NewRecord(f"replay-{uuid4()}", b"", record)
+        event = NewRecord(internal_event("replay", str(uuid4())), b"", record)
         try:
             appended = await store.log.append(
                 model, epoch, [event],

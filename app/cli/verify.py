@@ -4,7 +4,7 @@ import argparse
 
 from app.cli.options import add_store_arguments
 from app.cli.with_store import Print, with_store
-from app.errors import SolarError
+from app.errors import NewerFormat, SolarError
 from app.learning import replay
 from app.storage.store import Store
 
@@ -25,9 +25,14 @@ async def _verify(options: argparse.Namespace, store: Store) -> None:
 async def verify_models(store: Store, models: list[str], show: Print) -> None:
     """Check the invariants of models on a live store; SolarError if one is violated."""
     checked = models or await store.models.names()
-    failed = 0
+    failed = newer = 0
     for model in checked:
-        problems = await replay.verify(store, model)
+        try:
+            problems = await replay.verify(store, model)
+        except NewerFormat as error:
+            show(f"{model}: {error}")
+            newer += 1
+            continue
         failed += bool(problems)
         for problem in problems:
             show(f"{model}: {problem}")
@@ -35,3 +40,7 @@ async def verify_models(store: Store, models: list[str], show: Print) -> None:
             show(f"{model}: log without gaps, chain and state equal to the replay, weights valid")
     if failed:
         raise SolarError(f"{failed} of {len(checked)} models do not equal the replay of their logs")
+    if newer:
+        raise SolarError(
+            f"{newer} of {len(checked)} models need a newer release; use its `solar verify`"
+        )

@@ -1,10 +1,15 @@
 """Binary format of values: raw little-endian arrays after a small header, with a checksum.
 
-    "SLR" | version, 1 byte | header's length, 4 bytes | header, JSON | arrays | CRC-32
+    "SLR" | format, 1 byte | header's length, 4 bytes | header, JSON | arrays | CRC-32
 
 The header contains the kind of the value, its plain fields, and its arrays (name, type, shape) in
-their order. A blob with an unknown version, an unknown kind or a wrong checksum is refused with the
-reason. Golden files in the tests keep old versions readable. Pickle is never used.
+their order. A blob with an unknown kind or a wrong checksum is refused with the reason. Pickle is
+never used.
+
+A blob is written in the lowest format that can carry it, so an older release can read it as long as
+no newer field is in use. Magic, format and checksum are at the same places in every format: a
+reader distinguishes a newer format from damage. Golden files in the tests keep old formats
+readable.
 """
 
 import json
@@ -19,10 +24,13 @@ import numpy as np
 from app.domain.model import CHAIN, Model
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
-from app.errors import BadBlob
+from app.errors import BadBlob, NewerFormat
 
 MAGIC = b"SLR"
-VERSION = 1
+#: What needs a newer format than 1: (kind, name of a field or an array) → format. The name is
+#: "settings.NAME" for a setting within a replacement, and "" for a whole kind. Leave out a field
+#: without a value: a null needs the format, too.
+NEEDED_FORMATS: dict[tuple[str, str], int] = {}
 CHECKSUM = 4  # bytes; detects damage; the chain detects forgery
 _TYPES = {name: np.dtype(f"<{name}") for name in ("f4", "f8", "i8", "i4")}
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
@@ -43,9 +51,41 @@ def dump_blob(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> byte
     parts = {name: np.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
     described = [[name, _NAMES[a.dtype], list(a.shape)] for name, a in parts.items()]
     header = _dump_header(kind, [kind, fields, described])
-    head = MAGIC + bytes([VERSION]) + len(header).to_bytes(4, "little")
+    number = _lowest_format(kind, fields, parts) if NEEDED_FORMATS else 1
+    head = MAGIC + bytes([number]) + len(header).to_bytes(4, "little")
     content: list[bytes | memoryview] = [head, header, *(a.data for a in parts.values())]
     return b"".join([*content, _checksum(*content)])  # joined once: a blob may be large
+
+
+def _lowest_format(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> int:
+    """Return the lowest format that can carry these fields and arrays."""
+    inner = [f"{name}.{one}" for name, v in fields.items() if type(v) is dict for one in v]
+    return max(NEEDED_FORMATS.get((kind, name), 1) for name in ("", *fields, *inner, *arrays))
+
+
+def newest_format() -> int:
+    """Return the newest format that this release reads."""
+    return max(NEEDED_FORMATS.values(), default=1)
+
+
+def is_newer(blob: bytes) -> bool:
+    """Whether a newer release wrote a blob: its format is unknown, and its checksum is right."""
+    if blob[3:4] <= b"\1" or blob[3] <= newest_format():  # most blobs: one comparison
+        return False
+    whole = blob.startswith(MAGIC) and len(blob) >= 8 + CHECKSUM
+    return whole and _checksum(memoryview(blob)[:-CHECKSUM]) == blob[-CHECKSUM:]
+
+
+def refuse_newer(*blobs: bytes) -> None:
+    """Raise NewerFormat if a newer release wrote one of these blobs."""
+    for blob in blobs:
+        if is_newer(blob):
+            raise _newer(blob)
+
+
+def _newer(blob: bytes) -> NewerFormat:
+    formats = f"format {blob[3]}, this one reads up to {newest_format()}"
+    return NewerFormat(f"written by a newer release ({formats})")
 
 
 def _dump_header(kind: str, header: list[Any]) -> bytes:
@@ -58,16 +98,18 @@ def _dump_header(kind: str, header: list[Any]) -> bytes:
 
 
 def load_blob(blob: bytes, *kinds: str) -> Blob:
-    """Decode a blob of one of these kinds; BadBlob gives the reason if that fails."""
+    """Decode a blob of one of these kinds; BadBlob or NewerFormat says why that fails."""
     if blob[:3] != MAGIC:
         raise BadBlob("expected a SOLAR blob, got other bytes")
-    if len(blob) < 8 + CHECKSUM or blob[3] != VERSION:
-        raise BadBlob(f"expected version {VERSION}, got {blob[3] if len(blob) > 3 else 'nothing'}")
+    if len(blob) < 8 + CHECKSUM or not blob[3]:
+        raise BadBlob("expected a format from 1 and a header, got other bytes")
     content = memoryview(blob)[:-CHECKSUM]
     if _checksum(content) != blob[-CHECKSUM:]:
         raise BadBlob(
             "expected the checksum of the content, got a different one: the blob is damaged"
         )
+    if blob[3] > 1 and blob[3] > newest_format():
+        raise _newer(blob)
     start = 8 + int.from_bytes(blob[4:8], "little")
     try:
         kind, fields, described = _header(content[8:start])

@@ -1,6 +1,7 @@
 """Facts that serving, learning and training report to the metrics."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,17 @@ class Deleted:
     """A model was deleted; this process no longer serves or learns it."""
 
     model: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewerFormatFound:
+    """A process has found data that a newer release wrote; it leaves the data unchanged."""
+
+    model: str
+
+
+#: What the weight cache reports.
+ServingFact: TypeAlias = Served | NewerFormatFound | Deleted
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The reducer: `apply(state, record)`, pure and total.
 
 The same records in the same order give the same bits on any CPU. An invalid record (damaged, with
-another number of features, with wrong positions) counts as rejected and changes nothing else. No
-record raises an exception. `chain' = blake2b(chain ‖ record)`.
+another number of features, with wrong positions) counts as rejected and changes nothing else. Only
+a record of a newer format raises an exception, NewerFormat, before it changes anything: a newer
+release can apply it. `chain' = blake2b(chain ‖ record)`.
 """
 
 from dataclasses import replace
@@ -31,7 +32,7 @@ _STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
 
 
 def decoded(blob: bytes) -> Record | None:
-    """Decode a record; None if the bytes are damaged."""
+    """Decode a record; None if the bytes are damaged. NewerFormat if a newer release wrote it."""
     try:
         return codec.load_record(blob)
     except BadBlob:

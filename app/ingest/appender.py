@@ -1,22 +1,21 @@
-"""Append feedback to the log: within the source's quota, and each event exactly once."""
+"""Append feedback to the log, each event exactly once."""
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b, sha1
 from itertools import takewhile, zip_longest
-from time import monotonic, time_ns
+from time import time_ns
 
 from app.domain import codec
 from app.domain.facts import LogRolledBack
 from app.domain.impressions import PriorFeedback, on_request
 from app.domain.records import Feedback
-from app.errors import Changed, InvalidInput, SolarError
+from app.errors import Changed, InvalidInput, SolarError, Unreadable
 from app.storage.batching import MicroBatcher
-from app.storage.log import APPENDED, AppendResult, NewRecord, StoredImpression
+from app.storage.log import APPENDED, DEDUPE_SECONDS, AppendResult, NewRecord, StoredImpression
 from app.storage.store import Store
 
 log = logging.getLogger("solar.ingest")
@@ -29,38 +28,10 @@ APPEND_ATTEMPTS = 100
 MOST_EVENTS = 2000
 #: Size limit of the documents in one shared append, in bytes.
 MOST_SHARED_BYTES = 4 << 20
+#: Bytes of a record in the store besides its documents and what was posted.
+EVENT_BYTES = 400
 #: Size limit of the records of one post; each contains its documents and the earlier clicks.
 MOST_BYTES = 32 << 20
-
-
-class SourceQuota:
-    """Shares of the sources in the feedback of the last one to two minutes."""
-
-    MINIMUM_EVENTS = 100  # up to this number of events no source is refused
-
-    def __init__(self, maximum_share: float, clock: Callable[[], float] = monotonic) -> None:
-        self._maximum_share, self._clock = maximum_share, clock
-        self._minute = 0
-        self._now: Counter[str] = Counter()
-        self._before: Counter[str] = Counter()
-
-    def take(self, source: str, count: int) -> bool:
-        """Count `count` events of a source if they fit into its share; return whether they do."""
-        if self._maximum_share >= 1.0:
-            return True
-        self._start_minute()
-        total = self._now.total() + self._before.total() + count
-        own = self._now[source] + self._before[source] + count
-        if total > self.MINIMUM_EVENTS and own > self._maximum_share * total:
-            return False
-        self._now[source] += count
-        return True
-
-    def _start_minute(self) -> None:
-        minute = int(self._clock() // 60)
-        if minute != self._minute:
-            self._before = self._now if minute == self._minute + 1 else Counter()
-            self._now, self._minute = Counter(), minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +39,16 @@ class PendingEvent:
     """A posted event: on a request (its id is in `feedback.query`), or with its own documents.
 
     `body` is the posted body if the feedback does not contain all of it. `shown` is the SHA-1 (hex)
-    of the impression. On an expired request only a repeated event is accepted.
+    of the impression. On an expired request only a repeated event is accepted, and likewise if it
+    is `repeated_only`. `time` is the time that the sender states, in ms since 1970.
     """
 
     feedback: Feedback
     on_request: bool = False
     body: bytes = b""
     shown: str = ""
+    repeated_only: bool = False
+    time: int | None = None
 
     def digest(self) -> bytes:
         """Hash of the body: it distinguishes a repeated event from a reused id."""
@@ -89,38 +63,33 @@ async def post(
     *,
     limit: int,
     time: int,
-    impression_seconds: float = 0.0,
+    dedupe: float = DEDUPE_SECONDS,
     wait: bool = False,
     impressions: Mapping[str, StoredImpression] | None = None,
+    tenant: str = "",
 ) -> list[AppendResult]:
-    """Append events of one model in their order, all or none.
+    """Append events of one model and tenant in their order, all or none.
 
-    `impression_seconds` is the lifetime of impressions; `impressions` are those of the requests, if
-    they are already loaded. An event on a request builds on the earlier feedback on it. If that
+    `dedupe` is the window of the deduplication in seconds; `impressions` are those of the requests,
+    if they are already loaded. An event on a request builds on the earlier feedback on it. If that
     feedback changed meanwhile, the append is refused and the records are rebuilt.
     """
-    known: set[str] = set()
+    skipped: Set[int] = frozenset()
     if impressions is None:
-        impressions = await load_impressions(store, model, epoch, events)
+        impressions = await load_impressions(store, model, epoch, events, tenant)
     for _ in range(APPEND_ATTEMPTS):
-        built = _build(events, impressions, known)
+        built = _build(events, impressions, skipped, tenant)
         try:
             return await store.log.append(
-                model,
-                epoch,
-                built,
-                limit=limit,
-                time=time,
-                dedupe=2 * impression_seconds,
-                wait=wait,
+                model, epoch, built, limit=limit, time=time, dedupe=dedupe, wait=wait
             )
         except Changed as error:
-            impressions = await load_impressions(store, model, epoch, events)
+            impressions = await load_impressions(store, model, epoch, events, tenant)
             if any(_impression_changed(event, impressions) for event in events):
                 raise Changed(
                     f"model {model}: the impression of a request changed meanwhile; try again"
                 ) from error
-            known = await store.log.known(model, epoch, [event.feedback.event for event in events])
+            skipped = error.skipped
     raise Changed(f"model {model}: too many concurrent posts on the same request; try again")
 
 
@@ -139,56 +108,67 @@ def fingerprint(shown: bytes) -> str:
 
 
 async def load_impressions(
-    store: Store, model: str, epoch: int, events: Sequence[PendingEvent]
+    store: Store, model: str, epoch: int, events: Sequence[PendingEvent], tenant: str = ""
 ) -> dict[str, StoredImpression]:
-    """Load the stored impressions of the requests of some events."""
+    """Load the stored impressions of the requests of some events, those open to the tenant."""
     requests = sorted({event.feedback.query for event in events if event.on_request})
     found = await store.log.load_impressions(model, epoch, requests) if requests else []
-    return {request: one for request, one in zip(requests, found, strict=True) if one}
+    each = zip(requests, found, strict=True)
+    return {request: one for request, one in each if one and one.is_open_to(tenant)}
 
 
 def _build(
-    events: Sequence[PendingEvent], impressions: Mapping[str, StoredImpression], known: set[str]
+    events: Sequence[PendingEvent],
+    impressions: Mapping[str, StoredImpression],
+    skipped: Set[int],
+    tenant: str,
 ) -> list[NewRecord]:
     """Build the records of events; each builds on the earlier events of the same post.
 
-    `known` events are already in the log and will be reported as repeated: nothing builds on them.
+    Events at `skipped` positions will be reported as repeated or refused: nothing builds on them.
     """
     so_far = {request: found.accumulated for request, found in impressions.items()}
-    built, known, size = [], set(known), 0
-    for event in events:
+    built, seen, size = [], set[str](), 0
+    for at, event in enumerate(events):
         if size > MOST_BYTES:
             raise InvalidInput(
                 f"events: expected at most {MOST_BYTES} bytes of records; send fewer events"
             )
-        feedback, digest = event.feedback, event.digest()
-        if not event.on_request:
-            built.append(NewRecord(feedback.event, digest, codec.dump_record(feedback)))
-            continue
-        if feedback.query not in impressions:
-            built.append(
-                NewRecord(feedback.event, digest, b"", feedback.query, IMPOSSIBLE, IMPOSSIBLE)
-            )
-            continue
-        expected = so_far[feedback.query]
-        record, after = on_request(feedback, PriorFeedback.load(expected))
-        new, dumped = after.dump(), codec.dump_record(record)
-        size += len(new) + len(dumped)
-        if feedback.event not in known:
-            so_far[feedback.query] = new
-            known.add(feedback.event)
-        about = (feedback.query, expected, new, event.shown)
-        built.append(NewRecord(feedback.event, digest, dumped, *about))
+        name, request = event.feedback.event, event.feedback.query
+        new = NewRecord(name, event.digest(), b"", tenant=tenant, time=event.time)
+        if event.repeated_only:
+            new = new._replace(repeated_only=True)
+        elif not event.on_request:
+            new = new._replace(record=codec.dump_record(event.feedback))
+        elif request not in so_far:
+            new = new._replace(request=request, expected=IMPOSSIBLE, new=IMPOSSIBLE)
+        else:
+            new = _on_request(new, event, so_far[request])
+            size += len(new.new) + len(new.record)
+            if at not in skipped and name not in seen:
+                so_far[request] = new.new
+                seen.add(name)
+        built.append(new)
     return built
+
+
+def _on_request(new: NewRecord, event: PendingEvent, expected: bytes) -> NewRecord:
+    """Add the record of an event that builds on the feedback on its request so far."""
+    record, after = on_request(event.feedback, PriorFeedback.load(expected))
+    return new._replace(
+        record=codec.dump_record(record), request=event.feedback.query, expected=expected,
+        new=after.dump(), shown=event.shown,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Events of one request, and the impressions that were loaded for them."""
+    """Events of one request and tenant, and the impressions that were loaded for them."""
 
     events: Sequence[PendingEvent]
     impressions: Mapping[str, StoredImpression]
     wait: bool = False
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +194,11 @@ class Appender:
         self,
         store: Store,
         limit: int,
-        impression_seconds: float,
+        dedupe: float,
         report: Callable[[LogRolledBack], None] = lambda _: None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        self._store, self._limit, self._impression_seconds = store, limit, impression_seconds
+        self._store, self._limit, self._dedupe = store, limit, dedupe
         self._report, self._now = report, clock or now
         self._acknowledged: dict[tuple[str, int], int] = {}  # highest acknowledged seq
         self.post = MicroBatcher(self._post)
@@ -264,7 +244,7 @@ class Appender:
         try:
             answers = await self._store.log.append(
                 *model, together, limit=self._limit, time=self._now(),
-                dedupe=2 * self._impression_seconds, wait=any(one.wait for one in posts),
+                dedupe=self._dedupe, wait=any(one.wait for one in posts),
             )  # fmt: skip
         except Changed:
             return [await self._alone(model, one) for one in posts]
@@ -280,8 +260,8 @@ class Appender:
         try:
             answers = await post(
                 self._store, *model, one.events, limit=self._limit, time=self._now(),
-                impression_seconds=self._impression_seconds, wait=one.wait,
-                impressions=one.impressions,
+                dedupe=self._dedupe, wait=one.wait, impressions=one.impressions,
+                tenant=one.tenant,
             )  # fmt: skip
         except (SolarError, ValueError) as error:
             return error
@@ -314,7 +294,7 @@ def _loaded(
 ) -> Loaded:
     """Return the impressions of one post, within its own limit."""
     seen = [found[one] for one in takewhile(found.__contains__, requests)]
-    sizes = [one if isinstance(one, int) else sum(map(len, one or ())) for one in seen]
+    sizes = [one if isinstance(one, int) else _size(one) for one in seen]
     count, size = 0, 0
     for one, more in zip(seen, sizes, strict=True):
         size += more
@@ -325,10 +305,19 @@ def _loaded(
     return Loaded({name: one for name, one in first if isinstance(one, tuple)}, count, sizes)
 
 
+def _size(one: StoredImpression | None) -> int:
+    return len(one.shown) + len(one.accumulated) if one else 0
+
+
+def stored_bytes(event: PendingEvent) -> int:
+    """Estimate the bytes that an event takes in the store: its record and its dedupe entry."""
+    return event.feedback.documents.nbytes + len(event.body) + EVENT_BYTES
+
+
 def _built(one: Post) -> list[NewRecord] | Exception:
     try:
-        return _build(one.events, one.impressions, set())
-    except ValueError as error:
+        return _build(one.events, one.impressions, frozenset(), one.tenant)
+    except (Unreadable, ValueError) as error:
         return error
 
 

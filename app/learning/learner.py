@@ -14,12 +14,12 @@ from math import inf
 import numpy as np
 
 from app.domain import codec
-from app.domain.facts import LeaseLost, LogRolledBack
+from app.domain.facts import LeaseLost, LogRolledBack, NewerFormatFound
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
-from app.errors import Fenced, NoSuchModel, RolledBack, SolarError, Unavailable
+from app.errors import Fenced, NewerFormat, NoSuchModel, RolledBack, SolarError, Unavailable
 from app.learning.session import LeaderSession, LearnerOptions, ReportFact, ignore_fact
 from app.storage.cancellation import end
 from app.storage.rollback import rolled_back
@@ -118,6 +118,9 @@ class Learner:
             except Fenced as error:
                 self._report(LeaseLost(self.model))
                 log.info("%s", error)
+            except NewerFormat as error:  # the lease is free for a newer learner
+                self._report(NewerFormatFound(self.model))
+                await self._pause(error, stop)
             except SolarError as error:
                 self._report(LeaseLost(self.model))
                 await self._pause(error, stop)

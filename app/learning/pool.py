@@ -19,6 +19,7 @@ from app.errors import SolarError, Unavailable
 from app.learning.learner import Capacity, Learner, sleep
 from app.learning.session import LearnerOptions, ReportFact, ignore_fact
 from app.storage.cancellation import end
+from app.storage.leases import with_length
 from app.storage.store import Store
 
 log = logging.getLogger("solar.learner")
@@ -158,7 +159,7 @@ class LearnerShare:
     """The share of models that one process may lead, updated five times per lease."""
 
     def __init__(self, store: Store, lease: float, clock: Callable[[], float] = monotonic) -> None:
-        self._store, self._lease, self._name = store, lease, str(uuid4())
+        self._store, self._lease, self._name = store, lease, with_length(str(uuid4()), lease)
         self._clock = clock
         self._next, self._learners = 0.0, 1
         self._works = True

@@ -8,7 +8,7 @@ from app.domain.impressions import PriorFeedback, on_request
 from app.domain.model import ModelState
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer, sound
-from app.errors import BadBlob, NoSuchModel, StoreError, Unavailable
+from app.errors import BadBlob, NewerFormat, NoSuchModel, StoreError, Unavailable
 from app.storage.log import LogEntry
 from app.storage.store import Store
 
@@ -72,15 +72,19 @@ class LogReplay:
 
     def __init__(self, state: ModelState, without: str | None) -> None:
         self.reducer, self.at, self.skipped = Reducer(state), state.seq, 0
+        self.kept_by_replacement = 0  # records that were skipped before a replacement
         self._filter = None if without is None else SourceFilter(without)
 
     async def go_on(self, store: Store, model: str, until: int) -> None:
         """Apply the records up to and including `until`, except those that are skipped."""
         async for entry in entries(store, model, self.at, until):
+            refuse_newer_entry(entry)
             record = entry.record if self._filter is None else self._filter.keep(entry.record)
             if record is None:
                 self.skipped += 1
             else:
+                if entry.replaces:
+                    self.kept_by_replacement = self.skipped
                 self.reducer.apply(record)
             self.at = entry.seq
 
@@ -105,8 +109,19 @@ async def entries(store: Store, model: str, after: int, until: int) -> AsyncIter
             yield entry
 
 
+def refuse_newer_entry(entry: LogEntry) -> None:
+    """Raise NewerFormat with the seq of the record if a newer release wrote it."""
+    try:
+        codec.refuse_newer(entry.record)
+    except NewerFormat as error:
+        raise NewerFormat(f"record {entry.seq}: {error}") from None
+
+
 class SourceFilter:
-    """Drops the records of a source and rebuilds those of others on the same requests."""
+    """Drops the records of a source and rebuilds those of others on the same requests.
+
+    `NAME` is a source of this name, of any API key too (`KEY/NAME`). `KEY/` is all that a key sent.
+    """
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -122,12 +137,12 @@ class SourceFilter:
         if not isinstance(record, Feedback):
             return blob
         if record.submitted is None:
-            return None if record.source == self._source else blob
+            return None if self._is_dropped(record.source) else blob
         return self._on_request(record, blob)
 
     def _on_request(self, record: Feedback, blob: bytes) -> bytes | None:
         so_far, touched = self._before(record)
-        if record.source == self._source:
+        if self._is_dropped(record.source):
             self._requests[record.query] = (so_far, True)
             return None
         try:
@@ -137,6 +152,12 @@ class SourceFilter:
             return blob
         self._requests[record.query] = (after, touched)
         return codec.dump_record(rebuilt) if touched else blob
+
+    def _is_dropped(self, source: str) -> bool:
+        key, slash, name = source.partition("/")
+        if self._source.endswith("/"):
+            return key == self._source[:-1]
+        return self._source == source or (slash != "" and self._source == name)
 
     def _before(self, record: Feedback) -> tuple[PriorFeedback, bool]:
         """Return the feedback of a request before this record; a first record has none."""
@@ -150,12 +171,15 @@ class SourceFilter:
 
 
 async def verify(store: Store, model: str) -> list[str]:
-    """Check a model on a live store (I2, I3, I4, I5, I16); return what is wrong."""
+    """Check a model on a live store (I2, I3, I4, I5, I16); return what is wrong.
+
+    NewerFormat if a newer release wrote a part of it: only that release can check it.
+    """
     try:
         found = await replay(store, model)
         tail = await store.log.tail(model)
-        async for _ in entries(store, model, found.end, tail):
-            pass
+        async for entry in entries(store, model, found.end, tail):
+            refuse_newer_entry(entry)
     except (BadBlob, StoreError) as error:
         if isinstance(error, Unavailable):
             raise

@@ -1,6 +1,7 @@
 """The session of a learner as the leader of a model: read, apply, commit, until the lease ends.
 
 A session starts from the committed state. It rebuilds a damaged state from a version and the log.
+It ends with NewerFormat at data that a newer release wrote, and leaves that data unchanged.
 """
 
 import asyncio
@@ -13,12 +14,20 @@ from math import inf
 from time import monotonic
 from typing import TypeAlias
 
-from app.domain.facts import Committed, Deleted, LeaseLost, LogRolledBack, Replaced
+from app.domain import codec
+from app.domain.facts import (
+    Committed,
+    Deleted,
+    LeaseLost,
+    LogRolledBack,
+    NewerFormatFound,
+    Replaced,
+)
 from app.domain.model import ModelState
 from app.domain.records import Replace
 from app.domain.reducer import Reducer, decoded, sound
 from app.errors import BadBlob, Fenced, StoreError
-from app.learning.replay import batches
+from app.learning import replay
 from app.storage.log import LogEntry
 from app.storage.states import LogPosition
 from app.storage.store import Store
@@ -54,7 +63,7 @@ class LearnerOptions:
     clock: Callable[[], float] = monotonic
 
 
-Fact: TypeAlias = Committed | Replaced | LogRolledBack | LeaseLost | Deleted
+Fact: TypeAlias = Committed | Replaced | LogRolledBack | LeaseLost | NewerFormatFound | Deleted
 ReportFact: TypeAlias = Callable[[Fact], None]
 
 
@@ -151,6 +160,8 @@ class LeaderSession:
 
     async def _apply_some(self) -> bool:
         """Apply records until a commit is due; return whether a client waits for one of them."""
+        if codec.is_newer(self._queue[0].record):
+            await self._stop_at_newer(self._queue[0])
         if self._queue[0].replaces:
             await self._keep_version()
         chunk = self._chunk()
@@ -167,6 +178,12 @@ class LeaderSession:
         self._bytes, self._record_bytes = self._bytes + size, max(1, size // applied)
         return any(entry.waited_for for entry in done)
 
+    async def _stop_at_newer(self, entry: LogEntry) -> None:
+        """Commit the records before one that a newer release wrote, then raise NewerFormat."""
+        await self.commit()
+        await self.commit_done()
+        replay.refuse_newer_entry(entry)
+
     async def _keep_version(self) -> None:
         """Keep the model as a version before a record replaces it."""
         if self._reducer.seq not in await self._store.states.versions(self._model):
@@ -176,7 +193,11 @@ class LeaderSession:
         """Return the next records that one commit may cover."""
         until_version = self._options.version - self._reducer.seq % self._options.version
         chunk = self._queue[: max(1, min(until_version, self._options.batch - self._pending()))]
-        ends = [at for at, entry in enumerate(chunk) if at and entry.replaces]
+        ends = [
+            at
+            for at, entry in enumerate(chunk)
+            if at and (entry.replaces or codec.is_newer(entry.record))
+        ]
         return chunk[: ends[0]] if ends else chunk
 
     async def commit(self, *, version: bool = False, again: bool = False) -> None:
@@ -288,7 +309,10 @@ def apply_for(
 
 
 async def rebuilt(store: Store, model: str) -> ModelState:
-    """Rebuild the committed state from the newest undamaged version and the log."""
+    """Rebuild the committed state from the newest undamaged version and the log.
+
+    NewerFormat if a newer release wrote one of them: that release can rebuild it.
+    """
     seq, chain = await store.states.claimed(model)
     for version in reversed(await store.states.versions(model)):
         try:
@@ -297,7 +321,7 @@ async def rebuilt(store: Store, model: str) -> ModelState:
             log.warning("model %s: version %d is damaged: %s", model, version, error)
             continue
         reducer = Reducer(state)
-        async for batch in batches(store, model, state.seq, seq):
+        async for batch in replay.batches(store, model, state.seq, seq):
             await asyncio.to_thread(apply_for, reducer, batch, float("inf"))
         if reducer.chain == chain:
             return reducer.state()

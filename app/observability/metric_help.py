@@ -37,6 +37,10 @@ HELP = {
         "Number of times a learner lost its lease or got an error from the store, by model. The "
         "learner then resumes from the committed state."
     ),
+    "solar_newer_format": (
+        "Number of times a process found data of a model that a newer release wrote, by model. A "
+        "worker counts each state once, a learner each attempt. The data is left unchanged."
+    ),
     "solar_jobs": (
         "Number of training jobs that ended, by model and outcome: done, failed or cancelled."
     ),
@@ -73,11 +77,19 @@ HELP = {
     "solar_backlog_records_max": (
         "Number of log records that wait to be learnt and served, of the model with most of them."
     ),
+    "solar_lag_seconds_max": (
+        "Longest time in seconds for which records of a model have waited while none was learnt, "
+        "over all models."
+    ),
     "solar_learners": f"Number of learner processes that run on this store. {_ABSENT}",
     "solar_version": "Sequence number of the last record in the served weights, by model.",
     "solar_lag_records": (
         "Number of log records that the served weights do not include yet, by model. It is 0 while "
         "the store is unreachable."
+    ),
+    "solar_lag_seconds": (
+        "Time in seconds for which records have waited while none was learnt and served, by model. "
+        "It is 0 if no record waits, and it stands still while the store is unreachable."
     ),
     "solar_queries": f"Number of queries with feedback, each counted once, by model. {_SINCE}",
     "solar_explored_queries": (

@@ -24,8 +24,9 @@ from app.domain.facts import (
     LeaseLost,
     LogRolledBack,
     ModelStatus,
+    NewerFormatFound,
     Replaced,
-    Served,
+    ServingFact,
     Trained,
 )
 from app.observability.metric_help import HELP
@@ -113,10 +114,13 @@ class Metrics:
         """Count an answer from memory while the store is unreachable."""
         self._row(model)[Column.DEGRADED] += 1.0
 
-    def served(self, fact: Served | Deleted) -> None:
-        """Count new weights that this process serves."""
+    def served(self, fact: ServingFact) -> None:
+        """Count new weights that this process serves, or cannot read."""
         if isinstance(fact, Deleted):
             self._forget(fact.model)
+            return
+        if isinstance(fact, NewerFormatFound):
+            self._row(fact.model)[Column.NEWER_FORMATS] += 1.0
             return
         row = self._row(fact.model)
         if fact.backwards:
@@ -130,8 +134,10 @@ class Metrics:
         self._rows.pop(model, None)
         self._table.remove(model)
 
-    def learnt(self, fact: Committed | Replaced | LogRolledBack | LeaseLost | Deleted) -> None:
-        """Count what a learner reports: a commit, a replacement, a rollback or a lost lease."""
+    def learnt(
+        self, fact: Committed | Replaced | LogRolledBack | LeaseLost | NewerFormatFound | Deleted
+    ) -> None:
+        """Count what a learner reports: a commit, a replacement, or why it stopped."""
         if isinstance(fact, Deleted):
             self._forget(fact.model)
             return
@@ -144,6 +150,8 @@ class Metrics:
             row[Column.REPLACEMENTS + starts.index(True)] += 1.0
         elif isinstance(fact, LogRolledBack):
             self.rolled_back(fact)
+        elif isinstance(fact, NewerFormatFound):
+            row[Column.NEWER_FORMATS] += 1.0
         else:
             row[Column.INTERRUPTIONS] += 1.0
 
@@ -160,14 +168,15 @@ class Metrics:
     ) -> dict[str, Floats]:
         """Choose the models that have metrics of their own; return the counts of each.
 
-        These are the models with most requests, and those that are damaged, lag, were rolled back
-        or have a failed training job.
+        These are the models with most requests, and those that are damaged, lag, were rolled back,
+        have a failed training job or data of a newer format.
         """
         counts, nothing = self._table.counts(self._shared), np.zeros(COLUMNS)
         if len(known) <= MOST_MODELS:
             chosen = set(known)
         else:
-            troubles = (Column.ROLLBACKS, Column.JOBS + JOBS.index("failed"))
+            failed = Column.JOBS + JOBS.index("failed")
+            troubles = (Column.ROLLBACKS, Column.NEWER_FORMATS, failed)
             rows = {name: counts.get(name, nothing) for name in known}
             chosen = set(_most({name: row[Column.REQUESTS] for name, row in rows.items()}))
             chosen |= {*sorted(damaged)[:MOST_MODELS], *_most(lags)} & set(known)

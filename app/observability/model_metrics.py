@@ -1,6 +1,7 @@
 """The metrics of models and of the store, made from committed states and from counts."""
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ class ModelTotals(NamedTuple):
     backlog: int = 0
     largest_backlog: int = 0
     learners: int | None = None  # None: unknown
+    lag_seconds: Mapping[str, float] = MappingProxyType({})  # of models with records that wait
 
 
 class ModelMetrics:
@@ -66,6 +68,7 @@ class ModelMetrics:
             for model in self._models:
                 family.add_metric([model.name], value(model, _sums(model), self._statuses))
             yield family
+        yield self._lag_seconds()
         yield self._updates()
         yield from self._debiased()
         for name, status in _STATUSES.items():
@@ -86,6 +89,7 @@ class ModelMetrics:
             "solar_models_damaged": self._totals.damaged,
             "solar_backlog_records": self._totals.backlog,
             "solar_backlog_records_max": self._totals.largest_backlog,
+            "solar_lag_seconds_max": max(self._totals.lag_seconds.values(), default=0.0),
             "solar_learners": self._totals.learners,
         }.items():
             if value is not None:
@@ -151,6 +155,12 @@ class ModelMetrics:
             weight.add_metric([model.name], whole)
         yield from (share, total, weight)
 
+    def _lag_seconds(self) -> GaugeMetricFamily:
+        family = _gauge("solar_lag_seconds", "model")
+        for model in self._models:
+            family.add_metric([model.name], self._totals.lag_seconds.get(model.name, 0.0))
+        return family
+
     def _updates(self) -> GaugeMetricFamily:
         family = _gauge("solar_updates", "model", "kind")
         for model in self._models:
@@ -195,6 +205,7 @@ _COUNTERS = {
     "solar_degraded_answers": Column.DEGRADED,
     "solar_learnt_records": Column.RECORDS,
     "solar_learner_interruptions": Column.INTERRUPTIONS,
+    "solar_newer_format": Column.NEWER_FORMATS,
 }
 #: Counters with one more label: first column, label, values.
 _LABELLED = (

@@ -24,10 +24,10 @@ HISTOGRAM = len(SECONDS) + 2
 class Column:
     """The columns of a row; a group of columns has the name of its first."""
 
-    REQUESTS, ROLLBACKS, DEGRADED, RECORDS, INTERRUPTIONS = range(5)
-    JOBS = 5  # by outcome
-    REPLACEMENTS = 8  # by kind
-    FRESHNESS = 12
+    REQUESTS, ROLLBACKS, DEGRADED, RECORDS, INTERRUPTIONS, NEWER_FORMATS = range(6)
+    JOBS = 6  # by outcome
+    REPLACEMENTS = 9  # by kind
+    FRESHNESS = 13
     COMMITS = FRESHNESS + HISTOGRAM
 
 

@@ -6,19 +6,23 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+from app.api.auth import writing_keys
 from app.api.dependencies import Service
+from app.api.quotas import SourceQuota, StoreQuota, exchange_counts
 from app.config import Settings
 from app.errors import SolarError, Unavailable
-from app.ingest.appender import Appender, SourceQuota
+from app.ingest.appender import Appender
 from app.observability.metrics import Metrics
 from app.observability.multiprocess import ProcessStatus
 from app.runtime.children import MAX_FAILED_STARTS, Backoff
 from app.serving.impression_writer import ImpressionWriter
 from app.serving.weight_cache import WeightCache
 from app.storage.batching import MemoryBudget
+from app.storage.cancellation import end
 from app.storage.embedded import server
 from app.storage.embedded.data_directory import POLL_SECONDS
 from app.storage.embedded.server import EmbeddedServer
+from app.storage.embedded.stale_leases import remove_leases
 from app.storage.store import Store
 from app.training.job_runner import JobRunner
 
@@ -29,7 +33,8 @@ DURABILITY_SECONDS = 1.0  # timeout of one durability check
 class StoreLocator:
     """Finds the store: the configured one, a running embedded one, or a new embedded one.
 
-    `keep` restarts an embedded server that has ended. The URL stays the same.
+    `keep` restarts an embedded server that has ended. The URL stays the same. The process that
+    starts a server removes the leases in its data.
     """
 
     def __init__(self, settings: Settings, *, thread_outlives_server: bool = False) -> None:
@@ -37,6 +42,7 @@ class StoreLocator:
         self._settings, self._thread_outlives_server = settings, thread_outlives_server
         self._server: EmbeddedServer | None = None
         self._url, self._up, self._backoff = "", False, Backoff()
+        self._first, self._has_leases = True, False
 
     def url(self, cancelled: Callable[[], bool] = lambda: False) -> str:
         """Return the store's URL, once an embedded server has loaded its data; empty if cancelled.
@@ -84,6 +90,7 @@ class StoreLocator:
         found = server.find(directory) if self._server is None else None  # of another process
         if found is None and self._server is None:
             self._backoff.started()
+            self._has_leases = True
             self._server = EmbeddedServer.launch(
                 directory,
                 memory=self._settings.memory,
@@ -95,7 +102,16 @@ class StoreLocator:
         self._url = self._url or url
         if url != self._url:  # its directory in TMPDIR now belongs to another user
             raise SolarError(f"expected the embedded store at {self._url}, it is at {url}")
-        return self._server is None or self._server.loaded()
+        return self._server is None or (self._server.loaded() and self._without_leases())
+
+    def _without_leases(self) -> bool:
+        """Remove the leases in the data of a new server; return False if the server has ended.
+
+        After a restart the training processes of this service still run: their leases stay.
+        """
+        if self._has_leases and remove_leases(self._url, training=self._first):
+            self._has_leases = self._first = False
+        return not self._has_leases
 
     def _note_end(self, error: Exception) -> None:
         """Log the reason, and let the next start wait."""
@@ -156,17 +172,21 @@ async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIt
     kept = settings.impression_seconds
     memory = MemoryBudget(settings.inflight_bytes)
     impression_writer = ImpressionWriter(store, kept, settings.remember_seconds, memory)
-    appender = Appender(store, settings.backlog, kept, metrics.rolled_back)
-    quota = SourceQuota(settings.source_share)
+    appender = Appender(store, settings.backlog, settings.dedupe_window, metrics.rolled_back)
+    source_quota = SourceQuota(settings.source_share) if settings.source_share < 1.0 else None
+    store_quota = StoreQuota(kept) if writing_keys(settings.keys) > 1 else None
     job_runner = JobRunner(store, settings, metrics.trained)
     await job_runner.sweep()
     await weight_cache.start()
+    exchange = exchange_counts(store, store_quota, kept) if store_quota else None
+    tasks = [asyncio.create_task(exchange)] if exchange else []
     try:
         yield Service(
-            store, weight_cache, impression_writer, settings, quota, metrics, appender, job_runner,
-            memory,
+            store, weight_cache, impression_writer, settings, source_quota, store_quota, metrics,
+            appender, job_runner, memory,
         )  # fmt: skip
     finally:
+        await end(tasks)
         await job_runner.close()
         await impression_writer.close()
         await weight_cache.close()

@@ -9,8 +9,9 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from app.errors import Overloaded, SolarError
+from app.errors import OtherTenant, Overloaded, SolarError
 from app.storage.batching import SMALL, Held, MemoryBudget, MicroBatcher
+from app.storage.log import NewImpression
 from app.storage.store import Store
 
 log = logging.getLogger("solar.serving")
@@ -22,6 +23,7 @@ class PendingImpression:
 
     request: str
     shown: bytes
+    tenant: str
     held: Held | None
     writing: bool = False
 
@@ -47,10 +49,13 @@ class ImpressionWriter:
         self._batches = MicroBatcher(self._write)
 
     def store_impression(
-        self, model: str, epoch: int, request: str, shown: bytes
+        self, model: str, epoch: int, request: str, shown: bytes, tenant: str = ""
     ) -> asyncio.Future[bool]:
-        """Store an impression; the future tells whether it was written within the timeout."""
-        loop, pending = asyncio.get_running_loop(), PendingImpression(request, shown, None)
+        """Store an impression; the future tells whether it was written within the timeout.
+
+        OtherTenant if the request belongs to another tenant.
+        """
+        loop, pending = asyncio.get_running_loop(), PendingImpression(request, shown, tenant, None)
         if len(shown) > SMALL and not self._hold(pending):
             refused: asyncio.Future[bool] = loop.create_future()
             refused.set_result(False)
@@ -73,8 +78,8 @@ class ImpressionWriter:
         for one in group:
             one.writing = True
         try:
-            shown = {one.request: one.shown for one in group}
-            await self._store.log.store_impressions(*model, shown, self._seconds)
+            shown = [NewImpression(one.request, one.shown, one.tenant) for one in group]
+            stored = await self._store.log.store_impressions(*model, shown, self._seconds)
         except Exception as error:  # the requests are answered whatever the error
             if not isinstance(error, SolarError):
                 log.exception("model %s: writing impressions failed", model[0])
@@ -82,7 +87,7 @@ class ImpressionWriter:
         finally:
             for one in group:
                 one.drop()
-        return [True] * len(group)
+        return [one or OtherTenant() for one in stored]
 
     async def close(self) -> None:
         """Wait for pending writes."""

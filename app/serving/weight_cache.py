@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from app.domain.facts import Deleted, Served
+from app.domain.facts import Deleted, NewerFormatFound, Served, ServingFact
 from app.domain.model_config import ModelConfig
-from app.errors import BadBlob, NoSuchModel, SolarError, StoreError
+from app.errors import BadBlob, NewerFormat, NoSuchModel, SolarError, StoreError, Unreadable
 from app.ranking.arrays import Floats
+from app.serving.lag import LAG_SECONDS, LagTimer
 from app.storage.cancellation import end
 from app.storage.rollback import rolled_back
-from app.storage.states import LogPosition, StoredWeights
+from app.storage.states import DAMAGED, LogPosition, StoredWeights
 from app.storage.store import Store
 
 log = logging.getLogger("solar.serving")
@@ -73,11 +74,13 @@ class WeightCache:
     def __init__(
         self,
         store: Store,
-        report: Callable[[Served | Deleted], None] = lambda _: None,
+        report: Callable[[ServingFact], None] = lambda _: None,
         poll: float = 0.25,
         check_timeout: float = 1.0,
+        lag_limit: float = LAG_SECONDS,
     ) -> None:
         self._store, self._report = store, report
+        self._lag_timer = LagTimer(lag_limit)
         self._poll, self._check_timeout = poll, check_timeout
         self.serving: dict[str, ServedModel] = {}
         self.names: set[str] = set()  # all models of the store
@@ -91,6 +94,7 @@ class WeightCache:
         self._tasks: list[asyncio.Task[None]] = []
         self.started = self.reachable = False
         self.damaged: set[str] = set()
+        self.newer: dict[str, LogPosition] = {}  # state of a newer format → its position
         self._called: dict[str, float] = {}  # damaged model → time of the last call to the learners
         self.memory_share = 0.0
 
@@ -115,7 +119,7 @@ class WeightCache:
         await end([*self._loading.values()])
 
     async def find(self, model: str) -> ServedModel:
-        """Find the served model; NoSuchModel, or StoreError if the store is needed and fails."""
+        """Find the served model; NoSuchModel, StoreError or Unreadable if the store is needed."""
         return self.serving.get(model) or await self.load(model)
 
     async def load(self, model: str) -> ServedModel:
@@ -143,13 +147,14 @@ class WeightCache:
 
     def drop(self, model: str) -> None:
         """Stop serving a deleted model."""
-        if model in self.serving or model in self.damaged:
+        if model in self.serving or model in self.damaged or model in self.newer:
             self._report(Deleted(model))
         self.serving.pop(model, None)
-        self.damaged.discard(model)
+        self._readable(model)
         self.names.discard(model)
         self.tails.pop(model, None)
         self._called.pop(model, None)
+        self._lag_timer.forget(model)
         self._news.pop(model, asyncio.Event()).set()
 
     def lags(self) -> dict[str, int]:
@@ -159,13 +164,20 @@ class WeightCache:
         }
         return {name: count for name, count in waiting.items() if count > 0}
 
+    def lag_seconds(self) -> dict[str, float]:
+        """Return for how long records of a model have waited while none was learnt."""
+        timed = {name: one for name in self._lag_timer.models if (one := self.serving.get(name))}
+        return self._lag_timer.seconds(
+            {name: (one.epoch, one.version) for name, one in timed.items()}
+        )
+
     async def _take(self, model: str, found: StoredWeights) -> ServedModel:
         """Serve these weights from now on, unless they are already served."""
         before = self.serving.get(model)
         if before and before.config == found.config:  # reuses its cached properties
             found = found._replace(config=before.config)
         serving = ServedModel.of(model, found)
-        self.damaged.discard(model)
+        self._readable(model)
         if before and before.position == serving.position:
             return before
         backwards = before is not None and await self._rolled_back(before, serving)
@@ -192,7 +204,7 @@ class WeightCache:
             return False
         return await rolled_back(self._store, before.name, before.position, now.position)
 
-    async def _damage(self, model: str, error: BadBlob) -> None:
+    async def _damage(self, model: str, error: Unreadable) -> None:
         """Report a damaged model, and ask the learners to rebuild it."""
         if model not in self.damaged:
             log.warning("model %s: %s", model, error)
@@ -202,6 +214,20 @@ class WeightCache:
             self._called[model] = now
             with suppress(StoreError):
                 await self._store.hints.call_learner(model)
+
+    def _note_newer(self, model: str, position: LogPosition, error: NewerFormat) -> None:
+        """Report a state that a newer release wrote, once for each position; log the first."""
+        if model not in self.newer:
+            log.warning("model %s: %s; it is not updated here", model, error)
+        if self.newer.get(model) != position:
+            self.newer[model] = position
+            self._report(NewerFormatFound(model))
+        self.damaged.discard(model)
+
+    def _readable(self, model: str) -> None:
+        """Note that a model is neither damaged nor of a newer format, or gone."""
+        self.damaged.discard(model)
+        self.newer.pop(model, None)
 
     async def _hear_changes(self) -> None:
         """Load each model that changes; check all of them when hints may have been lost."""
@@ -230,8 +256,8 @@ class WeightCache:
             await self.load(model)
         except NoSuchModel:
             self._gone(model, before)
-        except BadBlob:
-            pass  # reported
+        except Unreadable:
+            pass  # reported, now or by the next check
         except StoreError:
             self.reachable = False
             self._unchecked.append(model)
@@ -254,14 +280,20 @@ class WeightCache:
             elif (before := served[name]) is None or before.position != position:
                 changed.append(name)
             else:
-                self.damaged.discard(name)
+                self._readable(name)
         async with asyncio.timeout(LOAD_TIMEOUTS * self._check_timeout):
             async for name, found in self._store.states.load_many(changed):
-                if isinstance(found, BadBlob):
+                if isinstance(found, NewerFormat):
+                    self._note_newer(name, positions[name] or DAMAGED, found)
+                elif isinstance(found, Unreadable):
                     await self._damage(name, found)
                 elif self.serving.get(name) is served[name]:  # else it was loaded after a hint
                     with suppress(NoSuchModel):
                         await self._take(name, found)
+        for name in models:
+            if serving := self.serving.get(name):
+                waiting = self.tails.get(name, 0) - serving.version
+                self._lag_timer.note(name, (serving.epoch, serving.version), waiting)
 
     async def _discover(self) -> None:
         """Check the store and the next models; all of them at the start and after lost hints."""
@@ -287,15 +319,17 @@ class WeightCache:
     async def _list_models(self) -> None:
         """Read the names of all models; each is to be checked."""
         self.names = set(await self._store.models.names())
-        for gone in self.damaged - self.names:
+        for gone in (self.damaged | self.newer.keys()) - self.names:
             self.drop(gone)
         self._unchecked = sorted(self.names | self.serving.keys(), reverse=True)
 
     async def _check_store(self) -> None:
         """Check repeatedly whether the store is reachable, and whether a model has changed."""
         while True:
+            checked = False
             try:
                 await self._discover()
+                checked = True
             except (SolarError, TimeoutError) as error:
                 timeout = f"no answer within {self._check_timeout:g} s"
                 reason = str(error) or f"{self._store.name} is unreachable or slow: {timeout}"
@@ -303,4 +337,8 @@ class WeightCache:
                 self.reachable = False
             except Exception:  # without checks nothing is updated
                 log.exception("a check of the store failed")
+            self._lag_timer.checked(checked)
+            lags = self.lag_seconds()
+            waiting = {name: self.tails[name] - self.serving[name].version for name in lags}
+            self._lag_timer.report(waiting, lags)
             await asyncio.sleep(self._poll)

@@ -6,14 +6,18 @@ on a replica. A server that does not provide the configured level is refused.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from time import time
 from typing import Any, NamedTuple
 
+import msgspec
 from redis import exceptions as foreign
 
 from app.errors import NotDurable
 from app.storage.calls import server_message, translated
-from app.storage.keys import MODELS
+from app.storage.keys import MODELS, USAGE
 from app.storage.server_version import refuse_old
 
 #: Values of `appendfsync` that each level accepts; without a level, others are only reported.
@@ -23,6 +27,8 @@ FSYNC = {
     "fsync": ("always",),
     "replicated": ("always",),
 }
+#: Workers whose usage is kept.
+MOST_WORKERS = 256
 _CHECKED_SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy")
 
 
@@ -63,6 +69,28 @@ class Servers:
         self._room = min(limits) // (4 * max(1, models)) if limits else 1 << 62
         self._room_read = now
         return self._room
+
+    async def exchange_usage(
+        self, worker: str, counts: Mapping[str, int], seconds: float
+    ) -> dict[str, int]:
+        """Store what a worker has stored by API key; return the sums over all other workers.
+
+        The entry of a worker that has ended counts for `seconds`.
+        """
+        now = time()
+        with translated(self._client):
+            await self._client.hset(USAGE, worker, msgspec.json.encode([now, counts]))
+            await self._client.pexpire(USAGE, int(seconds * 1000))
+            found = await self._client.hgetall(USAGE)
+            if len(found) > MOST_WORKERS:  # of workers that have ended; the others write again
+                await self._client.delete(USAGE)
+        sums: Counter[str] = Counter()
+        for name, entry in found.items():
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):  # damaged: written again soon
+                at, stored = msgspec.json.decode(entry, type=tuple[float, dict[str, int]])
+                if name != worker.encode() and abs(now - at) < seconds:
+                    sums.update(stored)
+        return dict(sums)
 
     async def _memory(self) -> list[Memory]:
         """Return the memory of each master."""

@@ -7,6 +7,7 @@ then: the cancellation takes the event's id.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time
@@ -17,7 +18,8 @@ import msgspec
 
 from app.errors import NoSuchModel
 from app.storage.calls import ScriptRunner, translated
-from app.storage.keys import JOB_LIST, keys_of
+from app.storage.keys import JOB_LIST, internal_event, keys_of
+from app.storage.leases import milliseconds, with_length
 
 JobState = Literal["running", "done", "failed", "cancelled"]
 Reported = Literal["kept", "lost", "cancel"]
@@ -29,6 +31,8 @@ _REPORTED: tuple[Reported, ...] = ("kept", "lost", "cancel")
 _CANCELLED: tuple[Cancelled, ...] = ("cancelled", "unknown", "ended")
 #: Value of the dedupe key of a cancelled job's record: seq 0, which no record has.
 _NO_RECORD = "0:"
+#: Value of the dedupe key of a job's record in version 0.2: the seq and an empty digest.
+_RECORD_OF_0_2 = re.compile(rb"\d+:")
 #: State that version 0.2 stored while it appended the result.
 _FINISHING = "finishing"
 #: Seconds from the creation of a job, when its upload starts, within which it starts.
@@ -40,12 +44,17 @@ DIED = "the training process died; start the job again"
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The lease of a training process; `trains` is its name, `seconds` the time to live."""
+    """The lease of a training process; `seconds` is its length."""
 
     model: str
     job: str
     seconds: float
-    trains: str = field(default_factory=lambda: str(uuid4()))
+    process: str = field(default_factory=lambda: str(uuid4()))
+
+    @property
+    def trains(self) -> str:
+        """Name of the training process, with the length of its lease."""
+        return with_length(self.process, self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +86,18 @@ class Jobs:
         """Start a job, also a second time; False if another job trains the model."""
         keys = keys_of(lease.model)
         names = [keys.state, keys.job(lease.job), keys.training, keys.trained]
-        values = [epoch, lease.trains, _ms(lease.seconds), _ms(JOB_KEPT_SECONDS), _NO_RECORD]
+        values = [
+            epoch,
+            lease.trains,
+            milliseconds(lease.seconds),
+            milliseconds(JOB_KEPT_SECONDS),
+            _NO_RECORD,
+        ]
         fields = {"state": "running", "trains": lease.trains, "about": about}
         await self._enlist(lease.job)
         code = await self._calls.script(
             "job_begin",
-            [*names, keys.event(epoch, record_event(lease.job))],
+            [*names, *_event_keys(lease.model, epoch, lease.job)],
             [*values, *_fields(fields)],
         )
         if code and await self.read(lease.model, lease.job) is None:
@@ -96,8 +111,8 @@ class Jobs:
         keys = keys_of(lease.model)
         values = [
             lease.trains,
-            _ms(lease.seconds),
-            _ms(JOB_KEPT_SECONDS),
+            milliseconds(lease.seconds),
+            milliseconds(JOB_KEPT_SECONDS),
             int(ends),
             *_fields(fields),
         ]
@@ -113,10 +128,20 @@ class Jobs:
             epoch = int(await self._client.hget(keys.job(job), "epoch") or 0)
         code = await self._calls.script(
             "job_cancel",
-            [keys.job(job), keys.training, keys.event(epoch, record_event(job))],
-            ["running", "cancelled", _ms(JOB_KEPT_SECONDS), _NO_RECORD],
+            [keys.job(job), keys.training, *_event_keys(model, epoch, job)],
+            ["running", "cancelled", milliseconds(JOB_KEPT_SECONDS), _NO_RECORD],
         )
         return _CANCELLED[int(code)]
+
+    async def record_of_0_2(self, model: str, epoch: int, job: str) -> int | None:
+        """Return the seq of the record that version 0.2 appended for a job, 0 if it was cancelled.
+
+        Feedback may have the same id; its value ends with a digest.
+        """
+        _, key = _event_keys(model, epoch, job)
+        with translated(self._client):
+            found: bytes = await self._client.get(key) or b""
+        return int(found[:-1]) if _RECORD_OF_0_2.fullmatch(found) else None
 
     async def read(self, model: str, job: str) -> Job | None:
         """Return a job, or None.
@@ -182,7 +207,13 @@ class Jobs:
 
 def record_event(job: str) -> str:
     """Return the event id of a job's record."""
-    return f"job-{job}"
+    return internal_event("job", job)
+
+
+def _event_keys(model: str, epoch: int, job: str) -> tuple[str, str]:
+    """Return the dedupe keys of a job's record: of this version, and of version 0.2."""
+    keys = keys_of(model)
+    return keys.event(epoch, record_event(job)), keys.event(epoch, f"job-{job}")
 
 
 def _entry(job: str) -> str:
@@ -212,7 +243,3 @@ def _fields(fields: Mapping[str, Any]) -> list[Any]:
         for name, value in fields.items()
         for part in (name, value if isinstance(value, str) else msgspec.json.encode(value))
     ]
-
-
-def _ms(seconds: float) -> int:
-    return max(1, int(seconds * 1000))

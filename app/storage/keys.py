@@ -1,11 +1,22 @@
-"""Names of a model's keys; `scripts/README.md` describes each."""
+"""Names of a model's keys; `scripts/README.md` describes each.
+
+Dedupe entries are fields of hashes by time slice, which Redis keeps in its compact encoding: 16
+bytes of the event id's hash, 8 bytes of the body's hash and the seq. The entries of a slice are
+spread over 2^bits buckets. The append script opens a slice twice per window, or when the buckets
+are full, and its caller declares the buckets of its events in all slices.
+"""
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
+from hashlib import blake2b
+from typing import NamedTuple
 
 from app.errors import InvalidInput
 
 MODELS, LEARNERS, JOB_LIST = "solar:models", "solar:learners", "solar:jobs"
+#: What each worker has stored, by API key.
+USAGE = "solar:usage"
 #: Channels of hints, named in the scripts too.
 CHANGED_CHANNEL, APPENDED_CHANNEL = "solar:changed", "solar:appended"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -21,6 +32,15 @@ def check_name(model: str) -> str:
     if not is_name(model):
         raise InvalidInput("model: expected 1 to 64 letters, digits, '-' or '_'")
     return model
+
+
+def internal_event(kind: str, name: str) -> str:
+    r"""Return the id of an event of the service; callers cannot send its control character.
+
+    >>> internal_event("job", "books.7")
+    '\x01job-books.7'
+    """
+    return f"\x01{kind}-{name}"
 
 
 class Keys:
@@ -46,8 +66,12 @@ class Keys:
         return f"{self._prefix}snap:{seq}"
 
     def event(self, epoch: int, event: str) -> str:
-        """Return the dedupe key of an event."""
+        """Return the dedupe key of an internal event; in releases up to 0.2, of every event."""
         return f"{self._prefix}d:{epoch}:{event}"
+
+    def events(self, epoch: int, number: int, bucket: int) -> str:
+        """Return the key of a bucket of dedupe entries in a time slice."""
+        return f"{self._prefix}e:{epoch}:{number}:{bucket}"
 
     def impression(self, epoch: int, request: str) -> str:
         """Return the key of an impression and its accumulated feedback."""
@@ -56,3 +80,43 @@ class Keys:
 
 #: Cached keys of a model; 1.5 kB each.
 keys_of = lru_cache(maxsize=8192)(Keys)
+
+
+#: Bytes of the hash of an event id, and of a body in an entry.
+ID_BYTES, BODY_BYTES = 16, 8
+#: Seconds that the time of an event may be ahead of the store's clock.
+AHEAD_SECONDS = 300.0
+
+
+class Slices(NamedTuple):
+    """The slices of a model: number and bits of each, and whether older processes may append."""
+
+    legacy: bool
+    each: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=8192)
+def read_slices(text: bytes) -> Slices:
+    """Read the field `slices` of a state; without one there are no slices yet.
+
+    >>> read_slices(b"0 7:3:1750000000000 8:5:1750001800000")
+    Slices(legacy=False, each=((7, 3), (8, 5)))
+    """
+    until, *words = text.split() or [b"0"]
+    each = [word.split(b":") for word in words]
+    return Slices(until != b"0", tuple((int(number), int(bits)) for number, bits, _ in each))
+
+
+def event_hash(tenant: str, event: str) -> bytes:
+    """Hash the id of an event; equal ids of two tenants are different events."""
+    return blake2b(f"{tenant}\0{event}".encode(), digest_size=ID_BYTES).digest()
+
+
+def bucket_keys(keys: Keys, epoch: int, slices: Slices, hashes: Iterable[bytes]) -> list[str]:
+    """Return the buckets of some events in all slices, each once."""
+    starts = [int.from_bytes(one[:3], "little") for one in hashes]
+    return [
+        keys.events(epoch, number, bucket)
+        for number, bits in slices.each
+        for bucket in {start & ((1 << bits) - 1) for start in starts}
+    ]

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from app.domain import codec
-from app.errors import Backlog, Changed, Fenced, NoSuchModel
+from app.errors import Backlog, Changed, Fenced, NoSuchModel, SolarError
 from app.storage.calls import ScriptRunner, translated
-from app.storage.keys import keys_of
+from app.storage.keys import BODY_BYTES, Keys, Slices, bucket_keys, event_hash, keys_of, read_slices
 
-APPENDED, REPEATED, OTHER_BODY, NO_IMPRESSION = range(4)
-#: Minimum TTL of dedupe keys in seconds.
-MIN_DEDUPE_SECONDS = 3_600.0
+APPENDED, REPEATED, OTHER_BODY, NO_IMPRESSION, TOO_OLD, TOO_FAR_AHEAD = range(6)
+#: Default window of the deduplication in seconds.
+DEDUPE_SECONDS = 3_600.0
+#: Attempts to append while other processes open slices, which is rare.
+_ATTEMPTS = 10
+#: Models whose slices are cached.
+_CACHED = 8192
 _ANY_SIZE = 1 << 53
 
 
@@ -22,7 +26,7 @@ class NewRecord(NamedTuple):
 
     `expected` is the accumulated feedback of the request before this record, `new` after it; both
     are empty for an event without a request. `shown` is the SHA-1 (hex) of the impression that the
-    record builds on, empty for any.
+    record builds on, empty for any. `time` is the time that the sender states, in ms since 1970.
     """
 
     event: str
@@ -32,10 +36,18 @@ class NewRecord(NamedTuple):
     expected: bytes = b""
     new: bytes = b""
     shown: str = ""
+    tenant: str = ""
+    time: int | None = None
+    repeated_only: bool = False
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is an event of the service: its id has a control character."""
+        return self.event < " "
 
 
 class AppendResult(NamedTuple):
-    """The outcome of an event (APPENDED … NO_IMPRESSION) and its seq."""
+    """The outcome of an event (APPENDED … TOO_FAR_AHEAD) and its seq."""
 
     outcome: int
     seq: int
@@ -55,11 +67,27 @@ class LogEntry(NamedTuple):
         return codec.kind_is(self.record, "replace")
 
 
+class NewImpression(NamedTuple):
+    """The impression of a request (opaque here) and its tenant."""
+
+    request: str
+    shown: bytes
+    tenant: str = ""
+
+
 class StoredImpression(NamedTuple):
-    """The impression of a request (opaque here) and its accumulated feedback."""
+    """The impression of a request and its accumulated feedback.
+
+    `tenant` is None for an impression of a release without tenants.
+    """
 
     shown: bytes
     accumulated: bytes
+    tenant: str | None = ""
+
+    def is_open_to(self, tenant: str) -> bool:
+        """Whether a tenant may send feedback on it."""
+        return self.tenant is None or self.tenant == tenant
 
 
 class Log:
@@ -67,6 +95,7 @@ class Log:
 
     def __init__(self, client: Any, calls: ScriptRunner) -> None:
         self._client, self._calls = client, calls
+        self._slices: dict[tuple[str, int], bytes] = {}  # as the last append saw them
 
     async def append(
         self,
@@ -76,42 +105,56 @@ class Log:
         *,
         limit: int,
         time: int,
-        dedupe: float = MIN_DEDUPE_SECONDS,
+        dedupe: float = DEDUPE_SECONDS,
         tail: int | None = None,
         wait: bool = False,
     ) -> list[AppendResult]:
         """Append all events of a post to the log, each once, in one script call.
 
-        All or none: Changed if an event builds on outdated feedback. With `tail` only if the log
+        The events are all internal, or none is. All or none: Changed if an event builds on outdated
+        feedback. A repeated event is recognised for `dedupe` seconds. With `tail` only if the log
         ends there, else Fenced. With `wait` the learner commits at once.
         """
         if not events:
             return []
-        keys = keys_of(model)
-        names = [keys.state, keys.seq, keys.log]
-        values: list[Any] = [epoch, limit, int(max(dedupe, MIN_DEDUPE_SECONDS) * 1000), time]
-        values += ["" if tail is None else tail, int(wait)]
-        for event in events:
-            request = keys.impression(epoch, event.request) if event.request else keys.state
-            names += [keys.event(epoch, event.event), request]
-            values += [event.digest, event.record, event.expected, event.new, event.shown]
-        code, *answers = await self._calls.durable_script("append", names, values)
-        if code == 1:
-            raise NoSuchModel(f"model {model}: no model of this name")
-        if code == 2:
-            raise Backlog(f"model {model}: the backlog limit of {limit} records is reached")
-        if code == 3:
-            raise Fenced(f"model {model}: the log no longer ends at {tail}")
-        if code == 4:
-            raise Changed(f"model {model}: a request received other feedback at the same time")
-        return [AppendResult(*answer) for answer in answers]
+        first = [epoch, limit, time, "" if tail is None else tail, int(wait)]
+        window = int(dedupe * 1000)
+        internal = events[0].is_internal
+        for _ in range(_ATTEMPTS):
+            known = await self._known_slices(model, epoch)
+            slices = read_slices(known)
+            named = internal or slices.legacy
+            names, values = _event_arguments(keys_of(model), epoch, events, slices, named)
+            given = [*first, known, "" if internal else window, window if named else ""]
+            given += [len(events), *values]
+            code, *answers = await self._calls.durable_script("append", names, given)
+            if code in (0, 5):
+                self._keep_slices((model, epoch), answers[0])
+            if code == 0:
+                return [AppendResult(*answer) for answer in answers[1:]]
+            if code == 4:
+                raise Changed(
+                    f"model {model}: a request received other feedback at the same time",
+                    skipped={at - 1 for at in answers[1:]},
+                )
+            if code != 5:
+                raise _refused(code, model, limit, tail)
+        raise Changed(f"model {model}: the deduplication changes too often; try again")
 
-    async def known(self, model: str, epoch: int, events: Sequence[str]) -> set[str]:
-        """Return the events that have a dedupe key: they are in the log."""
-        keys = keys_of(model)
-        with translated(self._client):
-            found = await self._client.mget([keys.event(epoch, event) for event in events])
-        return {event for event, seen in zip(events, found, strict=True) if seen}
+    async def _known_slices(self, model: str, epoch: int) -> bytes:
+        """Return the slices of a model as the last append saw them, or as they are stored."""
+        known = self._slices.get((model, epoch))
+        if known is None:
+            with translated(self._client):
+                known = await self._client.hget(keys_of(model).state, "slices") or b""
+            self._keep_slices((model, epoch), known)
+        return known
+
+    def _keep_slices(self, model: tuple[str, int], text: bytes) -> None:
+        if text:
+            if len(self._slices) >= _CACHED:
+                self._slices.clear()
+            self._slices[model] = text
 
     async def read(self, model: str, after: int, count: int, wait: float = 0.0) -> list[LogEntry]:
         """Return the next records after seq `after`; wait up to `wait` seconds for the first."""
@@ -151,12 +194,17 @@ class Log:
         return {model: int(tail) for model, tail in each if is_number(tail)}
 
     async def store_impressions(
-        self, model: str, epoch: int, shown: dict[str, bytes], ttl: float
-    ) -> None:
-        """Store the impressions of some requests for `ttl` seconds, in one round trip."""
+        self, model: str, epoch: int, shown: Sequence[NewImpression], ttl: float
+    ) -> list[bool]:
+        """Store the impressions of some requests for `ttl` seconds, in one round trip.
+
+        Return for each whether it was stored: False if the request belongs to another tenant.
+        """
         keys = keys_of(model)
-        names = [keys.impression(epoch, request) for request in shown]
-        await self._calls.script("remember", names, [int(ttl * 1000), *shown.values()])
+        names = [keys.impression(epoch, one.request) for one in shown]
+        values = [part for one in shown for part in (one.tenant, one.shown)]
+        stored = await self._calls.script("remember", names, [int(ttl * 1000), *values])
+        return [bool(one) for one in stored]
 
     async def load_impressions(
         self, model: str, epoch: int, requests: Sequence[str], most: int = _ANY_SIZE
@@ -166,21 +214,14 @@ class Log:
         Impressions of more than `most` bytes together are returned for the first requests only.
         """
         found = await self._recall(model, epoch, requests, most, reserved=1)
-        return [StoredImpression(i, a or b"") if i else None for i, a in found]
+        return [_impression(one) for one in found]
 
     async def load_small_impressions(
         self, model: str, epoch: int, requests: Sequence[str], most: int
     ) -> list[StoredImpression | int | None]:
         """Return the impression of each request; its size where `most` bytes are exceeded."""
         found = await self._recall(model, epoch, requests, most, reserved=0)
-        return [
-            one
-            if isinstance(one, int)
-            else StoredImpression(one[0], one[1] or b"")
-            if one[0]
-            else None
-            for one in found
-        ]
+        return [one if isinstance(one, int) else _impression(one) for one in found]
 
     async def _recall(
         self, model: str, epoch: int, requests: Sequence[str], most: int, reserved: int
@@ -191,6 +232,46 @@ class Log:
         names = [keys.impression(epoch, request) for request in requests]
         found: list[Any] = await self._calls.script("recall", names, [most, reserved])
         return found
+
+
+def _event_arguments(
+    keys: Keys, epoch: int, events: Sequence[NewRecord], slices: Slices, named: bool
+) -> tuple[list[str], list[Any]]:
+    """Return the keys and the values of events for the append script."""
+    names, values, hashes = [keys.state, keys.seq, keys.log], list[Any](), list[bytes]()
+    if named:
+        names += [keys.event(epoch, event.event) for event in events]
+    requests: dict[str, int] = {}  # number among the keys
+    for event in events:
+        hashed, digest, on = b"", event.digest, "-" if event.repeated_only else ""
+        if not event.is_internal:
+            hashed, digest = event_hash(event.tenant, event.event), digest.ljust(BODY_BYTES, b"\0")
+            hashes.append(hashed)
+        if event.request:
+            number = requests.setdefault(event.request, len(names) + len(requests) + 1)
+            on = f"{number} {event.tenant}"
+        values += (
+            hashed, digest, event.record, on, event.expected, event.new, event.shown,
+            "" if event.time is None else event.time,
+        )  # fmt: skip
+    names += [keys.impression(epoch, request) for request in requests]
+    return names + bucket_keys(keys, epoch, slices, hashes), values
+
+
+def _refused(code: int, model: str, limit: int, tail: int | None) -> SolarError:
+    """Return the error of an append that was refused."""
+    if code == 1:
+        return NoSuchModel(f"model {model}: no model of this name")
+    if code == 2:
+        return Backlog(f"model {model}: the backlog limit of {limit} records is reached")
+    return Fenced(f"model {model}: the log no longer ends at {tail}")
+
+
+def _impression(found: Sequence[bytes | None]) -> StoredImpression | None:
+    shown, accumulated, tenant = found
+    if not shown:
+        return None
+    return StoredImpression(shown, accumulated or b"", None if tenant is None else tenant.decode())
 
 
 def is_number(found: object) -> bool:

@@ -8,6 +8,7 @@ from app.domain.model import ModelState
 from app.errors import ModelExists, TooManyModels
 from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import MODELS, check_name, keys_of
+from app.storage.leases import is_void, token_of
 from app.storage.log import is_number
 from app.storage.states import States, dump_state
 
@@ -88,16 +89,34 @@ class Models:
         }
 
     async def statuses(self, models: Sequence[str]) -> dict[str, ModelStatus]:
-        """Return the status of each existing model, in one round trip."""
+        """Return the status of each existing model, in one round trip; void leases do not count."""
         with translated(self._client):
             pipeline = self._client.pipeline(transaction=False)
             for keys in map(keys_of, models):  # one by one: a Cluster pipeline has no MGET
-                for key in (keys.seq, keys.lease, keys.fence, keys.training):
+                for key in (keys.seq, keys.fence, keys.lease, keys.training):
                     pipeline.get(key)
-            found = iter(await pipeline.execute() if models else [])
-        each = zip(models, found, found, found, found, strict=True)
+                for key in (keys.lease, keys.training):
+                    pipeline.pttl(key)
+            found = await pipeline.execute(raise_on_error=False) if models else []
+            each = list(zip(*[iter(found)] * 6, strict=True))
+            for error in (part for values in each for part in values[:4]):
+                if isinstance(error, Exception):
+                    raise error
         return {
-            name: ModelStatus(int(tail), int(lease or 0), int(fence or 0), trains is not None)
-            for name, tail, lease, fence, trains in each
-            if is_number(tail)
+            name: _status(*values)
+            for name, values in zip(models, each, strict=True)
+            if is_number(values[0])
         }
+
+
+def _status(
+    tail: bytes, fence: bytes | None, lease: bytes | None, trains: bytes | None, *left: object
+) -> ModelStatus:
+    """Return a status of stored values and the remaining milliseconds of both leases."""
+    leads = lease is not None and not is_void(lease, left[0])
+    return ModelStatus(
+        int(tail),
+        leader=token_of(lease) if lease and leads else 0,
+        terms=int(fence or 0),
+        trains=trains is not None and not is_void(trains, left[1]),
+    )

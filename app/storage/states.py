@@ -14,7 +14,7 @@ import numpy as np
 from app.domain import codec
 from app.domain.model import SUMS, Model, ModelState
 from app.domain.model_config import ModelConfig
-from app.errors import BadBlob, Fenced, NoSuchModel, RolledBack
+from app.errors import BadBlob, Fenced, NoSuchModel, RolledBack, Unreadable
 from app.ranking.covariance import variances
 from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import keys_of
@@ -24,6 +24,7 @@ from app.storage.log import LogEntry
 LOADED_AT_ONCE = 50
 _POSITION_FIELDS = ("epoch", "seq", "chain")
 _SERVED_FIELDS = (*_POSITION_FIELDS, "meta", "w", "sums")
+_BLOBS = (b"meta", b"w", b"spread", b"sums")
 
 #: Epoch, seq and chain of a state.
 LogPosition: TypeAlias = tuple[int, int, bytes]
@@ -70,7 +71,7 @@ class States:
         self._client, self._calls = client, calls
 
     async def load(self, model: str) -> StoredState:
-        """Return the complete committed state; BadBlob if it is damaged."""
+        """Return the complete committed state; BadBlob if it is damaged, or NewerFormat."""
         return await self._load(model, keys_of(model).state)
 
     async def version(self, model: str, seq: int) -> StoredState:
@@ -119,7 +120,7 @@ class States:
 
     async def load_many(
         self, models: Sequence[str]
-    ) -> AsyncIterator[tuple[str, StoredWeights | BadBlob]]:
+    ) -> AsyncIterator[tuple[str, StoredWeights | Unreadable]]:
         """Yield the weights of each existing model; a round trip loads `LOADED_AT_ONCE` of them."""
         for at in range(0, len(models), LOADED_AT_ONCE):
             some = models[at : at + LOADED_AT_ONCE]
@@ -127,7 +128,7 @@ class States:
                 if fields[0] is not None:
                     try:
                         yield name, _stored_weights(fields)
-                    except BadBlob as error:
+                    except Unreadable as error:
                         yield name, error
 
     async def positions(self, models: Sequence[str]) -> dict[str, LogPosition | None]:
@@ -225,7 +226,11 @@ def _trace(model: Model) -> float:
 
 
 def load_state(fields: dict[bytes, bytes]) -> ModelState:
-    """Invert `dump_state`, with seq and chain."""
+    """Invert `dump_state`, with seq and chain.
+
+    One field of a newer format makes the state one of a newer format, even beside damage.
+    """
+    codec.refuse_newer(*(fields[name] for name in _BLOBS if name in fields))
     config = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
     seq, chain = int(fields[b"seq"]), fields[b"chain"]
     weights, spread = _weights(fields[b"w"], seq, chain), _array(fields[b"spread"], "spread")
@@ -242,8 +247,9 @@ def _position(fields: Sequence[bytes]) -> LogPosition:
 
 
 def _stored_weights(fields: Sequence[Any]) -> StoredWeights:
-    """Decode the fields for serving; BadBlob if one is damaged or missing."""
+    """Decode the fields for serving; BadBlob if one is damaged or missing, or NewerFormat."""
     epoch, seq, chain, meta, w, sums = fields
+    codec.refuse_newer(meta or b"", w or b"", sums or b"")
     try:
         config = codec.load_config(codec.load_blob(meta or b"", "meta").fields)
         weights = _weights(w or b"", int(seq), chain)

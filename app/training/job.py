@@ -23,12 +23,12 @@ from app.config import Settings
 from app.domain import codec
 from app.domain.model_config import ModelConfig
 from app.domain.records import Replace
-from app.errors import BadData, Fenced, NoSuchModel, SolarError, StoreError
+from app.errors import BadData, Fenced, NewerFormat, NoSuchModel, SolarError, StoreError
 from app.ingest.appender import now
 from app.storage.cancellation import end
 from app.storage.embedded.server import tied
 from app.storage.jobs import JOB_KEPT_SECONDS, Lease, record_event
-from app.storage.log import AppendResult, LogEntry, NewRecord
+from app.storage.log import APPENDED, REPEATED, AppendResult, LogEntry, NewRecord
 from app.storage.store import Store
 from app.training.options import REPLACEMENT, TASK, Training, TrainingTask
 
@@ -41,7 +41,9 @@ READ_RECORDS = 256
 STOPPED = "the service was stopped; start the job again"
 BROKEN = "the store, the disk or the start of the process failed; start the job again"
 CHANGED = "the model's settings changed during the training; start the job again"
+NOT_APPENDED = "the log refused the result: another event has its id; start a new job"
 DELETED = "the model was deleted"
+NEWER = "upgrade the service, then start the job again"
 #: One thread per training process: the other cores serve requests.
 THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -101,6 +103,8 @@ class Run:
             state = await self._outcome()
         except NoSuchModel:
             state, self._error = "failed", DELETED
+        except NewerFormat as error:
+            state, self._error = "failed", f"stored data was {error}; {NEWER}"
         except (OSError, SolarError) as error:
             log.warning("job %s: %s", self.work.job, type(error).__name__)
             state, self._error = "failed", BROKEN
@@ -194,6 +198,9 @@ class Run:
             if appended is None:
                 self._error = CHANGED
                 return "failed"
+            if appended.outcome not in (APPENDED, REPEATED):
+                self._error = NOT_APPENDED
+                return "failed"
             if not appended.seq:  # the cancellation came first
                 break
             self._result = {**self._result, "seq": appended.seq}
@@ -215,6 +222,9 @@ class Run:
                 if any(map(self._changes_config, entries)):
                     return None
                 at = entries[-1].seq
+            earlier = await self._store.jobs.record_of_0_2(model, self._epoch, self.work.job)
+            if earlier is not None:
+                return AppendResult(REPEATED, earlier)
             try:
                 (appended,) = await self._store.log.append(
                     model, self._epoch, [NewRecord(record_event(self.work.job), b"", record)],
@@ -227,6 +237,7 @@ class Run:
                 return appended
 
     def _changes_config(self, entry: LogEntry) -> bool:
+        codec.refuse_newer(entry.record)
         if not entry.replaces:
             return codec.kind_is(entry.record, "retune")
         replaced = codec.load_record(entry.record)

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import redis
 
-from app.storage.jobs import DIED, JOB_KEPT_SECONDS
+from app.storage.jobs import DIED, JOB_KEPT_SECONDS, record_event
 from app.storage.keys import Keys
 from app.training.job import CHANGED, DELETED, STOPPED
 from tests.api.services import PLAIN, Running, serving
@@ -127,7 +127,7 @@ def test_a_killed_training_process_fails_its_job_which_can_be_restarted(
     until_long(lambda: job not in uploads(service))
     assert http.post(f"/jobs/{job}/start").status_code == 409
     with redis.Redis.from_url(store_of(service)) as store:
-        (dedupe_key,) = store.keys(Keys("m").event(1, f"job-{job}"))
+        (dedupe_key,) = store.keys(Keys("m").event(1, record_event(job)))
         left: Any = store.pttl(dedupe_key)
     assert left / 1000 > JOB_KEPT_SECONDS - 600  # as long as a restart is possible
     assert "Traceback" not in service.logged()

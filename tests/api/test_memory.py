@@ -17,16 +17,14 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.types import Message
 
-from app.api import schemas
-from app.api.memory import hold_binary, hold_decoded
 from app.api.routers import feedback
 from app.api.routing import PART, Reply
-from app.api.schemas import object_decoder
 from app.errors import Overloaded
 from app.ingest import appender
 from app.storage.batching import Held, MemoryBudget
 from tests.api.services import PLAIN, Running, application, serving
 from tests.servers import TIMEOUT, server, until
+from tests.test_decoded_memory import CLICKS, repeated
 
 __all__ = ["server"]  # a fixture
 
@@ -302,100 +300,6 @@ def test_the_answer_of_a_large_explanation_arrives_whole(client: TestClient) -> 
     answer = client.post("/rank", json={"model": "wide", "documents": rows, "explain": True})
     assert answer.status_code == 200
     assert all(set(one) >= {"contributions", "stddev"} for one in answer.json()["documents"])
-
-
-SIZE = 2_000_000
-
-
-def repeated(start: bytes, part: bytes, end: bytes) -> bytes:
-    return start + (part * (SIZE // len(part)))[:-1] + end
-
-
-def numbered(start: bytes, part: bytes, end: bytes) -> bytes:
-    count = SIZE // len(part % 100_000)
-    return start + b",".join(part % at for at in range(count)) + end
-
-
-CLICKS = b'{"type":"clicks","event_id":"a","request_id":"b","clicked":['
-JSON_BODIES = {
-    "numbers": (schemas.decode_rank, repeated(b'{"features":[[', b"0,", b"]]}"), 36),
-    "empty rows": (schemas.decode_rank, repeated(b'{"features":[', b"[],", b"]}"), 36),
-    "short rows": (schemas.decode_rank, repeated(b'{"features":[', b"[0],", b"]}"), 36),
-    "ids": (schemas.decode_rank, repeated(b'{"ids":[', b'"a",', b"]}"), 36),
-    "emoji": (schemas.decode_rank, repeated(b'{"ids":[', '"😀",'.encode(), b"]}"), 36),
-    "long text": (schemas.decode_rank, b'{"ids":["' + "😀".encode() + b"a" * SIZE + b'"]}', 36),
-    "documents": (
-        schemas.decode_rank,
-        repeated(b'{"documents":[', b'{"id":"a","features":{"":0}},', b"]}"),
-        36,
-    ),
-    "names": (
-        schemas.decode_rank,
-        numbered(b'{"documents":[{"id":"a","features":{', b'"%x":0', b"}}]}"),
-        36,
-    ),
-    "clicks": (schemas.decode_event, repeated(CLICKS, b'"a",', b"]}"), 72),
-    "triplets": (
-        schemas.decode_event,
-        repeated(b'{"type":"triplets","event_id":"a","triplets":[', b'["a","b"],', b"]}"),
-        72,
-    ),
-    "labels": (
-        schemas.decode_event,
-        numbered(b'{"type":"labels","event_id":"a","labels":{', b'"%x":0', b"}}"),
-        72,
-    ),
-    "events": (schemas.decode_batch, repeated(b'{"events":[', b"0,", b"]}"), 72),
-    "names of features": (
-        object_decoder(["features"]),
-        repeated(b'{"features":[', b'"a",', b"]}"),
-        36,
-    ),
-}
-
-
-@pytest.mark.parametrize("case", JSON_BODIES)
-def test_the_memory_of_a_decoded_body_is_at_most_what_was_held_for_it(case: str) -> None:
-    decode, body, element_bytes = JSON_BODIES[case]
-    request = Held(MemoryBudget(1 << 40))
-    hold_decoded(body, request, element_bytes)
-    most = request.size + 100_000
-    assert any(decoded_bytes(decode, body) <= most for _ in range(3))  # the service may allocate
-
-
-def test_an_escape_that_widens_a_long_text_is_held_for() -> None:
-    body = b'{"ids":["\\ud83d\\ude00' + b"a" * SIZE + b'"]}'
-    request = Held(MemoryBudget(1 << 40))
-    hold_decoded(body, request)
-    tracemalloc.start()
-    try:
-        decoded = schemas.decode_rank(body)
-        assert decoded is not None
-        kept = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-    assert 4 * SIZE <= kept <= request.size
-
-
-def test_the_memory_of_a_decoded_msgpack_body_is_at_most_what_was_held_for_it() -> None:
-    ids = b"\xdd" + (SIZE // 2).to_bytes(4, "big") + b"\xa1a" * (SIZE // 2)
-    request = Held(MemoryBudget(1 << 40))
-    body = b"\x82\xa3ids" + ids + b"\xa8features\xc4\x00"
-    hold_binary(body, request)
-    assert decoded_bytes(schemas.decode_binary_rank, body) <= request.size
-    rows = Held(MemoryBudget(1 << 40))
-    hold_binary(msgspec.msgpack.encode({"ids": ["a"], "features": bytes(SIZE)}), rows)
-    assert SIZE <= rows.size <= SIZE + 1000
-
-
-def decoded_bytes(decode: Any, body: bytes) -> int:
-    tracemalloc.start()
-    try:
-        decoded = decode(body)
-        assert decoded is not None
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

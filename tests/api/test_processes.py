@@ -372,6 +372,7 @@ def test_log_lines_are_json_without_bodies_and_keys() -> None:
             send_private_requests(http)
         with running.client(headers={"authorization": "Bearer hunter2"}) as http:
             assert http.post("/rank", json={"model": "classified"}).status_code == 401
+        until(lambda: '"status": 401' in running.logged())  # written after the answer
         worker = child(running.process.pid, "app.runtime.worker")
         assert worker is not None
         os.kill(worker, signal.SIGKILL)

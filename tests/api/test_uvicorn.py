@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -29,17 +30,40 @@ JSON_LOG = str(ROOT / "app/observability/uvicorn_logging.json")
 LEARNT = 'solar_learnt_records_total{model="books"} 1.0'
 
 
-def learn(running: Running, event: str = "e1") -> int:
+def at_once(send: Callable[[], httpx.Response]) -> httpx.Response:
+    """Send once."""
+    return send()
+
+
+def until_answered(send: Callable[[], httpx.Response]) -> httpx.Response:
+    """Send until the answer is not 503, and a ranking is logged: the store may be restarting."""
+    answers: list[httpx.Response] = []
+
+    def answered() -> bool:
+        answers.append(send())
+        return answers[-1].status_code != 503 and answers[-1].json().get("logged", True)
+
+    until(answered)
+    return answers[-1]
+
+
+def learn(
+    running: Running,
+    event: str = "e1",
+    answer: Callable[[Callable[[], httpx.Response]], httpx.Response] = at_once,
+) -> int:
     """Rank, click the second document, and return the version after it is learnt."""
     with running.client() as http:
-        made = http.put("/models/books", json={"features": 2, "clicks": "click-skip-above"})
+        model = {"features": 2, "clicks": "click-skip-above"}
+        made = answer(lambda: http.put("/models/books", json=model))
         assert made.status_code in (200, 201), made.text
-        ranked = http.post("/rank", json={"model": "books", "documents": DOCUMENTS}).json()
+        to_rank = {"model": "books", "documents": DOCUMENTS}
+        ranked = answer(lambda: http.post("/rank", json=to_rank)).json()
         click = {
             "event_id": event, "type": "clicks", "request_id": ranked["request_id"],
             "clicked": [ranked["documents"][1]["id"]],
         }  # fmt: skip
-        reply = http.post("/feedback", json=click, headers={"prefer": "wait=60"})
+        reply = answer(lambda: http.post("/feedback", json=click, headers={"prefer": "wait=60"}))
         assert reply.status_code == 200, reply.text
         return int(reply.json()["version"])
 
@@ -109,7 +133,7 @@ def test_a_killed_store_and_a_killed_learner_are_restarted(tmp_path: Path) -> No
             ))  # fmt: skip
         with running.client() as http:
             until(lambda: not http.get("/readyz").json().get("degraded", True))
-        assert learn(running, "e2") == 2
+        assert learn(running, "e2", until_answered) == 2
 
 
 def test_uvicorn_joins_a_running_store_in_the_data_directory(tmp_path: Path) -> None:

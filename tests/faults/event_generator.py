@@ -8,6 +8,7 @@ from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
 from app.ingest.appender import PendingEvent
 from app.ranking.arrays import Floats
+from app.storage.log import NewImpression
 from app.storage.store import Store
 
 N, SHOWN = 8, 10
@@ -23,7 +24,8 @@ async def new_model(store: Store, model: str = MODEL, settings: ModelConfig = SE
 class EventGenerator:
     """A generator of events with unique ids, and of rankings to click on."""
 
-    def __init__(self, seed: int, name: str = "e", n: int = N) -> None:
+    def __init__(self, seed: int, name: str = "e", n: int = N, tenant: str = "") -> None:
+        self.tenant = tenant
         self.rng = np.random.default_rng([seed, *name.encode()])
         self._name, self._n, self._count, self._shown = name, n, 0, 0
         self.rankings: dict[str, Impression] = {}
@@ -53,9 +55,11 @@ class EventGenerator:
             )
         )
 
-    def click(self, request: str, position: int | None = None) -> PendingEvent:
-        """Return a click on a ranking, at a random or given position."""
-        shown = self.rankings[request]
+    def click(
+        self, request: str, position: int | None = None, shown: Impression | None = None
+    ) -> PendingEvent:
+        """Return a click on a ranking (of another generator: `shown`), at a random position."""
+        shown = shown or self.rankings[request]
         at = int(self.rng.integers(SHOWN)) if position is None else position
         feedback = Feedback(
             self._next(),
@@ -73,7 +77,7 @@ class EventGenerator:
         for _ in range(count):
             name, self._shown = f"{self._name}.list{self._shown}", self._shown + 1
             made[name] = Impression(ids, self._documents(SHOWN), self.rng.permutation(SHOWN))
-        shown = {name: one.dump() for name, one in made.items()}
+        shown = [NewImpression(name, one.dump(), self.tenant) for name, one in made.items()]
         await store.log.store_impressions(model, epoch, shown, ttl=3600)
         self.rankings.update(made)
         return list(made)

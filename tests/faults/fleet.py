@@ -10,7 +10,7 @@ from time import monotonic
 import httpx
 import numpy as np
 
-from app.domain.facts import Deleted, LogRolledBack, Served
+from app.domain.facts import LogRolledBack, Served, ServingFact
 from app.errors import StoreError
 from app.ingest.appender import PendingEvent, post
 from app.serving.weight_cache import WeightCache
@@ -160,7 +160,7 @@ class ReplicaObserver:
     """A serving replica that counts version rollbacks of the store."""
 
     def __init__(self, store: Store) -> None:
-        self.facts: list[Served | Deleted | LogRolledBack] = []
+        self.facts: list[ServingFact | LogRolledBack] = []
         self.weight_cache, self.ranked = (
             WeightCache(store, self.facts.append, poll=0.05),
             LongestGap(),

@@ -14,6 +14,7 @@ from tests.faults.checker import Watch
 from tests.faults.event_generator import MODEL, SETTINGS, new_model
 from tests.faults.feedback_clients import Ledger
 from tests.faults.server import Server
+from tests.fleets import Node
 
 
 def run_scenario(scenario: Coroutine[Any, Any, None], seconds: float = 600.0) -> None:
@@ -24,7 +25,7 @@ def run_scenario(scenario: Coroutine[Any, Any, None], seconds: float = 600.0) ->
 class ObservedModel:
     """A model on a server with its store, ledger and observer."""
 
-    def __init__(self, server: Server, seed: int) -> None:
+    def __init__(self, server: Server | Node, seed: int) -> None:
         self.server, self.seed = server, seed
         self.rng = np.random.default_rng(seed)
         self.store = Store.open(server.url)
@@ -72,7 +73,7 @@ class ObservedModel:
 
 @asynccontextmanager
 async def observed_model(
-    server: Server, seed: int, settings: ModelConfig = SETTINGS
+    server: Server | Node, seed: int, settings: ModelConfig = SETTINGS
 ) -> AsyncIterator[ObservedModel]:
     """Create an untrained model and observe its commits."""
     scenario = ObservedModel(server, seed)

@@ -25,7 +25,7 @@ from app.learning.pool import learn_all
 from app.learning.replay import verify
 from app.learning.session import LearnerOptions
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.log import APPENDED, NO_IMPRESSION, REPEATED, NewRecord
+from app.storage.log import APPENDED, NO_IMPRESSION, REPEATED, NewImpression, NewRecord
 from app.storage.store import Store
 from tests.faults.event_generator import MODEL, SHOWN, EventGenerator, new_model
 from tests.faults.observed_model import run_scenario
@@ -157,7 +157,9 @@ def test_a_click_on_a_replaced_impression_is_not_learnt_on_the_new_one(
                 on_request=True, shown=fingerprint(old.dump()),
             )  # fmt: skip
             shorter = Impression(old.ids[:3], old.documents[:3], np.arange(3))
-            await store.log.store_impressions(MODEL, epoch, {request: shorter.dump()}, ttl=60)
+            await store.log.store_impressions(
+                MODEL, epoch, [NewImpression(request, shorter.dump())], ttl=60
+            )
             with pytest.raises(Changed, match="impression of a request changed"):
                 await post(store, MODEL, epoch, [click], limit=NO_LIMIT, time=0)
             assert await store.log.tail(MODEL) == 0

@@ -264,6 +264,9 @@ class Pipeline:
     def get(self, key: str) -> None:
         self._calls.append(Call("get", (key,)))
 
+    def pttl(self, key: str) -> None:
+        self._calls.append(Call("pttl", (key,)))
+
     def hmget(self, key: str, fields: list[str]) -> None:
         self._calls.append(Call("hmget", (key, fields)))
 

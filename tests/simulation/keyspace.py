@@ -98,9 +98,11 @@ class Keyspace:
     def pexpire(self, key: str, milliseconds: Any) -> None:
         self.put(key, self.find(key), int(milliseconds) / 1000)
 
-    def pttl(self, key: str) -> float:
+    def pttl(self, key: str) -> int:
+        if not self.exists(key):
+            return -2
         ends = self.data[key].ends
-        return -1 if ends is None else (ends - self.clock()) * 1000
+        return -1 if ends is None else int((ends - self.clock()) * 1000)
 
     def keys(self, _: str = "*") -> list[bytes]:
         return [key.encode() for key in self.data if self.exists(key)]

@@ -1,6 +1,7 @@
 """Planted bugs, each active for one block."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -11,6 +12,7 @@ from app.domain.records import Feedback
 from app.ingest import appender
 from app.serving import weight_cache as weight_cache_module
 from app.storage import calls, rollback
+from app.storage.log import StoredImpression
 from tests.simulation import scripts, server
 from tests.simulation.keyspace import Keyspace, text
 
@@ -42,7 +44,7 @@ def _commit_trims_too_far(db: Keyspace, keys: Sequence[str], args: Sequence[Any]
 
 def _append_without_dedupe(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
     """A resent post is appended again."""
-    db.drop(*keys[3::2])
+    db.drop(*(key for key in keys[3:] if ":e:" in key or ":d:" in key))
     return scripts.append(db, keys, args)
 
 
@@ -54,7 +56,45 @@ def _append_without_limit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]
 def _append_any_body(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
     """Another body with a known id counts as repeated."""
     code, *answers = scripts.append(db, keys, args)
-    return [code, *([1 if one == 2 else one, seq] for one, seq in answers)]
+    if code:
+        return [code, *answers]
+    return [0, answers[0], *([1 if one == 2 else one, seq] for one, seq in answers[1:])]
+
+
+def _append_of_any_tenant(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
+    """A tenant sends feedback on the request of another one."""
+    changed = list(args)
+    for at in range(12, len(args), scripts.EACH):
+        number = text(args[at]).partition(b" ")[0]
+        owner = db.hget(keys[int(number) - 1], "t") if number else None
+        changed[at] = b"%s %s" % (number, owner or b"") if number else b""
+    return scripts.append(db, keys, changed)
+
+
+def _remember_for_any_tenant(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[int]:
+    """A tenant replaces the impression of another one."""
+    for key in keys:
+        if db.exists(key):
+            db.hdel(key, "t")
+    return scripts.remember(db, keys, args)
+
+
+def _forget_a_slice(self: scripts.Append) -> bytes:
+    """A new slice removes the one before it."""
+    written = _open_slice(self)
+    if written:
+        del self._slices[:-1]
+        written = self._written()
+        self._db.hset(self._state, "slices", written)
+    return written
+
+
+_open_slice = scripts.Append._open_slice
+
+
+def _respect_void_lease(db: Keyspace, key: str) -> bytes | None:
+    """A lease counts for as long as the server's clock says."""
+    return db.get(key)
 
 
 def _ignore_prior_feedback(event: Feedback, _: PriorFeedback) -> tuple[Feedback, PriorFeedback]:
@@ -111,12 +151,20 @@ def _counts_twice(self: reducer.Reducer, event: Any, submission: Any) -> Any:
 def _dedupe_not_replicated(steps: server.Copy, journal: Any, until: int) -> None:
     """The replica gets the log but not the dedupe keys."""
     for step in journal[steps.steps : until]:
-        steps.db.apply({k: v for k, v in step.writes.items() if ":d:" not in k})
+        steps.db.apply({k: v for k, v in step.writes.items() if ":e:" not in k})
     steps.steps = max(steps.steps, until)
 
 
 def _script(name: str, mutant: scripts.Script) -> Callable[[], Any]:
     return lambda: patch.dict(scripts.ALL, {name: mutant})
+
+
+@contextmanager
+def _open_to_any_tenant() -> Iterator[None]:
+    """Neither the process nor the script compares tenants: each alone refuses."""
+    open_to_all = patch.object(StoredImpression, "is_open_to", lambda *_: True)
+    with open_to_all, patch.dict(scripts.ALL, {"append": _append_of_any_tenant}):
+        yield
 
 
 def _in(owner: Any, name: str, mutant: Any) -> Callable[[], Any]:
@@ -135,11 +183,19 @@ class Mutant(NamedTuple):
 MUTANTS = {
     "commit on any base": Mutant(_script("commit", _commit_on_any_base), ("I9", "I3", "I4")),
     "commit of any fence": Mutant(_script("commit", _commit_of_any_fence), ("I10",)),
+    "a void lease counts": Mutant(
+        _in(scripts, "valid", _respect_void_lease), ("I15",), "_step_clock"
+    ),
     "commit of lost records": Mutant(
         _script("commit", _commit_of_lost_records), ("I3",), "_fail_over", "fsync"
     ),
     "log trimmed too far": Mutant(_script("commit", _commit_trims_too_far), ("I11",)),
     "append without dedupe": Mutant(_script("append", _append_without_dedupe), ("I6",)),
+    "feedback of any tenant": Mutant(_open_to_any_tenant, ("I23",)),
+    "impressions replaced by any tenant": Mutant(
+        _script("remember", _remember_for_any_tenant), ("I23",)
+    ),
+    "a slice forgotten": Mutant(_in(scripts.Append, "_open_slice", _forget_a_slice), ("I6",)),
     "any body counts as repeated": Mutant(_script("append", _append_any_body), ("I7",)),
     "earlier clicks ignored": Mutant(_in(appender, "on_request", _ignore_prior_feedback), ("I5",)),
     "append without limit": Mutant(_script("append", _append_without_limit), ("I18",)),

@@ -24,6 +24,7 @@ def create(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     given = [part for pair in zip(fields, args, strict=True) for part in pair]
     for key in (state, snapshot):
         db.hset(key, "epoch", new, "seq", 0, "fence", 0, *given)
+    db.hset(state, "slices", f"0 0:3:{int(db.clock())}000", "sliced", "0:0")
     db.keep(seq, 0)
     db.zadd(snaps, 0, 0)
     db.publish(CHANGED_CHANNEL, _model(state))
@@ -41,79 +42,228 @@ def delete(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     return 1
 
 
-class Fresh(NamedTuple):
-    """An event to append."""
+#: Values of each event, and milliseconds that its time may be ahead.
+EACH, AHEAD = 8, 300_000
+FULL, SPARSE, LEAST_BITS, MOST_BITS, STEP = 64, 4, 3, 19, 4
 
-    seq: int
-    seen: str
+
+class Slice(NamedTuple):
+    """A slice of dedupe entries."""
+
+    number: int
+    bits: int
+    opened: int
+
+
+class Event(NamedTuple):
+    """An event of a post: its keys and values."""
+
+    name: str
     request: str
+    tenant: bytes
+    repeated_only: bool
+    id: bytes
+    digest: bytes
     record: bytes
+    on: bytes
+    expected: bytes
     new: bytes
+    shown: bytes
+    time: bytes
+
+
+class Append:
+    """One call of the append script."""
+
+    def __init__(self, db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> None:
+        self._db, (self._state, self._seq, self._log) = db, keys[:3]
+        sent = [text(one) for one in args]
+        self._epoch, self._limit, self._time, self._must_end, self._waits = sent[:5]
+        self._seen, self._ttl, count = sent[5], int(sent[7] or 0), int(sent[8])
+        self._window = int(sent[6]) if sent[6] else 0
+        self._events = []
+        for at in range(count):
+            values = sent[9 + EACH * at : 9 + EACH * (at + 1)]
+            number, _, tenant = values[3].strip(b"-").partition(b" ")
+            request = keys[int(number) - 1] if number else ""
+            name = keys[3 + at] if sent[7] else ""
+            self._events.append(Event(name, request, tenant, values[3] == b"-", *values))
+        self._now = int(db.clock() * 1000)
+
+    def run(self) -> list[Any]:
+        names = ["epoch", "seq", "slices", "sliced"]
+        epoch, seq, slices, sliced = self._db.hmget(self._state, names)
+        if epoch != self._epoch:
+            return [1]
+        start = int(self._db.get(self._seq) or 0)
+        written = self._note_older_processes(slices or b"", sliced or b"", start)
+        if self._window and written != self._seen:
+            return [5, written]
+        answer, fresh, skipped, changed = self._classify(start)
+        if changed:
+            return [4, b"", *skipped]
+        if not fresh:
+            return answer
+        if fresh[-1][0] - int(seq or 0) > int(self._limit):
+            return [2]
+        return self._append(fresh, answer, start, int(seq or 0))
+
+    def _append(
+        self, fresh: Sequence[tuple[int, Event]], answer: list[Any], start: int, committed: int
+    ) -> list[Any]:
+        if self._must_end and start != int(self._must_end):
+            return [3]
+        self._store(fresh)
+        tail = fresh[-1][0]
+        self._db.keep(self._seq, tail)
+        if self._window:
+            answer[1] = self._open_slice()
+        if self._window or not self._behind:
+            self._db.hset(self._state, "sliced", f"{self._filled}:{tail}")
+        if start == committed:
+            self._db.publish(APPENDED_CHANNEL, _model(self._state))
+        return answer
+
+    def _note_older_processes(self, slices: bytes, sliced: bytes, start: int) -> bytes:
+        """Ask for older entries too if an older process has appended; return the slices."""
+        until, *words = slices.split() or [b"0"]
+        self._legacy = int(until)
+        self._slices = [Slice(*map(int, word.split(b":"))) for word in words]
+        filled, _, last = sliced.partition(b":")
+        self._filled, self._behind = int(filled or 0), last != text(start)
+        if self._window and self._behind and self._legacy < self._now + self._window:
+            self._legacy = self._now + 2 * self._window
+            self._slices = self._slices or [Slice(0, LEAST_BITS, self._now)]
+            slices = self._written()
+            self._db.hset(self._state, "slices", slices, "sliced", f"{self._filled}:{start}")
+        return slices
+
+    def _written(self) -> bytes:
+        until = self._legacy if self._now < self._legacy else 0
+        words = [f"{one.number}:{one.bits}:{one.opened}" for one in self._slices]
+        return " ".join([str(until), *words]).encode()
+
+    def _bucket(self, id: bytes, one: Slice) -> str:  # noqa: A002
+        bucket = int.from_bytes(id[:3], "little") % 2**one.bits
+        return f"{self._state[:-5]}e:{self._epoch.decode()}:{one.number}:{bucket}"
+
+    def _find(self, event: Event) -> tuple[int, bool] | None:
+        if event.id:
+            for one in reversed(self._slices):
+                entry = self._db.find(self._bucket(event.id, one), {}).get(event.id)
+                if entry:
+                    return int(entry[8:]), entry[:8] == event.digest[:8]
+            if not event.name or self._now >= self._legacy:
+                return None
+        entry = self._db.get(event.name)
+        if not entry:
+            return None
+        seq, _, body = entry.partition(b":")
+        return int(seq), body == event.digest
+
+    def _classify(self, tail: int) -> tuple[list[Any], list[tuple[int, Event]], list[int], bool]:
+        """Return the answer, the new events, the numbers of others, and whether it changed."""
+        answer: list[Any] = [0, b""]
+        fresh: list[tuple[int, Event]] = []
+        skipped: list[int] = []
+        known: dict[tuple[bytes, str], tuple[int, bytes]] = {}
+        so_far: dict[str, bytes] = {}
+        changed = False
+        for at, event in enumerate(self._events, start=1):
+            here = known.get((event.id, event.name))
+            found = (here[0], here[1] == event.digest) if here else self._find(event)
+            if found:
+                answer.append([1 if found[1] else 2, found[0]])
+                skipped += [] if here else [at]
+                continue
+            code = self._refused(event)
+            if code:
+                answer.append([code, 0])
+                skipped.append(at)
+            elif self._builds_on_other(event, so_far):
+                changed = True
+            else:
+                tail += 1
+                known[event.id, event.name] = (tail, event.digest)
+                so_far |= {event.request: event.new} if event.request else {}
+                answer.append([0, tail])
+                fresh.append((tail, event))
+        return answer, fresh, skipped, changed
+
+    def _refused(self, event: Event) -> int:
+        if event.request:
+            shown, tenant = self._db.hmget(event.request, ["i", "t"])
+            if shown is None or tenant not in (None, event.tenant):
+                return 3
+        elif event.repeated_only:
+            return 3
+        if event.time and int(event.time) < self._now - self._window:
+            return 4
+        return 5 if event.time and int(event.time) > self._now + AHEAD else 0
+
+    def _builds_on_other(self, event: Event, so_far: dict[str, bytes]) -> bool:
+        shown, accumulated = self._db.hmget(event.request, ["i", "a"])
+        if event.request and (so_far.get(event.request) or accumulated or b"") != event.expected:
+            return True
+        return bool(event.shown) and _sha1(shown or b"") != event.shown
+
+    def _store(self, fresh: Sequence[tuple[int, Event]]) -> None:
+        fields = {b"t": self._time} | ({b"w": b"1"} if self._waits == b"1" else {})
+        for seq, event in fresh:
+            self._db.xadd(self._log, seq, {b"r": event.record, **fields})
+            if event.id:
+                self._keep_entry(event, seq)
+            legacy = event.name and self._now < self._legacy
+            if not event.id or legacy:
+                self._db.keep(event.name, b"%d:%s" % (seq, event.digest), self._ttl / 1000)
+            if event.request:
+                self._db.hset(event.request, "a", event.new)
+
+    def _keep_entry(self, event: Event, seq: int) -> None:
+        newest = self._slices[-1]
+        key = self._bucket(event.id, newest)
+        entries = dict(self._db.find(key, {}))
+        before = int(entries.get(b"") or 0)
+        longest = max(before, self._window)
+        entry = {event.id: event.digest[:8] + b"%d" % seq}
+        self._db.put(key, {**entries, b"": b"%d" % longest, **entry})
+        if self._late(newest) or before < longest:
+            self._db.pexpire(key, 3 * longest / 2 + AHEAD)
+        self._filled += 1
+
+    def _late(self, newest: Slice) -> bool:
+        return not newest.opened <= self._now < newest.opened + self._window / 2
+
+    def _open_slice(self) -> bytes:
+        """Open the next slice if the newest is full or old; return the slices, if so."""
+        newest = self._slices[-1]
+        size = 2**newest.bits
+        if self._filled >= FULL * size:
+            bits = min(MOST_BITS, newest.bits + STEP)
+        elif self._late(newest):
+            sparse = self._filled < SPARSE * size
+            bits = max(LEAST_BITS, newest.bits - STEP) if sparse else newest.bits
+        else:
+            bits = -1
+        before = len(self._slices)
+        if bits >= 0:
+            self._slices.append(Slice(newest.number + 1, bits, self._now))
+            self._filled = 0
+        self._slices = self._slices[self._expired() :]
+        if bits < 0 and len(self._slices) == before:
+            return b""
+        written = self._written()
+        self._db.hset(self._state, "slices", written)
+        return written
+
+    def _expired(self) -> int:
+        """Return the number of slices whose entries have expired."""
+        closed = [one.opened + self._window + AHEAD < self._now for one in self._slices[1:]]
+        return max((at for at, old in enumerate(closed, start=1) if old), default=0)
 
 
 def append(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
-    state, seq, log = keys[:3]
-    epoch, limit, dedupe, time, must_end, waits = args[:6]
-    now = db.hmget(state, ["epoch", "seq"])
-    if now[0] != text(epoch):
-        return [1]
-    start = int(db.get(seq) or 0)
-    try:
-        answer, fresh, known = _classify(db, keys[3:], args[6:], start)
-    except _Changed:
-        return [4]
-    if not fresh:
-        return answer
-    tail = fresh[-1].seq
-    if tail - int(now[1] or 0) > int(limit):
-        return [2]
-    if must_end != "" and start != int(must_end):
-        return [3]
-    fields = {b"t": text(time)} | ({b"w": b"1"} if waits else {})
-    for one in fresh:
-        db.xadd(log, one.seq, {b"r": one.record, **fields})
-        db.keep(one.seen, known[one.seen], int(dedupe) / 1000)
-        if one.new:
-            db.hset(one.request, "a", one.new)
-    db.keep(seq, tail)
-    if start == int(now[1] or 0):
-        db.publish(APPENDED_CHANNEL, _model(state))
-    return answer
-
-
-class _Changed(Exception):
-    """An event builds on outdated feedback."""
-
-
-def _classify(
-    db: Keyspace, keys: Sequence[str], args: Sequence[Any], tail: int
-) -> tuple[list[Any], list[Fresh], dict[str, bytes]]:
-    """Return the answer, the new events and their dedupe keys."""
-    answer: list[Any] = [0]
-    fresh: list[Fresh] = []
-    known: dict[str, bytes] = {}
-    so_far: dict[str, bytes] = {}
-    for at in range(len(keys) // 2):
-        seen, request = keys[2 * at : 2 * at + 2]
-        digest, record, expected, new, shown = args[5 * at : 5 * at + 5]
-        before = known.get(seen) or db.get(seen)
-        if before:
-            first, _, body = before.partition(b":")
-            answer.append([1 if body == digest else 2, int(first)])
-            continue
-        if new and not db.exists(request):
-            answer.append([3, 0])
-            continue
-        if new and (so_far.get(request) or db.hget(request, "a") or b"") != expected:
-            raise _Changed
-        if shown and _sha1(db.hget(request, "i") or b"") != text(shown):
-            raise _Changed
-        tail += 1
-        known[seen] = b"%d:%s" % (tail, digest)
-        so_far |= {request: new} if new else {}
-        answer.append([0, tail])
-        fresh.append(Fresh(tail, seen, request, record, new))
-    return answer, fresh, known
+    return Append(db, keys, args).run()
 
 
 def _sha1(content: bytes) -> bytes:
@@ -165,33 +315,46 @@ def _has(db: Keyspace, log: str, learnt: Sequence[bytes]) -> bool:
 
 def lease(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     state, fence, held = keys
-    own_fence, ttl = text(args[0]), args[1]
+    own_fence, ttl = args
     if not db.exists(state):
         return -1
-    holder = db.get(held)
-    if holder and holder != own_fence:
+    if own_fence == "":
+        if valid(db, held):
+            return 0
+        own_fence = db.incr(fence)
+    elif _fence(db.get(held)) != text(own_fence):
         return 0
-    if holder:
-        db.pexpire(held, ttl)
-        return int(holder)
-    if own_fence:
-        return 0
-    new = db.incr(fence)
-    db.keep(held, new, int(ttl) / 1000)
-    return new
+    db.keep(held, f"{own_fence}{int(ttl):010d}", int(ttl) / 1000)
+    return int(own_fence)
+
+
+def valid(db: Keyspace, key: str) -> bytes | None:
+    """Return a lease unless it expires later than its length allows."""
+    held, left = db.get(key), db.pttl(key)
+    length = int(held[-10:]) if held and len(held) > 10 else 60_000
+    return held if 0 <= left <= length + 1000 else None
+
+
+def _fence(held: bytes | None) -> bytes:
+    return (held[:-10] if held and len(held) > 10 else held) or b""
 
 
 def release(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
-    return db.drop(keys[0]) if db.get(keys[0]) == text(args[0]) else 0
+    return db.drop(keys[0]) if _fence(db.get(keys[0])) == text(args[0]) else 0
 
 
-def remember(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
-    for key, shown in zip(keys, args[1:], strict=True):
-        if db.hget(key, "i") != shown:
+def remember(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[int]:
+    stored = []
+    for key, tenant, shown in zip(keys, args[1::2], args[2::2], strict=True):
+        before, owner = db.hmget(key, ["i", "t"])
+        stored.append(int(owner in (None, text(tenant))))
+        if not stored[-1]:
+            continue
+        if before != shown:
             db.drop(key)
-            db.hset(key, "i", shown)
+            db.hset(key, "i", shown, "t", tenant)
         db.pexpire(key, args[0])
-    return len(keys)
+    return stored
 
 
 def recall(
@@ -200,7 +363,7 @@ def recall(
     found: list[list[bytes | None] | int] = []
     size, most, reserved = 0, int(args[0]), int(args[1])
     for key in keys:
-        one = db.hmget(key, ["i", "a"])
+        one = db.hmget(key, ["i", "a", "t"])
         more = sum(len(part or b"") for part in one)
         if len(found) < reserved or size + more <= most:
             size += more
@@ -216,12 +379,22 @@ def present(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     now = int(db.clock() * 1000)
     db.zremrangebyscore(keys[0], 0, now)
     db.zadd(keys[0], now + int(args[1]), args[0])
+    for name in _void_names(db, keys[0], now):
+        db.zrem(keys[0], name)
     return db.zcard(keys[0])
+
+
+def _void_names(db: Keyspace, key: str, now: int) -> set[bytes]:
+    """Return the learners whose registration expires later than its length allows."""
+    found: dict[bytes, float] = db.find(key, {})
+    lengths = {name: int(name.rpartition(b":")[2] if b":" in name else 60_000) for name in found}
+    return {name for name, ends in found.items() if ends - now > lengths[name] + 1000}
 
 
 def learners(db: Keyspace, keys: Sequence[str], _: Sequence[Any]) -> int:
     now = int(db.clock() * 1000)
-    return sum(score >= now for score in db.find(keys[0], {}).values())
+    void = _void_names(db, keys[0], now)
+    return sum(ends >= now and name not in void for name, ends in db.find(keys[0], {}).items())
 
 
 def mark(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> bytes:

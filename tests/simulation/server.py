@@ -92,9 +92,10 @@ class Server:
     incarnation: int = 0  # incarnation; every connection belongs to one
 
     def __post_init__(self) -> None:
-        self.db = Keyspace(self.clock)
+        self._ahead = 0.0  # of the wall clock, which ends keys
+        self.db = Keyspace(self.wall_clock)
         self.journal: list[Step] = []
-        self._disk, self._replica = Copy(Keyspace(self.clock)), Copy(Keyspace(self.clock))
+        self._disk, self._replica = Copy(Keyspace(self.wall_clock)), Copy(Keyspace(self.wall_clock))
         self._stalled = False
         self._synced = self.clock()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
@@ -201,6 +202,14 @@ class Server:
         self.stop()
         self._go_back(self._replica)
 
+    def wall_clock(self) -> float:
+        """Return the wall time of the primary, the replica and the disk."""
+        return self.clock() + self._ahead
+
+    def step_clock(self, seconds: float) -> None:
+        """Set the wall clock forward, or back."""
+        self._ahead += seconds
+
     def stall(self, stalled: bool) -> None:
         """Stop or resume replication."""
         self._stalled = stalled
@@ -210,9 +219,9 @@ class Server:
     def _go_back(self, copy: Copy) -> None:
         lost = self.journal[copy.steps :]
         del self.journal[copy.steps :]
-        self.db = Keyspace(self.clock, copy.db.data)
+        self.db = Keyspace(self.wall_clock, copy.db.data)
         for one in (self._disk, self._replica):
-            one.db, one.steps = Keyspace(self.clock, copy.db.data), copy.steps
+            one.db, one.steps = Keyspace(self.wall_clock, copy.db.data), copy.steps
         if lost:
             self.watcher.lost(lost)
 

@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from app.domain import codec
-from app.domain.facts import Deleted, LogRolledBack, Served
+from app.domain.facts import LogRolledBack, Served, ServingFact
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Replace, ResetMeasures, Retune
@@ -28,20 +28,30 @@ from app.serving import weight_cache as weight_cache_module
 from app.serving.weight_cache import ServedModel, WeightCache
 from app.storage import rollback
 from app.storage.cancellation import end
-from app.storage.log import APPENDED, AppendResult, NewRecord
+from app.storage.log import (
+    APPENDED,
+    NO_IMPRESSION,
+    OTHER_BODY,
+    AppendResult,
+    NewImpression,
+    NewRecord,
+)
 from app.storage.states import LogPosition
 from app.storage.store import Store
 from tests.faults.event_generator import EventGenerator
-from tests.simulation import clockwork
+from tests.simulation import clockwork, scripts
 from tests.simulation.checker import Acknowledgement, Checker, Violation, check_with_verify, hold
 from tests.simulation.client import Client, NetworkFaults
 from tests.simulation.clockwork import SimulatedLoop
 from tests.simulation.server import LEVELS, Level, Server, Step
 
 MODEL, N = "m", 3
+TENANTS = ("", "a", "b")
 LIMITS = (12, 60)  # of the backlog
 FAULT_SECONDS = 6.0  # duration of the faults
 SETTLE_SECONDS = 60.0  # seconds to learn everything after the faults
+#: Seconds of a step of the server's clock: back beyond SETTLE_SECONDS, forward below a dedupe TTL.
+CLOCK_STEPS = (-100.0, 30.0)
 KINDS = (
     ModelConfig(("a", "b", "c")),
     ModelConfig(("a", "b", "c"), "solar-i"),
@@ -94,8 +104,10 @@ class World:
         self.checker = Checker(self.server, self.limit)
         self.history = History(self.checker)
         self.trace: list[str] = []
+        self.losses = 0  # faults that lost something
         self._checks, self._takes_away = self.server.watcher.step, self.server.watcher.lost
         self.server.watcher.step, self.server.watcher.lost = self._seen, self._steps_lost
+        self.requests: dict[tuple[int, str], EventGenerator] = {}  # (epoch, id) → its client
         self.learners: list[Process] = []
         self.replicas: list[Follower] = []
         self._stop = asyncio.Event()
@@ -117,6 +129,7 @@ class World:
         self._checks(step)
 
     def _steps_lost(self, steps: Any) -> None:
+        self.losses += 1
         self.say(f"lost {len(steps)} steps: {[step.call.name for step in steps]}")
         self._takes_away(steps)
 
@@ -231,8 +244,8 @@ class Follower:
         """Drop the last position: the model was deleted."""
         self._before = None
 
-    def _served(self, fact: Served | Deleted) -> None:
-        if isinstance(fact, Deleted):
+    def _served(self, fact: ServingFact) -> None:
+        if not isinstance(fact, Served):
             return
         serving = self.weight_cache.serving[MODEL]
         self._world.say(f"serves {serving.version}{' (back)' if fact.backwards else ''}")
@@ -302,7 +315,8 @@ class FeedbackClient:
 
     def __init__(self, world: World, name: str) -> None:
         self._world, self._rng = world, world.rng
-        self._generator = EventGenerator(world.seed, name, N)
+        self._tenant = world.rng.choice(TENANTS)
+        self._generator = EventGenerator(world.seed, name, N, self._tenant)
         self._store = world.store()
         self._returned: list[LogRolledBack] = []
         self._appender = Appender(self._store, world.limit, 60.0, self._returned.append, world.now)
@@ -316,9 +330,37 @@ class FeedbackClient:
             await asyncio.sleep(self._rng.expovariate(10.0 if busy else 2.0))
             await retry(self._find)
             if self._rng.random() < 0.4:
-                with suppress(SolarError):
-                    await self._generator.show(self._store, self._epoch, 1, MODEL)
+                await self._show()
             await self._post(self._epoch, self._choose())
+
+    async def _show(self) -> None:
+        """Show a ranking; sometimes also under the request id of another client (I23)."""
+        with suppress(SolarError):
+            shown = await self._generator.show(self._store, self._epoch, 1, MODEL)
+            self._world.requests[self._epoch, shown[0]] = self._generator
+        foreign = self._foreign()
+        if foreign is None or self._rng.random() < 0.7:
+            return
+        request, owner = foreign
+        shorter = NewImpression(request, b"of another tenant", self._tenant)
+        with suppress(SolarError):
+            losses, epoch = self._world.losses, self._epoch
+            if (await self._store.log.load_impressions(MODEL, epoch, [request]))[0] is None:
+                return
+            [stored] = await self._store.log.store_impressions(MODEL, epoch, [shorter], 3600)
+            lost = self._world.losses > losses
+            hold(lost or not stored, f"I23: {request} of {owner.tenant} was replaced")
+            if stored:  # the fault has lost it before
+                self._world.requests.pop((epoch, request), None)
+
+    def _foreign(self) -> tuple[str, EventGenerator] | None:
+        """Return the request of another tenant, and its client."""
+        others = [
+            (request, owner)
+            for (epoch, request), owner in self._world.requests.items()
+            if epoch == self._epoch and owner.tenant != self._tenant and request in owner.rankings
+        ]
+        return self._rng.choice(others) if others else None
 
     async def _find(self) -> None:
         try:
@@ -340,7 +382,12 @@ class FeedbackClient:
             event, body = self._rng.choice(self._rng.choice(old)), self._generator.event()
             named = replace(body.feedback, event=event.feedback.event)
             return [replace(body, feedback=named)]
-        return [self._generator.event() for _ in range(self._rng.choice((1, 1, 2, 4)))]
+        foreign = self._foreign()
+        if foreign is not None and chance < 0.3:
+            request, owner = foreign
+            return [self._generator.click(request, shown=owner.rankings[request])]
+        new = [self._generator.event() for _ in range(self._rng.choice((1, 1, 2, 4)))]
+        return [replace(one, time=0) if self._rng.random() < 0.1 else one for one in new]  # too old
 
     async def _post(self, epoch: int, events: list[PendingEvent]) -> None:
         """Post until there is an answer or no attempt is left."""
@@ -364,14 +411,26 @@ class FeedbackClient:
         loaded = await self._appender.load_impressions((MODEL, epoch), requests)
         impressions = loaded.impressions
         wait = self._rng.random() < 0.2
-        answers = await self._appender.post((MODEL, epoch), Post(events, impressions, wait))
+        mine = {name: one for name, one in impressions.items() if one.is_open_to(self._tenant)}
+        posted = Post(events, mine, wait, self._tenant)
+        answers = await self._appender.post((MODEL, epoch), posted)
         self._world.say(
             f"answered {[(e.feedback.event, *a) for e, a in zip(events, answers, strict=True)]}"
         )
         self._world.checker.check_answers(MODEL, epoch, events, answers)
+        self._check_tenants(epoch, events, answers)
         self._check_returned(epoch, events, answers)
         if wait:
             await self._read_back(max(one.seq for one in answers))
+
+    def _check_tenants(
+        self, epoch: int, events: list[PendingEvent], answers: Sequence[AppendResult]
+    ) -> None:
+        """I23: no feedback on the request of another tenant is accepted."""
+        for event, answer in zip(events, answers, strict=True):
+            owner = self._world.requests.get((epoch, event.feedback.query))
+            if event.on_request and owner and owner.tenant != self._tenant:
+                hold(answer.outcome in (NO_IMPRESSION, OTHER_BODY), f"I23: {event} has {answer}")
 
     def _check_returned(
         self, epoch: int, events: list[PendingEvent], answers: Sequence[AppendResult]
@@ -409,7 +468,7 @@ class FaultInjector:
             self._restart, self._cut_power, self._fail_over, self._fail_over, self._stall,
             self._fill, self._kill, self._kill, self._pause, self._lossy_network, self._administer,
             self._administer, self._pause_a_ranker, self._recreate, self._cut_off,
-            self._fail_over_unseen,
+            self._fail_over_unseen, self._step_clock,
         ]  # fmt: skip
         self._kinds = self._rng.sample(kinds, self._rng.randrange(2, 7))
         if world.only:
@@ -466,6 +525,18 @@ class FaultInjector:
         for one in self._world.replicas:
             one.client.resume()
 
+    async def _step_clock(self) -> None:
+        """Step the server's wall clock by more than a lease; half of the time after a kill."""
+        killed = self._rng.random() < 0.5
+        if killed:
+            await self._world.kill_learner(self._rng.choice(self._world.learners))
+        seconds = self._rng.uniform(*CLOCK_STEPS)
+        self._world.say(f"the clock steps by {seconds:.1f} s")
+        self._server.step_clock(seconds)
+        await self._random_pause()
+        if killed:
+            self._world.start_learner()
+
     async def _stall(self) -> None:
         self._server.stall(True)
         await self._random_pause()
@@ -512,7 +583,7 @@ class FaultInjector:
                 (Replace(state.state.model, "rollback"), Retune(C=1e-3), ResetMeasures())
             )
             self._records += 1
-            name = f"admin-{self._records}"
+            name = f"\x01admin-{self._records}"
             self._world.checker.sent.add(name)
             event = NewRecord(name, b"", codec.dump_record(record))
             await self._store.log.append(
@@ -551,6 +622,7 @@ def play(seed: int, only: str = "", level: Level | None = None) -> Outcome:
         with (
             patch.object(weight_cache_module, "rolled_back", world.history.rolled_back),
             patch.object(learner, "rolled_back", world.history.rolled_back),
+            patch.object(scripts, "FULL", 1 if seed % 2 else 64),  # many small slices
         ):
             return await world.run()
 

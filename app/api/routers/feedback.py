@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import time
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,7 +14,7 @@ from fastapi import APIRouter
 from msgspec import UNSET, DecodeError, Raw, UnsetType
 
 from app.api import decoding, memory, schemas
-from app.api.auth import requires
+from app.api.auth import Key, requires
 from app.api.decoding import FeedbackDecoder
 from app.api.dependencies import DEFAULT, FromRoute, FromState, Service
 from app.api.errors import TITLES, Problem, problem, undecodable
@@ -25,16 +26,34 @@ from app.domain.impressions import Impression
 from app.domain.model import Documents
 from app.domain.records import Feedback
 from app.errors import InvalidInput, NoSuchModel
-from app.ingest.appender import Loaded, PendingEvent, Post, fingerprint
+from app.ingest.appender import Loaded, PendingEvent, Post, fingerprint, stored_bytes
 from app.serving.weight_cache import ServedModel
 from app.storage.batching import LARGE, SMALL, Held
-from app.storage.log import APPENDED, NO_IMPRESSION, OTHER_BODY, AppendResult, StoredImpression
+from app.storage.keys import AHEAD_SECONDS
+from app.storage.log import (
+    APPENDED,
+    NO_IMPRESSION,
+    OTHER_BODY,
+    TOO_FAR_AHEAD,
+    TOO_OLD,
+    AppendResult,
+    StoredImpression,
+)
 
 router = APIRouter(route_class=FastRoute, tags=["feedback"])
 
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,4})", re.IGNORECASE)
+FEEDBACK_LIMIT = "request_id: this request has reached its feedback limit"
 MODEL_REQUIRED = "model: required with your own request_id"
-OVER_SHARE = "source: over its share of events (SOLAR_SOURCE_SHARE); retry after 60 seconds"
+OVER_SHARE = (
+    "this API key (without keys: this source) is over its share of the events of the last minute "
+    "(SOLAR_SOURCE_SHARE); retry after 60 seconds"
+)
+RETRY = {"retry-after": "60"}
+OVER_MEMORY = (
+    "the store is nearly full, and this API key has stored more than its share; retry after 60 "
+    "seconds"
+)
 #: The longest `Prefer: wait`.
 MAX_WAIT_SECONDS = 60.0
 #: Timeout of the store for a post; a retry is safe.
@@ -55,6 +74,7 @@ class Item:
     refused: Problem | None = None
     pending: PendingEvent | None = None
     result: AppendResult | None = None
+    unless_repeated: Problem | None = None  # the refusal of an event that is not in the log yet
 
     @property
     def admitted(self) -> bool:
@@ -85,8 +105,12 @@ async def post_feedback(service: FromState, call: FromRoute) -> Answer:
     call.body = b""
     model = _model(items)
     if model is not None:
-        if not service.weight_cache.reachable:
+        cache = service.weight_cache
+        if not cache.reachable:
             raise Problem(503, "the store is unreachable; retry after 1 second")
+        quota = service.store_quota
+        if quota is not None and not quota.admits_feedback(call.key.name, cache.memory_share):
+            raise Problem(429, OVER_MEMORY, RETRY)
         try:
             await _append(service, model, items, call)
             service.metrics.used(model)
@@ -201,11 +225,13 @@ async def _append_once(service: Service, model: str, part: list[Item], call: Cal
         return
     for item, result in zip(admitted, results, strict=True):
         item.result = result
+        if service.store_quota and result.outcome == APPENDED and item.pending is not None:
+            service.store_quota.add(call.key.name, stored_bytes(item.pending))
         item.pending = None  # frees its documents
-        if result.outcome == OTHER_BODY:
-            item.refused = Problem(422, _OTHER_BODY)
-        elif result.outcome == NO_IMPRESSION:
-            item.refused = _no_impression(service, item)
+        if result.outcome == NO_IMPRESSION:
+            item.refused = item.unless_repeated or _no_impression(service, item)
+        elif result.outcome in _REFUSED:
+            item.refused = Problem(422, _REFUSED[result.outcome])
 
 
 async def _resolve(
@@ -216,18 +242,18 @@ async def _resolve(
     `part` keeps the first events only, if the impressions of all do not fit into memory.
     """
     await _hold_documents(service, served, part, call.held)
-    stored = await _load_impressions(service, served, part, call.held)
+    tenant, loaded = call.key.tenant, await _load_impressions(service, served, part, call.held)
+    stored = {request: one for request, one in loaded.items() if one.is_open_to(tenant)}
     shown = {request: Impression.load(one.shown) for request, one in stored.items()}
-    key_name = call.key.name if call.key.digest else ""
     for item in part:
         if item.event is not None and item.refused is None:
             try:
-                _build(service, served, item, key_name, shown, stored)
+                _build(service, served, item, call.key, shown, stored)
             except (InvalidInput, Problem) as error:
                 item.refused = problem(error)
-    _check_quota(service, part)
+    _check_quota(service, part, call.key)
     pending = [item.pending for item in part if item.pending is not None and item.refused is None]
-    return Post(pending, stored, _wait(call) > 0) if pending else None
+    return Post(pending, stored, _wait(call) > 0, tenant) if pending else None
 
 
 async def _hold_documents(
@@ -307,49 +333,67 @@ def _build(
     service: Service,
     served: ServedModel,
     item: Item,
-    key_name: str,
+    key: Key,
     shown: dict[str, Impression],
     stored: dict[str, StoredImpression],
 ) -> None:
     """Build the pending event of an item; raises InvalidInput or a Problem if it is invalid."""
     event, limits = item.event, service.settings
     assert event is not None  # noqa: S101  # mypy
-    source = key_name if event.source is UNSET else event.source
-    texts = [event.event_id, source, event.query_id]
+    given = "" if event.source is UNSET else event.source
+    texts = [event.event_id, given, event.query_id]
     decoding.check_texts("event_id, source, query_id", texts, limits)
-    body, request = schemas.encode([source, event]), event.request_id
+    source, request = _source(given, key), event.request_id
     documents = UNSET if isinstance(event, ClicksEvent) else event.documents
+    about: dict[str, Any] = {"body": _posted(event, key), "time": decoding.since_1970(event.time)}
     decoder = FeedbackDecoder(served, limits)
     if not isinstance(request, str):
         if documents is UNSET:
             raise InvalidInput("expected a request_id, or documents")
-        item.pending = PendingEvent(decoder.on_documents(event, documents, source), body=body)
+        item.pending = PendingEvent(decoder.on_documents(event, documents, source), **about)
         return
     if documents is not UNSET:
         raise InvalidInput("documents: expected documents or a request_id, not both")
-    if request in shown:
-        if len(stored[request].accumulated) > MAX_ACCUMULATED_BYTES:
-            raise InvalidInput("request_id: this request has reached its feedback limit")
-        built = decoder.on_impression(event, shown[request], source)
-        digest = fingerprint(stored[request].shown)
-        item.pending = PendingEvent(built, on_request=True, body=body, shown=digest)
-    elif served.epoch:  # the append script detects a duplicate
-        nothing = Feedback(event.event_id, "clicks", _NO_DOCUMENTS, query=request, source=source)
-        item.pending = PendingEvent(nothing, on_request=True, body=body)
+    nothing = Feedback(event.event_id, "clicks", _NO_DOCUMENTS, query=request, source=source)
+    if request not in shown:
+        if not served.epoch:
+            raise _no_impression(service, item)
+        item.pending = PendingEvent(nothing, on_request=True, **about)
+    elif len(stored[request].accumulated) > MAX_ACCUMULATED_BYTES:
+        item.unless_repeated = Problem(422, FEEDBACK_LIMIT)
+        item.pending = PendingEvent(nothing, repeated_only=True, **about)
     else:
-        raise _no_impression(service, item)
+        built = decoder.on_impression(event, shown[request], source)
+        about["shown"] = fingerprint(stored[request].shown)
+        item.pending = PendingEvent(built, on_request=True, **about)
 
 
-def _check_quota(service: Service, items: Sequence[Item]) -> None:
-    """Refuse with 429 the events of a source that exceeds its share."""
-    sources: dict[str, list[Item]] = {}
+def _source(given: str, key: Key) -> str:
+    """Return the source of feedback: with a key `KEY/given`, without keys as given."""
+    if not key.digest:
+        return given
+    return f"{key.name}/{given}" if given else key.name
+
+
+def _posted(event: AnyEvent, key: Key) -> bytes:
+    """Return what distinguishes a repeated event from another one with its id."""
+    sender = key.name if key.digest and event.source is UNSET else event.source
+    return schemas.encode(["" if sender is UNSET else sender, event])
+
+
+def _check_quota(service: Service, items: Sequence[Item], key: Key) -> None:
+    """Refuse with 429 the events of a key that exceeds its share; without keys, of a source."""
+    if service.source_quota is None:
+        return
+    senders: dict[str, list[Item]] = {}
     for item in items:
         if item.pending is not None and item.refused is None:
-            sources.setdefault(item.pending.feedback.source, []).append(item)
-    for source, of_source in sources.items():
-        if not service.quota.take(source, len(of_source)):
-            for item in of_source:
-                item.refused = Problem(429, OVER_SHARE, {"retry-after": "60"})
+            sender = key.name if key.digest else item.pending.feedback.source
+            senders.setdefault(sender, []).append(item)
+    for sender, of_sender in senders.items():
+        if not service.source_quota.take(sender, len(of_sender)):
+            for item in of_sender:
+                item.refused = Problem(429, OVER_SHARE, RETRY)
 
 
 def _no_impression(service: Service, item: Item) -> Problem:
@@ -374,7 +418,12 @@ def _no_model(items: Sequence[Item]) -> Exception:
 
 
 _NO_DOCUMENTS: Documents = np.zeros((0, 0), np.float32)
-_OTHER_BODY = "event_id: already used with another body; use a new event_id"
+#: Why an event was refused, by the outcome of its append.
+_REFUSED = {
+    OTHER_BODY: "event_id: already used with another body; use a new event_id",
+    TOO_OLD: "time: before the deduplication window (SOLAR_DEDUPE_SECONDS); it may be in the log",
+    TOO_FAR_AHEAD: f"time: expected at most {AHEAD_SECONDS:g} s ahead of the store's clock",
+}
 
 
 # ---- answer ----
@@ -394,7 +443,12 @@ async def _answer(service: Service, model: str | None, items: list[Item], wait: 
     )
     _count(service, received, items)
     if not stored:
-        rejected = Problem(422, "events: no event was accepted; see errors")
+        over = {item.refused.status for item in items if item.refused is not None} == {429}
+        rejected = (
+            Problem(429, OVER_SHARE, RETRY)
+            if over
+            else Problem(422, "events: no event was accepted; see errors")
+        )
         return refusal(rejected, msgspec.to_builtins(received))
     status = 202
     if wait and model is not None:

@@ -67,8 +67,8 @@ async def healthz() -> Any:
 async def readyz(health: FromHealth) -> Any:
     """Report whether the process is ready: all models were loaded from the store.
 
-    It stays ready while its learner, its embedded store or another worker is down, and with damaged
-    models: their requests get 503, and the others are served.
+    It stays ready while its learner, its embedded store or another worker is down, and with models
+    that are damaged or of a newer format: their requests get 503, and the others are served.
     """
     cache = health.weight_cache
     if not cache.started:
@@ -105,8 +105,9 @@ async def metrics(health: FromHealth) -> Response:
                 statuses = await health.store.models.statuses([*counts])
                 learners = await health.store.leases.learners()
     totals = ModelTotals(
-        len(known), len(damaged), sum(lags.values()), max(lags.values(), default=0), learners
-    )
+        len(known), len(damaged), sum(lags.values()), max(lags.values(), default=0), learners,
+        cache.lag_seconds(),
+    )  # fmt: skip
     server = StoreHealth(cache.reachable, cache.memory_share)
     page = await asyncio.to_thread(health.metrics.page, models, statuses, server, totals, counts)
     return Response(page, headers={"content-type": METRICS_MEDIA_TYPE})

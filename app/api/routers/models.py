@@ -29,11 +29,11 @@ from app.domain import codec
 from app.domain.model import ModelState
 from app.domain.model_config import check_config, new_model_config
 from app.domain.records import Record, Replace, Retune
-from app.errors import BadBlob, InvalidInput, ModelExists, NoSuchModel
+from app.errors import InvalidInput, ModelExists, NewerFormat, NoSuchModel, Unreadable
 from app.ingest.appender import now
 from app.ranking import covariance
 from app.ranking.limits import LEAST
-from app.storage.keys import check_name
+from app.storage.keys import check_name, internal_event
 from app.storage.log import NewRecord
 from app.storage.states import StoredWeights
 
@@ -180,9 +180,10 @@ async def list_models(
     return {"models": models, "next": listed[-1] if names[first + limit :] else None}
 
 
-def _summary(name: str, found: StoredWeights | BadBlob, seq: int) -> dict[str, Any]:
-    if isinstance(found, BadBlob):
-        return {"name": name, "seq": seq, "damaged": True}
+def _summary(name: str, found: StoredWeights | Unreadable, seq: int) -> dict[str, Any]:
+    if isinstance(found, Unreadable):
+        why = "newer_format" if isinstance(found, NewerFormat) else "damaged"
+        return {"name": name, "seq": seq, why: True}
     config = found.config
     return {
         "name": name, "algorithm": config.algorithm, "features": len(config.given),
@@ -267,7 +268,7 @@ async def rollback(
 
 async def _append(service: Service, name: str, record: Record) -> dict[str, int]:
     epoch, *_ = await service.store.states.position(name)
-    event = NewRecord(f"admin-{uuid4()}", b"", codec.dump_record(record))
+    event = NewRecord(internal_event("admin", str(uuid4())), b"", codec.dump_record(record))
     appended = await service.store.log.append(
         name, epoch, [event], limit=service.settings.backlog, time=now(), wait=True
     )

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from msgspec import UNSET, DecodeError, Raw
 
 from app.api import decoding, memory, schemas
-from app.api.auth import requires
+from app.api.auth import Key, requires
 from app.api.dependencies import FromRoute, FromState, Service, state_bytes
 from app.api.errors import Problem, undecodable
 from app.api.examples import RANK_BODIES
@@ -22,7 +22,7 @@ from app.domain.candidates import Candidates, Exploration, Ranking
 from app.domain.impressions import Impression
 from app.domain.model import Documents, Positions
 from app.domain.model_config import ModelConfig, has_full_covariance
-from app.errors import InvalidInput, StoreError
+from app.errors import InvalidInput, StoreError, Unreadable
 from app.ranking.serving import uniforms
 from app.serving.weight_cache import ServedModel
 from app.storage.batching import SMALL, Held
@@ -71,7 +71,9 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
     ranked = _ranked_documents(submitted, ranking)
     if body.explain:
         await _explain(service, served, submitted, ranking, ranked, call.held)
-    logged = body.log and await _log_impression(service, served, request, submitted, ranking)
+    logged = body.log and await _log_impression(
+        service, served, request, submitted, ranking, call.key
+    )
     service.metrics.used(body.model)
     if body.log:
         service.metrics.impression("remembered" if logged else "dropped")
@@ -209,19 +211,31 @@ async def _spread(service: Service, served: ServedModel) -> Any:
     try:
         async with asyncio.timeout(EXPLAIN_SECONDS):
             stored = await service.store.states.load(served.name)
-    except (StoreError, TimeoutError):  # the answer then has contributions only
+    except (StoreError, Unreadable, TimeoutError):  # the answer then has contributions only
         return None
     return stored.state.model.spread if stored.epoch == served.epoch else None
 
 
 async def _log_impression(
-    service: Service, served: ServedModel, request: str, submitted: Candidates, ranking: Ranking
+    service: Service,
+    served: ServedModel,
+    request: str,
+    submitted: Candidates,
+    ranking: Ranking,
+    key: Key,
 ) -> bool:
     """Log the impression; return whether it was written in time."""
-    if not service.weight_cache.reachable or service.weight_cache.memory_share > MEMORY_SHARE:
+    cache, quota = service.weight_cache, service.store_quota
+    if not cache.reachable:
+        return False
+    if quota is None and cache.memory_share > MEMORY_SHARE:
+        return False
+    if quota is not None and not quota.admits_impression(key.name, cache.memory_share):
         return False
     ids = tuple(submitted.ids[at] for at in ranking.shown.tolist())
     documents = submitted.documents[ranking.shown]
-    shown = Impression(ids, documents, ranking.shown, ranking.odds, ranking.swaps)
-    writer = service.impression_writer
-    return await writer.store_impression(served.name, served.epoch, request, shown.dump())
+    shown = Impression(ids, documents, ranking.shown, ranking.odds, ranking.swaps).dump()
+    if quota is not None:
+        quota.add(key.name, len(shown))
+    model = (served.name, served.epoch)
+    return await service.impression_writer.store_impression(*model, request, shown, key.tenant)

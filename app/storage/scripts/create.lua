@@ -8,6 +8,8 @@ for _, key in ipairs({KEYS[2], KEYS[5]}) do
   redis.call('HSET', key, 'epoch', epoch, 'seq', 0, 'fence', 0, 'chain', ARGV[1], 'w', ARGV[2],
     'spread', ARGV[3], 'sums', ARGV[4], 'meta', ARGV[5])
 end
+local clock = redis.call('TIME')
+redis.call('HSET', KEYS[2], 'slices', '0 0:3:' .. clock[1] .. '000', 'sliced', '0:0')
 redis.call('SET', KEYS[3], 0)
 redis.call('ZADD', KEYS[4], 0, 0)
 redis.call('PUBLISH', 'solar:changed', string.match(KEYS[2], '{(.*)}'))

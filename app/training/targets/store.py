@@ -9,6 +9,7 @@ from app.domain.model import initial_state
 from app.domain.records import Replace
 from app.errors import NoSuchModel
 from app.ingest.appender import now
+from app.storage.keys import internal_event
 from app.storage.log import NewRecord
 from app.storage.store import Store
 from app.training import trainer
@@ -28,7 +29,7 @@ async def into_store(request: TrainingRequest, model: str, store: Store, setting
     record = codec.dump_record(Replace(trainer.online(found, config), "warm start"))
     epoch, *_ = await store.states.position(model)
     (appended,) = await store.log.append(
-        model, epoch, [NewRecord(f"train-{uuid4()}", b"", record)],
+        model, epoch, [NewRecord(internal_event("train", str(uuid4())), b"", record)],
         limit=settings.backlog, time=now(), wait=True,
     )  # fmt: skip
     request.write(config.given, found.weights.tolist(), about)
