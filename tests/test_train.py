@@ -21,8 +21,9 @@ from app.storage.states import StoredState
 from app.storage.store import Store
 from app.training import trainer
 from app.training.options import Training
+from app.training.targets import http
 from tests import commands
-from tests.api.services import Running, serving
+from tests.api.services import Running, serving, uvicorn_ready
 from tests.servers import until, with_store
 
 BOUND = 1e4
@@ -139,7 +140,6 @@ def test_a_service_trains_and_the_weights_are_written_too(
         )  # fmt: skip
         assert (code, error) == (0, "")
         assert "model shop: record 1 replaces the model" in output
-        until(lambda: client.get("/models/shop").json()["version"] == 1)
         found = client.get("/models/shop").json()
     model = expected(files, Training(loss="l1", C=0.1), ModelConfig(("a", "b", "c"), "solar-i"))
     assert found["weights"].pop("_order") == 0.0
@@ -156,10 +156,21 @@ def test_a_service_creates_the_model_and_validates_on_the_last_file(
     assert (code, error) == (0, "")
     assert "best of " in output
     model = expected(files, Training(validation=12.0))
-    until(
-        lambda: state(service, "new").state.seq == 1
-    )  # the command ends with the record in the log
     assert (state(service, "new").state.model.weights == model.weights).all()
+
+
+def test_a_training_that_no_learner_applies_is_reported(
+    solar: Solar, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "LEARNT_SECONDS", 0.01)
+    output = tmp_path / "model.json"
+    with uvicorn_ready(data=tmp_path / "data", SOLAR_LEARNER="no") as running:
+        code, _, error = solar(
+            *files, "--model", "m", "--url", running.url, "--C", "1", "--output", output
+        )
+    assert code == 2
+    assert "model m: record 1 has the trained model, but is not learnt" in error
+    assert not output.exists()
 
 
 def test_the_api_key_comes_from_the_environment(

@@ -19,6 +19,7 @@ from app.training.targets.file import TrainingRequest, new_config, show, summary
 CHUNK = 1 << 20
 JOB_POLL_SECONDS = 0.2  # seconds between two requests for the job
 ANSWER_SECONDS = 600.0  # timeout of an answer, in seconds
+LEARNT_SECONDS = 60.0  # timeout until the learner has applied the trained model, in seconds
 
 
 def over_http(request: TrainingRequest, model: str, url: str) -> str:
@@ -47,7 +48,20 @@ def _train_remotely(
         params={name: value for name, value in given.items() if value is not None},
     )  # fmt: skip
     job = _finished_job(service, job, training)
-    return job, _ask(service, "GET", f"/models/{model}", (200,))[1]
+    return job, _replaced_model(service, model, job["result"]["seq"])
+
+
+def _replaced_model(service: httpx.Client, model: str, seq: int) -> dict[str, Any]:
+    """Wait until record `seq`, which replaces the model, is served; return the model."""
+    ends = time.monotonic() + LEARNT_SECONDS
+    while (found := _ask(service, "GET", f"/models/{model}", (200,))[1])["version"] < seq:
+        if time.monotonic() > ends:
+            raise SolarError(
+                f"model {model}: record {seq} has the trained model, but is not learnt after "
+                f"{LEARNT_SECONDS:g} s; check that a learner runs (GET /readyz, `solar learn`)"
+            )
+        time.sleep(JOB_POLL_SECONDS)
+    return found
 
 
 def _finished_job(service: httpx.Client, job: dict[str, Any], training: Training) -> dict[str, Any]:
