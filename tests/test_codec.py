@@ -19,11 +19,12 @@ from hypothesis.extra import numpy as arrays
 
 from app.domain import codec
 from app.domain.impressions import Impression, PriorFeedback
-from app.domain.model import SUMS, Model, ModelState, initial_state
+from app.domain.model import SUMS, Model, ModelState, Part, initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob, NewerFormat, StoreError
-from app.storage.states import CommitInfo, dump_state, load_state
+from app.ranking.tally import Tally
+from app.storage.states import CommitInfo, dump_part, dump_state, load_state
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -233,20 +234,20 @@ def test_each_kind_of_damage_has_a_separate_message() -> None:
 
 def test_a_newer_format_is_refused_with_both_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NewerFormat) as refused:
-        codec.load_blob(sealed(b"any content", version=2), "w")
-    assert str(refused.value) == "written by a newer release (format 2, this one reads up to 1)"
-    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 2)
-    assert codec.load_blob(sealed(b'["w",{},[]]', version=2), "w").kind == "w"
-    with pytest.raises(NewerFormat) as refused:
-        codec.load_blob(sealed(b'["w",{},[]]', version=3), "w")
+        codec.load_blob(sealed(b"any content", version=3), "w")
     assert str(refused.value) == "written by a newer release (format 3, this one reads up to 2)"
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 3)
+    assert codec.load_blob(sealed(b'["w",{},[]]', version=3), "w").kind == "w"
+    with pytest.raises(NewerFormat) as refused:
+        codec.load_blob(sealed(b'["w",{},[]]', version=4), "w")
+    assert str(refused.value) == "written by a newer release (format 4, this one reads up to 3)"
 
 
 def test_a_newer_format_is_not_handled_as_damage_or_as_a_failure_of_the_store() -> None:
     assert not issubclass(NewerFormat, BadBlob | StoreError | ValueError)
 
 
-@pytest.mark.parametrize("version", [2, 3, 255])
+@pytest.mark.parametrize("version", [codec.newest_format() + 1, 100, 255])
 def test_a_damaged_blob_of_a_newer_format_is_damage(version: int) -> None:
     blob = sealed(b'["so-far",{},[]]', version=version)
     assert codec.is_newer(blob)
@@ -388,6 +389,9 @@ def golden_blobs() -> dict[str, bytes]:
         "retune-explore": codec.dump_record(Retune(clicks="debiased", explore=True)),
         "meta-prior": codec.dump_blob("meta", codec.dump_config(prior), {}),
         "sums-term": dump_state(state, 7, "0a1b")[2],
+        "part": dump_part(
+            Part(bytes(range(32)), 5, model.weights, model.spread, Tally(1, 3, 1, 2.75))
+        ),
         "so-far": PriorFeedback(
             np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])
         ).dump(),
@@ -463,7 +467,13 @@ def known_names() -> set[tuple[str, str]]:
         | of("shown", fields_of(Impression)) | of("so-far", fields_of(PriorFeedback))
         | of("sums", [*CommitInfo._fields, "values"]) | of("meta", config)
         | of("w", ["seq", "chain", "values"]) | of("spread", ["values"])
+        | of("part", [*({*fields_of(Part)} - {"tally"}), *Tally._fields])
     )  # fmt: skip
+
+
+def format_of(kind: str, name: str) -> int:
+    """Return the format that a name needs: its own, or that of its kind."""
+    return max(codec.NEEDED_FORMATS.get((kind, one), 1) for one in ("", name))
 
 
 def test_format_1_has_no_further_names() -> None:
@@ -474,7 +484,7 @@ def test_format_1_has_no_further_names() -> None:
 def test_every_field_and_array_is_in_a_golden_blob_of_its_format() -> None:
     assert codec.NEEDED_FORMATS.keys() <= known_names()
     for version in range(1, codec.newest_format() + 1):
-        of_format = {one for one in known_names() if codec.NEEDED_FORMATS.get(one, 1) == version}
+        of_format = {one for one in known_names() if format_of(*one) == version}
         assert of_format <= names_in_golden_blobs(version)
 
 

@@ -30,7 +30,7 @@ MAGIC = b"SLR"
 #: What needs a newer format than 1: (kind, name of a field or an array) → format. The name is
 #: "settings.NAME" for a setting within a replacement, and "" for a whole kind. Leave out a field
 #: without a value: a null needs the format, too.
-NEEDED_FORMATS: dict[tuple[str, str], int] = {}
+NEEDED_FORMATS: dict[tuple[str, str], int] = {("part", ""): 2}
 CHECKSUM = 4  # bytes; detects damage; the chain detects forgery
 _TYPES = {name: np.dtype(f"<{name}") for name in ("f4", "f8", "i8", "i4")}
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
@@ -51,7 +51,7 @@ def dump_blob(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> byte
     parts = {name: np.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
     described = [[name, _NAMES[a.dtype], list(a.shape)] for name, a in parts.items()]
     header = _dump_header(kind, [kind, fields, described])
-    number = _lowest_format(kind, fields, parts) if NEEDED_FORMATS else 1
+    number = _lowest_format(kind, fields, parts)
     head = MAGIC + bytes([number]) + len(header).to_bytes(4, "little")
     content: list[bytes | memoryview] = [head, header, *(a.data for a in parts.values())]
     return b"".join([*content, _checksum(*content)])  # joined once: a blob may be large
@@ -59,6 +59,8 @@ def dump_blob(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> byte
 
 def _lowest_format(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> int:
     """Return the lowest format that can carry these fields and arrays."""
+    if all(one[0] != kind for one in NEEDED_FORMATS):
+        return 1
     inner = [f"{name}.{one}" for name, v in fields.items() if type(v) is dict for one in v]
     return max(NEEDED_FORMATS.get((kind, name), 1) for name in ("", *fields, *inner, *arrays))
 

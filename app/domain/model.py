@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from app.domain.model_config import ModelConfig, check_config, has_full_covariance
 from app.ranking import covariance
 from app.ranking.arrays import Floats, frozen
+from app.ranking.tally import Tally
 
 Positions: TypeAlias = NDArray[np.int64]
 Documents: TypeAlias = NDArray[np.float32]
@@ -45,13 +46,39 @@ SUMS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """The first `pairs` learnt pairs of a record: weights and covariance after them, and outcomes.
+
+    `chain` is the hash over all records up to, and with, this record.
+    """
+
+    chain: bytes
+    pairs: int
+    weights: Floats
+    spread: Floats
+    tally: Tally
+
+    def equals(self, other: "Part | None") -> bool:
+        """Whether another part has the same bits."""
+        return other is not None and self._bits() == other._bits()
+
+    def _bits(self) -> tuple[Any, ...]:
+        arrays = self.weights.tobytes(), self.spread.tobytes()
+        return self.chain, self.pairs, self.tally, *arrays
+
+
+@dataclass(frozen=True, slots=True)
 class ModelState:
-    """A model after record `seq`; `chain` is the hash over all records up to it."""
+    """A model after record `seq`; `chain` is the hash over all records up to it.
+
+    `part` is what was learnt of the next record. It is not served and not measured yet.
+    """
 
     seq: int
     chain: bytes
     model: Model
     sums: Floats
+    part: Part | None = None
 
     def measures(self) -> dict[str, float]:
         """The sums by name."""

@@ -4,9 +4,13 @@ The same records in the same order give the same bits on any CPU. An invalid rec
 another number of features, with wrong positions) counts as rejected and changes nothing else. Only
 a record of a newer format raises an exception, NewerFormat, before it changes anything: a newer
 release can apply it. `chain' = blake2b(chain ‖ record)`.
+
+A record with many pairs can be applied in parts, with the same bits wherever it is cut. Its
+measures count with its last part.
 """
 
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,21 +18,24 @@ import numpy as np
 from app.domain import click_pairs, codec
 from app.domain.click_pairs import ClickPairs
 from app.domain.impressions import as_labels, as_positions, measured_labels
-from app.domain.model import SUMS, Model, ModelState, Positions
-from app.domain.model_config import ModelConfig
+from app.domain.model import SUMS, Model, ModelState, Part, Positions
+from app.domain.model_config import ModelConfig, has_full_covariance
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
 from app.ranking import covariance, measures, serving
 from app.ranking.arrays import Floats, frozen
 from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.pairs import Pairs, from_labels
-from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
+from app.ranking.solar import GapBatch, LinearLearner, SolarI, SolarII, SolarIIDiagonal
+from app.ranking.tally import NO_PAIRS, Tally
 
 _AT = {name: index for index, name in enumerate(SUMS)}
 _QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
 _DEBIASED = slice(_AT["debiased_weight"], _AT["baseline_debiased_wins"] + 1)
 _EXPLORED = slice(_AT["explored_queries"], _AT["explored_map"] + 1)
 _STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
+#: More pairs than a record can have.
+_ALL_PAIRS = 1 << 62
 
 
 def decoded(blob: bytes) -> Record | None:
@@ -39,6 +46,19 @@ def decoded(blob: bytes) -> Record | None:
         return None
 
 
+@dataclass(slots=True)
+class OpenRecord:
+    """Feedback while it is learnt: its gaps, and what it adds to the sums when it is complete."""
+
+    chain: bytes
+    gaps: GapBatch
+    gained: Floats
+    won: Floats | float
+    explored: bool
+    learnt: int = 0
+    tally: Tally = NO_PAIRS
+
+
 class Reducer:
     """A model that applies records: mutable, for one thread; `state()` returns a frozen copy."""
 
@@ -47,11 +67,33 @@ class Reducer:
         self.config = state.model.config
         self._learner = restored(state.model)
         self._sums = state.sums.copy()
+        self._part = state.part
+        self._open: OpenRecord | None = None  # the next record, if a part of it is learnt
+        self._before: ModelState | None = None  # the state before the open record
 
     def state(self) -> ModelState:
-        """Return the current state."""
+        """Return the state after the last complete record."""
+        if self._before is not None:
+            return self._before
         model = _model(self.config, self._learner)
-        return ModelState(self.seq, self.chain, model, frozen(self._sums.copy()))
+        return ModelState(self.seq, self.chain, model, frozen(self._sums.copy()), self._part)
+
+    def part(self) -> Part | None:
+        """Return what was learnt of the next record, if it is cut."""
+        if self._open is None:
+            return None
+        learnt, opened = _model(self.config, self._learner), self._open
+        return Part(opened.chain, opened.learnt, learnt.weights, learnt.spread, opened.tally)
+
+    @property
+    def learnt_pairs(self) -> int:
+        """The number of learnt pairs of the next record; 0 if it is not cut."""
+        return 0 if self._open is None else self._open.learnt
+
+    @property
+    def pair_work(self) -> int:
+        """The work of one pair: n² with a full covariance, else n."""
+        return self.config.n ** (2 if has_full_covariance(self.config) else 1)
 
     def apply(self, blob: bytes) -> bool:
         """Apply the next record of the log; return whether it was accepted."""
@@ -59,25 +101,43 @@ class Reducer:
 
     def apply_decoded(self, blob: bytes, record: Record | None) -> bool:
         """Apply a record that is already decoded."""
-        self.seq, self.chain = self.seq + 1, codec.next_chain(self.chain, blob)
+        return bool(self._apply_some(blob, record, _ALL_PAIRS))
+
+    def apply_part(self, blob: bytes, record: Record | None, most: int) -> bool:
+        """Learn up to `most` more pairs of the next record; return whether it is complete.
+
+        `record` is needed for the first part only.
+        """
+        return self._apply_some(blob, record, most) is not None
+
+    def _apply_some(self, blob: bytes, record: Record | None, most: int) -> bool | None:
+        """Return whether the record was accepted; None if it has more pairs to learn."""
+        accepted, opened = True, self._open
+        chain = codec.next_chain(self.chain, blob) if opened is None else opened.chain
         try:
-            self._apply(record)
+            if not self._apply(chain, record, most):
+                return None
         except ValueError:
             self._sums[_AT["rejected"]] += 1
-            return False
-        return True
+            accepted = False
+        self.seq, self.chain, self._part = self.seq + 1, chain, None
+        return accepted
 
-    def _apply(self, record: Record | None) -> None:
+    def _apply(self, chain: bytes, record: Record | None, most: int) -> bool:
+        """Apply a record, or some of its pairs; return whether it is complete."""
+        if self._open is not None:
+            return self._learn_pairs(self._open, most)
         if record is None:
             raise ValueError("record: expected a valid record, got a damaged blob")
         if isinstance(record, Feedback):
-            self._learn(record)
-        elif isinstance(record, Replace):
+            return self._learn_pairs(self._opened(chain, record), most)
+        if isinstance(record, Replace):
             self._learner, self.config = restored(record.model), record.model.config
         elif isinstance(record, Retune):
             self._retune(record)
         elif isinstance(record, ResetMeasures):
             self._sums[:] = 0.0
+        return True
 
     def _retune(self, change: Retune) -> None:
         given: dict[str, Any] = {
@@ -87,20 +147,46 @@ class Reducer:
         self._learner = restored(_model(config, self._learner))
         self.config = config
 
-    def _learn(self, event: Feedback) -> None:
-        """Run Algorithm 1: measure the served ranking, then learn each pair."""
+    def _opened(self, chain: bytes, event: Feedback) -> OpenRecord:
+        """Measure the served ranking before it is learnt (Algorithm 1), and make its pairs.
+
+        If a part of this record is already learnt, continue after it.
+        """
         submission = _submission(event)
         click_pairs.check_exploration(event)
         clicks = ClickPairs(event) if event.kind == "clicks" else None
         pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
         gained, won = self._measured(event, submission), clicks.wins() if clicks else 0.0
-        steps = self._learner.learn_pairs(event.documents, pairs)
-        self._sums[: _BASELINE + 5] += gained
-        if click_pairs.explored(event):
-            self._sums[_EXPLORED] += gained[:_BASELINE]
-        self._sums[_DEBIASED] += won
-        self._sums[_AT["feedback"]] += 1
-        self._count(steps)
+        gaps = self._learner.pair_batch(event.documents, pairs)
+        opened = OpenRecord(chain, gaps, gained, won, click_pairs.explored(event))
+        if self._part is not None:
+            self._continue(opened, self._part)
+        return opened
+
+    def _continue(self, opened: OpenRecord, part: Part) -> None:
+        """Take over a learnt part, unless it is of another record, which the log has lost."""
+        self._part = None
+        if part.chain == opened.chain and part.pairs < opened.gaps.p.size:
+            before = self.state()
+            with suppress(ValueError):  # not a part of this model
+                self._learner = restored(Model(self.config, part.weights, part.spread))
+                self._before, opened.learnt, opened.tally = before, part.pairs, part.tally
+
+    def _learn_pairs(self, opened: OpenRecord, most: int) -> bool:
+        """Learn up to `most` pairs in order; return whether the record is complete."""
+        start, count = opened.learnt, opened.gaps.p.size
+        stop = min(start + most, count)
+        if stop < count and self._before is None:
+            self._before = self.state()
+        gaps = opened.gaps.part(start, stop) if stop - start < count else opened.gaps
+        opened.tally = self._learner.learn_batch(gaps).tally(opened.tally)
+        opened.learnt = stop
+        if stop < count:
+            self._open = opened
+            return False
+        self._open = self._before = None
+        self._count(opened)
+        return True
 
     def _measured(self, event: Feedback, submission: Positions) -> Floats:
         """Compute what the event adds to the sums; a query counted before is replaced."""
@@ -115,8 +201,14 @@ class Reducer:
             gained -= _qualities(as_labels(event.counted, count), shown, submission)
         return gained
 
-    def _count(self, steps: Steps) -> None:
-        tally = steps.tally()
+    def _count(self, learnt: OpenRecord) -> None:
+        """Add a complete record to the sums."""
+        self._sums[: _BASELINE + 5] += learnt.gained
+        if learnt.explored:
+            self._sums[_EXPLORED] += learnt.gained[:_BASELINE]
+        self._sums[_DEBIASED] += learnt.won
+        self._sums[_AT["feedback"]] += 1
+        tally = learnt.tally
         self._sums[_STEPS] += (tally.stepped, tally.passive, tally.refused, tally.squared_loss)
 
 
@@ -181,9 +273,8 @@ def _model(config: ModelConfig, learner: LinearLearner) -> Model:
     return Model(config, learner.weights, spread)
 
 
-def sound(state: ModelState) -> list[str]:
+def sound(model: Model) -> list[str]:
     """List violations of I16: w and Σ are finite, the diagonal of Σ is positive."""
-    model = state.model
     problems = []
     if not np.isfinite(model.weights).all():
         problems.append("weights: expected finite numbers")

@@ -20,6 +20,7 @@ from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
 from app.errors import Fenced, NewerFormat, NoSuchModel, RolledBack, SolarError, Unavailable
+from app.learning.fair_queue import FairQueue
 from app.learning.session import LeaderSession, LearnerOptions, ReportFact, ignore_fact
 from app.storage.cancellation import end
 from app.storage.rollback import rolled_back
@@ -33,11 +34,13 @@ class Capacity:
     """How many models the learners of a process lead at once, and when they release one.
 
     A process with few models leads each of them all the time. Of many models it leads those that
-    have records, and releases a model when it has had none for a while.
+    have records, and releases a model when it has had none for a while. The models that it leads
+    take turns.
     """
 
     def __init__(self, options: LearnerOptions) -> None:
         self._options, self.models = options, 0
+        self.turns = FairQueue()
         self._sessions, self._waiting = asyncio.Semaphore(options.sessions), 0
 
     async def __aenter__(self) -> None:
@@ -186,7 +189,7 @@ class Learner:
         self.led_since = since
         try:
             session = await LeaderSession.begin(
-                self._store, self.model, fence, self._options, self._report
+                self._store, self.model, fence, self._options, self._report, self._capacity.turns
             )
             while not (stop.is_set() or self._gives_back):
                 if renewing.done():
@@ -200,7 +203,7 @@ class Learner:
                     break
             rests = session.idle > 0.0 and not self._gives_back
             await session.commit()
-            await session.commit_done()
+            await session.commit_part()
         except Unavailable as error:  # now: the release takes time, too
             self._store.outages.failed(self.model, f"model {self.model}: {error}")
             raise

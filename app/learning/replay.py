@@ -7,7 +7,7 @@ from app.domain import codec
 from app.domain.impressions import PriorFeedback, on_request
 from app.domain.model import ModelState
 from app.domain.records import Feedback
-from app.domain.reducer import Reducer, sound
+from app.domain.reducer import Reducer, decoded, sound
 from app.errors import BadBlob, NewerFormat, NoSuchModel, StoreError, Unavailable
 from app.storage.log import LogEntry
 from app.storage.store import Store
@@ -189,4 +189,21 @@ async def verify(store: Store, model: str) -> list[str]:
     ]
     if found.committed.seq > tail:
         complaints.append(f"seq: the state is at {found.committed.seq}, but the log ends at {tail}")
-    return complaints + sound(found.committed)
+    complaints += await _check_part(store, model, found)
+    return complaints + sound(found.committed.model)
+
+
+async def _check_part(store: Store, model: str, found: Replay) -> list[str]:
+    """Compare the committed part of the next record with a replay.
+
+    Learners ignore the part of a record that the log has lost.
+    """
+    part, reducer = found.committed.part, found.running.reducer
+    if part is None:
+        return []
+    for entry in await store.log.read(model, found.end, 1):
+        if codec.next_chain(reducer.chain, entry.record) == part.chain:
+            reducer.apply_part(entry.record, decoded(entry.record), part.pairs)
+            if not part.equals(reducer.part()):
+                return [f"record {entry.seq}: the replay differs from its committed part"]
+    return []

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -23,13 +24,14 @@ from app.domain.facts import (
     NewerFormatFound,
     Replaced,
 )
-from app.domain.model import ModelState
-from app.domain.records import Replace
+from app.domain.model import Model, ModelState
+from app.domain.records import Record, Replace
 from app.domain.reducer import Reducer, decoded, sound
-from app.errors import BadBlob, Fenced, StoreError
+from app.errors import BadBlob, Fenced, Full, StoreError
 from app.learning import replay
+from app.learning.fair_queue import FairQueue
 from app.storage.log import LogEntry
-from app.storage.states import LogPosition
+from app.storage.states import LogPosition, dump_part, dump_state
 from app.storage.store import Store
 
 log = logging.getLogger("solar.learner")
@@ -39,6 +41,8 @@ log = logging.getLogger("solar.learner")
 DECODE_BATCH = 16
 #: Approximate bytes of one read; with 3 MB each record took 1.5 times as long.
 READ_BYTES = 700_000
+#: Work of a pair from which on a state is encoded in a thread: that takes a millisecond.
+LARGE = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,10 @@ class LearnerOptions:
     batch: int = 256
     commit: float = 0.030
     commit_share: float = 3.0  # minimum interval, in durations of the last commit
+    part: float = 0.25  # minimum interval of commits within a record
+    part_share: float = 10.0  # the same, in durations of the last one
+    slice: float = 0.02  # the longest turn of a model in a thread
+    slice_work: int = 4_000_000  # pairs times their work between two looks at the clock: 1 to 4 ms
     idle: float = 0.5
     version: int = 10_000  # records between two versions
     versions: int = 10  # versions to keep, fewer if the log exceeds `log_bytes`
@@ -83,8 +91,9 @@ class LeaderSession:
         base: LogPosition,
         state: ModelState,
         report: ReportFact = ignore_fact,
+        turns: FairQueue | None = None,
     ) -> None:
-        self._report = report
+        self._report, self._turns = report, turns or FairQueue()
         self._store, self._model, self._fence, self._options = store, model, fence, options
         self._base, self._reducer = base, Reducer(state)
         self.position = base  # of the last acknowledged commit
@@ -97,6 +106,8 @@ class LeaderSession:
         self._commit: asyncio.Task[None] | None = None  # under way
         self._took = 0.0
         self._committed = float("-inf")  # the first batch is committed at once
+        self._part = 0  # committed pairs of the next record
+        self._part_took, self._part_committed = 0.0, float("-inf")
         self._last_read = options.clock()  # of a record
 
     @classmethod
@@ -107,8 +118,10 @@ class LeaderSession:
         fence: int,
         options: LearnerOptions,
         report: ReportFact = ignore_fact,
+        turns: FairQueue | None = None,
     ) -> "LeaderSession":
         """Load the committed state; rebuild a damaged one and repair it in the store."""
+        turns = turns or FairQueue()
         room = min(options.log_bytes, await store.servers.room_for_a_log(age=1.0))
         options = replace(options, log_bytes=room)
         base = await store.states.position(model)
@@ -117,12 +130,13 @@ class LeaderSession:
         except BadBlob as error:
             log.warning("model %s: rebuilding the damaged committed state: %s", model, error)
         else:
-            term = cls(store, model, fence, options, base, state, report)
+            term = cls(store, model, fence, options, base, state, report, turns)
             version = max(await store.states.versions(model), default=base[1])
             length, size = await store.log.size(model)
             term._bytes = (base[1] - version) * size // max(1, length)  # also of earlier sessions
             return term
-        term = cls(store, model, fence, options, base, await rebuilt(store, model), report)
+        state = await rebuilt(store, model, turns, options)
+        term = cls(store, model, fence, options, base, state, report, turns)
         await term.commit(again=True)
         return term
 
@@ -149,6 +163,8 @@ class LeaderSession:
         waited_for = await self._apply_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
             await self.commit(version=self._version_due())
+        elif self._part_due() <= self._options.clock():
+            await self.commit_part()
 
     async def _check_position(self) -> None:
         """Check that the store still has the last commit (I12): a failover may lose it."""
@@ -159,16 +175,18 @@ class LeaderSession:
         return max(DECODE_BATCH, min(self._options.batch, READ_BYTES // self._record_bytes))
 
     async def _apply_some(self) -> bool:
-        """Apply records until a commit is due; return whether a client waits for one of them."""
+        """Apply records for a turn; return whether a client waits for one of them."""
         if codec.is_newer(self._queue[0].record):
             await self._stop_at_newer(self._queue[0])
         if self._queue[0].replaces:
             await self._keep_version()
-        chunk = self._chunk()
-        left = max(0.0, self._committed + self._interval() - self._options.clock())
-        applied = await asyncio.to_thread(
-            apply_for, self._reducer, chunk, left, self._options.clock
+        applied = await self._turns.run(
+            self._model,
+            partial(apply_for, self._reducer, self._chunk(), self._turn_seconds(), self._options),
         )
+        if not applied:  # a part of a record
+            return False
+        self._part = 0
         done, self._queue = self._queue[:applied], self._queue[applied:]
         self._time = done[-1].time
         self._learnt.append(done[-1])
@@ -209,15 +227,11 @@ class LeaderSession:
         await self.commit_done()
         if not self._pending() and not again:
             return
-        state = self._reducer.state()
-        complaints = sound(state)
-        if complaints:
-            raise StoreError(f"at record {state.seq}: {'; '.join(complaints)}")
+        state, fields = await self._encoded()
         drop, trim = await self._retention() if version else ([], 0)
         sending = partial(
-            self._store.states.commit, self._model, self._base, self._fence, state,
-            version=version, drop=drop, trim=trim, again=again, time=self._time, term=self._name,
-            learnt=self._learnt,
+            self._store.states.commit, self._model, self._base, self._fence, state, fields=fields,
+            version=version, drop=drop, trim=trim, again=again, learnt=self._learnt,
         )  # fmt: skip
         records, self._learnt = self._pending(), []
         self._base = (self._base[0], state.seq, state.chain)
@@ -226,6 +240,26 @@ class LeaderSession:
         if version or again:
             self._bytes = 0 if version else self._bytes
             await self.commit_done()
+
+    async def _encoded(self) -> tuple[ModelState, list[bytes]]:
+        """Return the state and its stored fields; a thread encodes a large one."""
+        work = partial(encoded, self._reducer, self._time, self._name)
+        if self._reducer.pair_work < LARGE:
+            return work()
+        return await self._turns.run(self._model, work)
+
+    async def commit_part(self) -> None:
+        """Commit the learnt part of a record, if it has grown and all records before it are in."""
+        await self.commit_done()
+        learnt = self._reducer.learnt_pairs
+        if learnt <= self._part or self._pending():
+            return
+        blob = await self._turns.run(self._model, partial(encoded_part, self._reducer))
+        started = self._options.clock()
+        with suppress(Full):  # the record is learnt all the same
+            await self._store.states.commit_part(self._model, self._base, self._fence, blob)
+        self._part, self._part_committed = learnt, self._options.clock()
+        self._part_took = self._part_committed - started
 
     async def _send(
         self, sending: Callable[[], Awaitable[None]], records: int, position: LogPosition
@@ -268,6 +302,19 @@ class LeaderSession:
     def _interval(self) -> float:
         return max(self._options.commit, self._options.commit_share * self._took)
 
+    def _part_due(self) -> float:
+        """Return the time of the next commit within a record; never if none is cut."""
+        if not self._reducer.learnt_pairs or self._pending():
+            return inf
+        wait = max(self._options.part, self._options.part_share * self._part_took)
+        return self._part_committed + wait
+
+    def _turn_seconds(self) -> float:
+        """Return the seconds of the next turn: at most until the next commit is due."""
+        part_due = self._part_due()
+        due = self._committed + self._interval() if part_due == inf else part_due
+        return min(self._options.slice, max(0.0, due - self._options.clock()))
+
     def _read_timeout(self) -> float:
         """Return the seconds to wait for records: until the next commit is due."""
         if self._pending():
@@ -287,28 +334,60 @@ class LeaderSession:
         )
 
 
+def encoded(reducer: Reducer, time: int, term: str) -> tuple[ModelState, list[bytes]]:
+    """Return the state after the last record, and its stored fields; StoreError if unsound."""
+    state = reducer.state()
+    complaints = sound(state.model)
+    if complaints:
+        raise StoreError(f"at record {state.seq}: {'; '.join(complaints)}")
+    return state, dump_state(state, time, term)
+
+
+def encoded_part(reducer: Reducer) -> bytes:
+    """Return the stored form of the learnt part of a record; StoreError if it is not sound."""
+    part = reducer.part()
+    if part is None:
+        raise StoreError(f"record {reducer.seq + 1}: expected a part of it")
+    complaints = sound(Model(reducer.config, part.weights, part.spread))
+    if complaints:
+        raise StoreError(f"in record {reducer.seq + 1}: {'; '.join(complaints)}")
+    return dump_part(part)
+
+
 def apply_for(
-    reducer: Reducer,
-    entries: Sequence[LogEntry],
-    seconds: float,
-    clock: Callable[[], float] = monotonic,
+    reducer: Reducer, entries: Sequence[LogEntry], seconds: float, options: LearnerOptions
 ) -> int:
-    """Apply records (at least one) for `seconds`; return how many. The log is dense (I2)."""
-    ends, first = clock() + seconds, reducer.seq
+    """Apply records for `seconds`, at least some pairs of the first; return the complete ones.
+
+    The log is dense (I2).
+    """
+    ends, first = options.clock() + seconds, reducer.seq
     for at in range(0, len(entries), DECODE_BATCH):
         some = entries[at : at + DECODE_BATCH]
-        for entry, record in zip(some, [decoded(entry.record) for entry in some], strict=True):
+        for entry, record in zip(some, _decoded(reducer, some), strict=True):
             if entry.seq != reducer.seq + 1:
                 raise StoreError(
                     f"the log has a gap: expected record {reducer.seq + 1}, got {entry.seq}"
                 )
-            reducer.apply_decoded(entry.record, record)
-            if clock() >= ends:
+            most = max(1, options.slice_work // reducer.pair_work)
+            while not reducer.apply_part(entry.record, record, most):
+                if options.clock() >= ends:
+                    return reducer.seq - first
+            if options.clock() >= ends:
                 return reducer.seq - first
     return reducer.seq - first
 
 
-async def rebuilt(store: Store, model: str) -> ModelState:
+def _decoded(reducer: Reducer, entries: Sequence[LogEntry]) -> list[Record | None]:
+    """Decode records, except a first one that is partly learnt."""
+    if reducer.learnt_pairs:
+        return [None, *(decoded(entry.record) for entry in entries[1:])]
+    return [decoded(entry.record) for entry in entries]
+
+
+async def rebuilt(
+    store: Store, model: str, turns: FairQueue, options: LearnerOptions
+) -> ModelState:
     """Rebuild the committed state from the newest undamaged version and the log.
 
     NewerFormat if a newer release wrote one of them: that release can rebuild it.
@@ -322,7 +401,10 @@ async def rebuilt(store: Store, model: str) -> ModelState:
             continue
         reducer = Reducer(state)
         async for batch in replay.batches(store, model, state.seq, seq):
-            await asyncio.to_thread(apply_for, reducer, batch, float("inf"))
+            left = batch
+            while left:
+                work = partial(apply_for, reducer, left, options.slice, options)
+                left = left[await turns.run(model, work) :]
         if reducer.chain == chain:
             return reducer.state()
         log.warning("model %s: version %d and the log give another state", model, version)

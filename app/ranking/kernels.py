@@ -265,9 +265,9 @@ def second_order_diagonal(
 
 
 @kernel
-def tally(loss: Array, outcome: Array) -> Any:
-    """Count passive, stepped and refused pairs, and sum the squared losses."""
-    passive, stepped, refused, squared = 0, 0, 0, 0.0
+def tally(loss: Array, outcome: Array, squared: float) -> Any:
+    """Count passive, stepped and refused pairs; add the squared losses to `squared`, in order."""
+    passive, stepped, refused = 0, 0, 0
     for t in range(loss.shape[0]):
         squared += loss[t] * loss[t]
         if outcome[t] == PASSIVE:

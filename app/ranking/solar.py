@@ -19,6 +19,7 @@ from app.ranking.arrays import Bytes, Dense, Floats, Integers, aligned, as_float
 from app.ranking.limits import LARGEST_WEIGHT, LEAST, MOST, MOST_FEATURES, MOST_FEATURES_FULL
 from app.ranking.pairs import Pairs
 from app.ranking.sparse import SparseRows, first_order_sparse, score_sparse, second_order_sparse
+from app.ranking.tally import NO_PAIRS, Tally
 
 #: The learners by name.
 ALGORITHMS = ("solar-i", "solar-ii", "solar-ii-diagonal")
@@ -36,9 +37,11 @@ class Steps(NamedTuple):
     loss: Floats
     outcome: Bytes
 
-    def tally(self) -> "Tally":
-        """Count the outcomes and sum the squared losses, in order."""
-        return Tally(*kernels.tally(self.loss, self.outcome))
+    def tally(self, before: Tally | None = None) -> Tally:
+        """Count the outcomes and sum the squared losses, in order, after the pairs `before`."""
+        passive, stepped, refused, squared = before or NO_PAIRS
+        found = kernels.tally(self.loss, self.outcome, squared)
+        return Tally(passive + found[0], stepped + found[1], refused + found[2], found[3])
 
     @property
     def stepped(self) -> int:
@@ -51,19 +54,11 @@ class Steps(NamedTuple):
         return self.tally().refused
 
 
-class Tally(NamedTuple):
-    """The numbers of passive, stepped and refused pairs of a batch, and their squared loss."""
-
-    passive: int
-    stepped: int
-    refused: int
-    squared_loss: float
-
-
 class GapBatch(NamedTuple):
     """A validated stream of gaps, `preferred[p_t] - other[o_t]`.
 
-    Dense matrices are flat, row after row.
+    Dense matrices are flat, row after row. Parts that are learnt one after the other give the same
+    bits as the whole stream.
     """
 
     preferred: Rows
@@ -71,6 +66,11 @@ class GapBatch(NamedTuple):
     other: Rows
     o: Integers
     omega: Floats
+
+    def part(self, start: int, stop: int) -> "GapBatch":
+        """Return the gaps from `start` up to, and without, `stop`."""
+        some = slice(start, stop)
+        return self._replace(p=self.p[some], o=self.o[some], omega=self.omega[some])
 
 
 class LinearLearner:
@@ -110,10 +110,14 @@ class LinearLearner:
         if not isinstance(rows, SparseRows):
             given, nothing = rows.reshape(-1), np.zeros(self.n)
         every_row, first = np.arange(count), np.zeros(count, np.int64)
-        return self._learn(GapBatch(given, every_row, nothing, first, omega))
+        return self.learn_batch(GapBatch(given, every_row, nothing, first, omega))
 
     def learn_pairs(self, documents: Rows, pairs: Pairs) -> Steps:
         """Learn from the pairs of one ranking, in their order."""
+        return self.learn_batch(self.pair_batch(documents, pairs))
+
+    def pair_batch(self, documents: Rows, pairs: Pairs) -> GapBatch:
+        """Return the gaps of the pairs of one ranking; ValueError if one is invalid."""
         rows = as_rows(documents, self.n)
         if pairs.preferred.dtype.kind not in "iu" or pairs.other.dtype.kind not in "iu":
             raise ValueError("pairs: expected integer rows")
@@ -125,9 +129,10 @@ class LinearLearner:
         if not (kernels.inside(p, rows.shape[0]) and kernels.inside(o, rows.shape[0])):
             raise ValueError(f"pairs: expected rows from 0, below {rows.shape[0]}")
         flat = rows if isinstance(rows, SparseRows) else rows.reshape(-1)
-        return self._learn(GapBatch(flat, p, flat, o, _omega(pairs.weights, p.size)))
+        return GapBatch(flat, p, flat, o, _omega(pairs.weights, p.size))
 
-    def _learn(self, batch: GapBatch) -> Steps:
+    def learn_batch(self, batch: GapBatch) -> Steps:
+        """Learn from validated gaps, in their order."""
         steps = Steps(np.empty(batch.p.size), np.empty(batch.p.size, np.uint8))
         if isinstance(batch.preferred, SparseRows):
             self._learn_sparse(batch, steps)

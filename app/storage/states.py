@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from app.domain import codec
-from app.domain.model import SUMS, Model, ModelState
+from app.domain.model import SUMS, Model, ModelState, Part
 from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, Fenced, NoSuchModel, RolledBack, Unreadable
 from app.ranking.covariance import variances
+from app.ranking.tally import Tally
 from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import keys_of
 from app.storage.log import LogEntry
@@ -166,27 +167,27 @@ class States:
         fence: int,
         state: ModelState,
         *,
+        fields: Sequence[bytes] | None = None,
         version: bool = False,
         drop: Sequence[int] = (),
         trim: int = 0,
         again: bool = False,
-        time: int = 0,
-        term: str = "",
         learnt: Sequence[LogEntry] = (),
     ) -> None:
         """Replace the committed state `base` by `state`, or raise Fenced.
 
         `version` also keeps the state as a version, `drop` lists versions to delete, and the log is
-        trimmed up to and including record `trim`. `again` rewrites a committed state. `time` is the
-        append time of the last record. `learnt` holds the last record of each read since `base`:
-        each must still be in the log, else RolledBack; the records before them then are, too.
+        trimmed up to and including record `trim`. `again` rewrites a committed state. `fields` are
+        those of `dump_state`, if they are already encoded. `learnt` holds the last record of each
+        read since `base`: each must still be in the log, else RolledBack; the records before them
+        then are, too.
         """
         keys, (epoch, seq, chain) = keys_of(model), base
         snapshot = keys.snapshot(state.seq) if version else keys.state
         names = [keys.state, keys.fence, keys.log, keys.snapshots, snapshot, keys.seq]
         names += [keys.snapshot(old) for old in drop]
         values = [epoch, fence, seq, chain, state.seq, state.chain]
-        values += dump_state(state, time, term)
+        values += dump_state(state) if fields is None else fields
         values += [int(version), trim, int(again)]
         for entry in learnt:
             values += [entry.seq, _sha1(entry.record), entry.time]
@@ -195,11 +196,21 @@ class States:
             raise RolledBack(
                 f"model {model}: version rollback: the log lost records up to {state.seq}"
             )
-        if code in (2, 3):
-            why = (
-                "the committed state has changed" if code == 2 else "another learner has the lease"
-            )
-            raise Fenced(f"model {model}: the commit of {state.seq} was refused: {why}")
+        _check_committed(code, model, state.seq)
+
+    async def commit_part(self, model: str, base: LogPosition, fence: int, part: bytes) -> None:
+        """Keep what was learnt of the record after the committed state `base`, or raise Fenced."""
+        keys, (epoch, seq, chain) = keys_of(model), base
+        values = [epoch, fence, seq, chain, part]
+        code = await self._calls.script("commit_part", [keys.state, keys.fence], values)
+        _check_committed(code, model, seq + 1)
+
+
+def _check_committed(code: int, model: str, seq: int) -> None:
+    """Raise Fenced if a commit was refused."""
+    if code in (2, 3):
+        why = "the committed state has changed" if code == 2 else "another learner has the lease"
+        raise Fenced(f"model {model}: the commit of {seq} was refused: {why}")
 
 
 def _sha1(record: bytes) -> str:
@@ -221,6 +232,22 @@ def dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
     ]
 
 
+def dump_part(part: Part) -> bytes:
+    """Return the stored form of the learnt part of a record."""
+    fields = {"chain": part.chain.hex(), "pairs": part.pairs, **part.tally._asdict()}
+    return codec.dump_blob("part", fields, {"weights": part.weights, "spread": part.spread})
+
+
+def _load_part(blob: bytes | None) -> Part | None:
+    """Invert `dump_part`; None if there is no part, or an unreadable one: it is learnt again."""
+    with suppress(Unreadable, KeyError, TypeError, ValueError):
+        _, fields, arrays = codec.load_blob(blob or b"", "part")
+        tally = Tally(*(fields[name] for name in Tally._fields))
+        chain, pairs = bytes.fromhex(fields["chain"]), int(fields["pairs"])
+        return Part(chain, pairs, arrays["weights"], arrays["spread"], tally)
+    return None
+
+
 def _trace(model: Model) -> float:
     return float(variances(model.spread, model.weights.size).sum())
 
@@ -234,8 +261,8 @@ def load_state(fields: dict[bytes, bytes]) -> ModelState:
     config = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
     seq, chain = int(fields[b"seq"]), fields[b"chain"]
     weights, spread = _weights(fields[b"w"], seq, chain), _array(fields[b"spread"], "spread")
-    sums = _padded(_array(fields[b"sums"], "sums"))
-    return ModelState(seq, chain, Model(config, weights, spread), sums)
+    sums, part = _padded(_array(fields[b"sums"], "sums")), _load_part(fields.get(b"part"))
+    return ModelState(seq, chain, Model(config, weights, spread), sums, part)
 
 
 def _position(fields: Sequence[bytes]) -> LogPosition:

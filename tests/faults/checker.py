@@ -252,7 +252,7 @@ def check_state(found: StoredModel) -> dict[int, bytes]:
         "values"
     ]  # the blob also holds commit facts
     assert sums.tobytes() == state.sums.tobytes()
-    assert sound(state) == []
+    assert sound(state.model) == []
     return chains
 
 

@@ -213,7 +213,7 @@ class Checker:
         state = decoded(fields)
         hold(state.seq <= tail, f"I3: the state is at {state.seq}, the log ends at {tail}")
         hold(bits(state) == bits(current.state), f"I4: at {state.seq} the replay differs")
-        hold(not sound(state), f"I16: {sound(state)}")
+        hold(not sound(state.model), f"I16: {sound(state.model)}")
         versions = [int(one) for one in db.zrange(keys.snapshots)]
         hold(first <= versions[0], f"I11: trimmed up to {first}, but {versions[0]} is kept")
         hold(versions[-1] <= state.seq, f"I11: version {versions[-1]} is after the state")

@@ -287,8 +287,8 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         return 3
     if not _has(db, log, sent[13:]):
         return 4
-    names = ("epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta")
-    values = (epoch, own_fence, new_seq, new_chain, *sent[6:10])
+    names = ("epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta", "part")
+    values = (epoch, own_fence, new_seq, new_chain, *sent[6:10], b"")
     fields = [part for pair in zip(names, values, strict=True) for part in pair]
     db.hset(state, *fields)
     if version == b"1":
@@ -300,6 +300,17 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     if trim != b"0":
         db.xtrim(log, int(trim) + 1)
     db.publish(CHANGED_CHANNEL, f"{_model(state)} {int(new_seq)}")
+    return 0
+
+
+def commit_part(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    state, fence = keys
+    epoch, own_fence, seq, chain, part = map(text, args)
+    if tuple(db.hmget(state, ["epoch", "seq", "chain"])) != (epoch, seq, chain):
+        return 2
+    if db.get(fence) != own_fence:
+        return 3
+    db.hset(state, "part", part)
     return 0
 
 
@@ -411,7 +422,8 @@ def _number(key: str) -> int:
 
 
 ALL: dict[str, Script] = {
-    "create": create, "delete": delete, "append": append, "commit": commit, "lease": lease,
+    "create": create, "delete": delete, "append": append, "commit": commit,
+    "commit_part": commit_part, "lease": lease,
     "release": release, "remember": remember, "recall": recall, "present": present,
     "learners": learners, "mark": mark,
 }  # fmt: skip

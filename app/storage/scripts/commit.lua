@@ -29,7 +29,7 @@ if ARGV[11] == '1' then
 end
 for _, key in ipairs(targets) do
   redis.call('HSET', key, 'epoch', ARGV[1], 'fence', ARGV[2], 'seq', ARGV[5], 'chain', ARGV[6],
-    'w', ARGV[7], 'spread', ARGV[8], 'sums', ARGV[9], 'meta', ARGV[10])
+    'w', ARGV[7], 'spread', ARGV[8], 'sums', ARGV[9], 'meta', ARGV[10], 'part', '')
 end
 for i = 7, #KEYS do
   redis.call('DEL', KEYS[i])
