@@ -99,7 +99,7 @@ class Checker:
     def step(self, step: Step) -> None:
         """Check a step right after it."""
         self._note(step)
-        if step.call.name in ("append", "commit", "create"):
+        if step.call.name in ("append", "commit", "commit_part", "create"):
             self._look(_model(step))
 
     def steps_lost(self, steps: Sequence[Step]) -> None:
@@ -126,6 +126,8 @@ class Checker:
                 self._appended(step)
             case "commit":
                 self._committed(step)
+            case "commit_part":
+                self._committed_part(step)
             case "lease":
                 self._leased(step)
 
@@ -170,6 +172,31 @@ class Checker:
         current.state = self._replay_to(current, new)
         self._weights.add((int(epoch), new, current.state.model.weights.tobytes()))
         self._since.setdefault(new_chain, self.losses)
+
+    def _committed_part(self, step: Step) -> None:
+        """Compare a part with a replay: its record in one cut, after the same number of pairs."""
+        model, (_, args) = _model(step), step.call.given
+        epoch, fence, seq, chain, blob = args
+        current = self.epoch_of(model, int(epoch))
+        base = (current.state.seq, current.state.chain)
+        hold((seq, chain) == base, f"I9: a part of {seq + 1} builds on {seq}, not on {base[0]}")
+        hold(fence == self._fences[model], f"I10: {fence} commits, but {self._fences[model]} leads")
+        _, fields, arrays = codec.load_blob(blob, "part")
+        chain_of_part = bytes.fromhex(fields["chain"])
+        if seq == len(current.records) or chain_of_part != current.chains[seq + 1]:
+            return  # of a record that the log has lost: no learner continues it
+        reducer, record = Reducer(current.state), current.records[seq]
+        hold(
+            not reducer.apply_part(record, codec.load_record(record), fields["pairs"]),
+            f"I4: a part of {seq + 1} has all of its pairs",
+        )
+        part = reducer.part()
+        assert part is not None
+        found = [arrays[name].tobytes() for name in ("weights", "spread")]
+        tally = tuple(fields[name] for name in part.tally._fields)
+        expected = [part.weights.tobytes(), part.spread.tobytes()]
+        hold(found == expected, f"I4: {fields['pairs']} pairs of {seq + 1}: the replay differs")
+        hold(tally == part.tally, f"I4: {fields['pairs']} pairs of {seq + 1} have other outcomes")
 
     def _replay_to(self, current: ModelEpoch, until: int) -> ModelState:
         """Replay a log up to `until`; cached by chain."""

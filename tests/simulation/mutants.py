@@ -10,6 +10,7 @@ from app.domain.facts import Served
 from app.domain.impressions import PriorFeedback, on_request
 from app.domain.records import Feedback
 from app.ingest import appender
+from app.ranking.tally import NO_PAIRS
 from app.serving import weight_cache as weight_cache_module
 from app.storage import calls, rollback
 from app.storage.log import StoredImpression
@@ -138,6 +139,33 @@ async def _unreported_rollback(
     return serving
 
 
+_continue = reducer.Reducer._continue
+
+
+def _part_counted_twice(self: reducer.Reducer, opened: Any, part: Any) -> None:
+    """A learner continues with the weights of a part, but at the first pair."""
+    _continue(self, opened, part)
+    opened.learnt = 0
+
+
+def _part_skipped(self: reducer.Reducer, opened: Any, part: Any) -> None:
+    """A learner skips the pairs of a part, but continues with the weights before it."""
+    before = self._learner
+    _continue(self, opened, part)
+    self._learner = before
+
+
+def _part_outcomes_lost(self: reducer.Reducer, opened: Any, part: Any) -> None:
+    """A learner forgets the outcomes of the pairs of a part."""
+    _continue(self, opened, part)
+    opened.tally = NO_PAIRS
+
+
+def _part_of_any_fence(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    """A learner commits a part after a lease takeover."""
+    return scripts.commit_part(db, keys, [args[0], db.get(keys[1]) or b"", *args[2:]])
+
+
 _measured = reducer.Reducer._measured
 
 
@@ -224,6 +252,14 @@ MUTANTS = {
         _in(appender.Appender, "_note", _ignore_rollback), ("I12",), "_fail_over"
     ),
     "a query counted twice": Mutant(_in(reducer.Reducer, "_measured", _counts_twice), ("I5",)),
+    "a part counted twice": Mutant(
+        _in(reducer.Reducer, "_continue", _part_counted_twice), ("I4",), "_kill"
+    ),
+    "a part lost": Mutant(_in(reducer.Reducer, "_continue", _part_skipped), ("I4",)),
+    "outcomes of a part lost": Mutant(
+        _in(reducer.Reducer, "_continue", _part_outcomes_lost), ("I4",)
+    ),
+    "a part of any fence": Mutant(_script("commit_part", _part_of_any_fence), ("I10",)),
     "dedupe keys not replicated": Mutant(
         _in(server.Copy, "follow", _dedupe_not_replicated), ("I6",), "_fail_over"
     ),

@@ -115,6 +115,8 @@ class World:
             lease=1.0, batch=rng.choice((8, 32)), commit=rng.choice((0.03, 0.3, 1.0)),
             idle=0.5, version=10, versions=3, discover=0.5, clock=loop.time,
             always=seed % 2, rest=1.0, sessions=1 + seed % 3,
+            slice=rng.choice((0.0, 0.02)), slice_work=rng.choice((1, 20, 4_000_000)),
+            part=rng.choice((0.0, 0.03)), part_share=0.0,
         )  # fmt: skip
 
     # ---- trace ----
@@ -123,7 +125,7 @@ class World:
         self.trace.append(f"{self._loop.now - 1000:9.4f} {what}")
 
     def _seen(self, step: Step) -> None:
-        if step.call.name in ("append", "commit", "create", "delete", "lease"):
+        if step.call.name in ("append", "commit", "commit_part", "create", "delete", "lease"):
             new = f" {step.call.given[1][4]}" if step.call.name == "commit" else ""
             self.say(f"{step.call.name}{new}: {step.answer}")
         self._checks(step)
