@@ -205,10 +205,10 @@ def test_a_wrong_part_is_reported(url: str) -> None:
 # ---- learner ----
 
 
-async def pairs_in_store(store: Store) -> int:
-    """The learnt pairs of the next record."""
-    part = (await store.states.load("books")).state.part
-    return 0 if part is None else part.pairs
+async def progress(store: Store) -> tuple[int, int]:
+    """The committed records, and the committed pairs of the next one."""
+    state = (await store.states.load("books")).state
+    return state.seq, 0 if state.part is None else state.part.pairs
 
 
 def test_learners_that_end_at_every_part_continue_after_it(url: str) -> None:
@@ -219,8 +219,7 @@ def test_learners_that_end_at_every_part_continue_after_it(url: str) -> None:
         records = [feedback(1), LONG, feedback(2), long_record(1)]
         await append(store, records)
         seen: list[tuple[int, int]] = []
-        while (await store.states.position("books"))[1] < len(records):
-            before = (await store.states.position("books"))[1], await pairs_in_store(store)
+        while (before := await progress(store))[0] < len(records):
             seen.append(before)
             async with asyncio.timeout(20):
                 await one_step(store, before)
@@ -237,7 +236,7 @@ async def one_step(store: Store, before: tuple[int, int]) -> None:
     """Learn until something more is committed, then end without a last commit."""
     learner = asyncio.create_task(Learner(store, "books", PAIR_BY_PAIR).run(asyncio.Event()))
     try:
-        while before == ((await store.states.position("books"))[1], await pairs_in_store(store)):
+        while before == await progress(store):
             assert not learner.done()
             await asyncio.sleep(0.001)
     finally:
@@ -251,7 +250,7 @@ def test_a_stop_within_a_record_commits_its_part(url: str) -> None:
         await append(store, [record])
         rare = replace(PAIR_BY_PAIR, part=1000.0)  # after the first part none is due
         async with learning(store, rare):
-            await eventually(lambda: pairs_in_store(store), bool)
+            await eventually(lambda: progress(store), lambda found: found[1] > 0)
         part = (await store.states.load("books")).state.part
         assert part is not None
         assert part.pairs > 1

@@ -1,0 +1,151 @@
+"""Turns of models: equal shares of the CPU time, whatever their turns take."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from app.learning import fair_queue
+from app.learning.fair_queue import FairQueue
+
+
+class Computer:
+    """One thread whose CPU time is simulated, and what each model got of it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.used: Counter[str] = Counter()
+        self.turns: list[str] = []
+        self.queue = FairQueue(1, self.time)
+
+    def time(self) -> float:
+        return self.now
+
+    def work(self, model: str, seconds: float) -> str:
+        self.now += seconds
+        self.used[model] += seconds  # type: ignore[assignment]
+        self.turns.append(model)
+        return model
+
+    async def turn(self, model: str, seconds: float) -> None:
+        assert await self.queue.run(model, lambda: self.work(model, seconds)) == model
+
+    async def flood(self, model: str, seconds: float) -> None:
+        """Take turn after turn."""
+        while True:
+            await self.turn(model, seconds)
+
+
+@contextlib.asynccontextmanager
+async def running(*work: Awaitable[None]) -> Any:
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0)
+
+
+def shares() -> Counter[str]:
+    """The CPU time of four models, whose turns take 3 to 24 ms, within 8 s."""
+
+    async def act() -> Counter[str]:
+        computer = Computer()
+        models = {"a": 0.003, "b": 0.006, "c": 0.012, "d": 0.024}
+        async with running(*(computer.flood(*one) for one in models.items())):
+            await until(lambda: computer.now >= 8.0)
+            return computer.used.copy()
+
+    return asyncio.run(act())
+
+
+def test_models_get_equal_shares_whatever_their_turns_take() -> None:
+    assert all(abs(used - 2.0) <= 0.1 for used in shares().values())
+
+
+@pytest.mark.parametrize(
+    "unfair", [lambda queue: queue._waiting[0], lambda queue: queue._waiting[-1]],
+    ids=["first come, first served", "last come, first served"],
+)  # fmt: skip
+def test_an_unfair_queue_is_found(unfair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FairQueue, "_next", unfair)
+    with pytest.raises(AssertionError):
+        test_models_get_equal_shares_whatever_their_turns_take()
+
+
+def test_a_model_that_was_idle_goes_next_and_does_not_catch_up() -> None:
+    async def act() -> None:
+        computer = Computer()
+        async with running(*(computer.flood(f"flood{at}", 0.02) for at in range(7))):
+            await until(lambda: computer.now >= 2.0)
+            before = len(computer.turns)
+            await computer.turn("quiet", 0.001)
+            assert computer.turns.index("quiet") - before <= 1
+            async with running(computer.flood("quiet", 0.02)):
+                started = computer.now
+                await until(lambda: computer.now >= started + 8.0)
+            assert 0.9 <= computer.used["quiet"] <= 1.2  # an eighth, not all that it missed
+
+    asyncio.run(act())
+
+
+def test_failed_and_cancelled_turns_leave_their_thread_to_others() -> None:
+    async def act() -> None:
+        queue = FairQueue(1)
+        with pytest.raises(ZeroDivisionError):
+            await queue.run("failed", lambda: 1 / 0)
+        holds, release = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def slow() -> None:
+            loop.call_soon_threadsafe(holds.set)
+            asyncio.run_coroutine_threadsafe(release.wait(), loop).result(20)
+
+        first = asyncio.create_task(queue.run("slow", slow))
+        await holds.wait()
+        waiting = [asyncio.create_task(queue.run(name, lambda: 0)) for name in "abc"]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        release.set()
+        await first
+        waiting[1].cancel()  # its turn may be granted already
+        assert await waiting[2] == 0
+        assert await queue.run("last", lambda: 5) == 5
+        assert queue._free == 1
+
+    asyncio.run(act())
+
+
+def test_two_threads_run_two_models_at_once() -> None:
+    async def act() -> None:
+        queue, loop = FairQueue(2), asyncio.get_running_loop()
+        met = asyncio.Barrier(2)
+
+        def meet() -> None:
+            asyncio.run_coroutine_threadsafe(met.wait(), loop).result(20)
+
+        await asyncio.gather(queue.run("a", meet), queue.run("b", meet))
+
+    asyncio.run(act())
+
+
+def test_the_time_of_models_that_are_gone_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_queue, "MOST_KEPT", 10)
+
+    async def act() -> None:
+        computer = Computer()
+        for at in range(100):
+            await computer.turn(f"m{at}", 1.0)
+        assert len(computer.queue._used) <= 11
+
+    asyncio.run(act())
