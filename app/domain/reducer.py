@@ -19,7 +19,7 @@ from app.domain import click_pairs, codec
 from app.domain.click_pairs import ClickPairs
 from app.domain.impressions import as_labels, as_positions, measured_labels
 from app.domain.model import SUMS, Model, ModelState, Part, Positions
-from app.domain.model_config import ModelConfig, has_full_covariance
+from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
 from app.ranking import covariance, measures, serving
@@ -93,7 +93,7 @@ class Reducer:
     @property
     def pair_work(self) -> int:
         """The work of one pair: n² with a full covariance, else n."""
-        return self.config.n ** (2 if has_full_covariance(self.config) else 1)
+        return self._learner.pair_work
 
     def apply(self, blob: bytes) -> bool:
         """Apply the next record of the log; return whether it was accepted."""

@@ -8,6 +8,7 @@ and does not catch up on the time that it did not need.
 import asyncio
 import os
 from collections.abc import Callable
+from contextvars import copy_context
 from time import thread_time
 from typing import NamedTuple, TypeVar
 
@@ -42,7 +43,8 @@ class FairQueue:
         loop, took = asyncio.get_running_loop(), 0.0
         await self._turn(model)
         try:
-            result, took = await loop.run_in_executor(None, self._timed, work)
+            inherited = copy_context()  # for traces, as in asyncio.to_thread
+            result, took = await loop.run_in_executor(None, inherited.run, self._timed, work)
         finally:
             self._used[model] = self._used.get(model, self._level) + took
             self._free += 1

@@ -42,7 +42,7 @@ DECODE_BATCH = 16
 #: Approximate bytes of one read; with 3 MB each record took 1.5 times as long.
 READ_BYTES = 700_000
 #: Work of a pair from which on a state is encoded in a thread: that takes a millisecond.
-LARGE = 200_000
+LARGE_PAIR_WORK = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class LeaderSession:
     async def _encoded(self) -> tuple[ModelState, list[bytes]]:
         """Return the state and its stored fields; a thread encodes a large one."""
         work = partial(encoded, self._reducer, self._time, self._name)
-        if self._reducer.pair_work < LARGE:
+        if self._reducer.pair_work < LARGE_PAIR_WORK:
             return work()
         return await self._turns.run(self._model, work)
 
