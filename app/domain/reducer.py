@@ -18,11 +18,11 @@ from app.domain.model import SUMS, Model, ModelState, Positions
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
-from app.ranking import covariance, measures, serving
+from app.ranking import bounds, covariance, measures, serving
 from app.ranking.arrays import Floats, frozen
 from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.pairs import Pairs, from_labels
-from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps
+from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps, between
 
 _AT = {name: index for index, name in enumerate(SUMS)}
 _QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
@@ -53,6 +53,11 @@ class Reducer:
         model = _model(self.config, self._learner)
         return ModelState(self.seq, self.chain, model, frozen(self._sums.copy()))
 
+    @property
+    def trace(self) -> float:
+        """The trace of Σ; 0 without one."""
+        return self._learner.trace
+
     def apply(self, blob: bytes) -> bool:
         """Apply the next record of the log; return whether it was accepted."""
         return self.apply_decoded(blob, decoded(blob))
@@ -80,9 +85,8 @@ class Reducer:
             self._sums[:] = 0.0
 
     def _retune(self, change: Retune) -> None:
-        given: dict[str, Any] = {
-            name: getattr(change, name) for name in ("C", "gamma", "clicks", "explore")
-        }
+        names = ("C", "gamma", "clicks", "explore", "pair_bound")
+        given: dict[str, Any] = {name: getattr(change, name) for name in names}
         config = replace(self.config, **{k: v for k, v in given.items() if v is not None})
         self._learner = restored(_model(config, self._learner))
         self.config = config
@@ -94,12 +98,14 @@ class Reducer:
         clicks = ClickPairs(event) if event.kind == "clicks" else None
         pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
         gained, won = self._measured(event, submission), clicks.wins() if clicks else 0.0
+        pairs, scaled = bounds.bounded(event.documents, pairs, self.config.pair_bound)
         steps = self._learner.learn_pairs(event.documents, pairs)
         self._sums[: _BASELINE + 5] += gained
         if click_pairs.explored(event):
             self._sums[_EXPLORED] += gained[:_BASELINE]
         self._sums[_DEBIASED] += won
         self._sums[_AT["feedback"]] += 1
+        self._sums[_AT["bounded"]] += scaled
         self._count(steps)
 
     def _measured(self, event: Feedback, submission: Positions) -> Floats:
@@ -155,6 +161,8 @@ def _submission(event: Feedback) -> Positions:
 def _learner(config: ModelConfig, weights: Floats | None, spread: Floats | None) -> LinearLearner:
     if config.clicks not in CLICK_STRATEGIES:
         raise ValueError(f"clicks: expected one of {', '.join(CLICK_STRATEGIES)}")
+    if config.pair_bound is not None:
+        between(config.pair_bound, "pair_bound")
     kind = (config.algorithm, config.covariance)
     if kind[0] == "solar-i":
         return SolarI(config.n, config.C, weights=weights)

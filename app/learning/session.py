@@ -22,12 +22,14 @@ from app.domain.facts import (
     LogRolledBack,
     NewerFormatFound,
     Replaced,
+    TraceHalved,
 )
 from app.domain.model import ModelState
 from app.domain.records import Replace
 from app.domain.reducer import Reducer, decoded, sound
 from app.errors import BadBlob, Fenced, StoreError
 from app.learning import replay
+from app.learning.trace_watch import TraceWatch
 from app.storage.log import LogEntry
 from app.storage.states import LogPosition
 from app.storage.store import Store
@@ -63,7 +65,9 @@ class LearnerOptions:
     clock: Callable[[], float] = monotonic
 
 
-Fact: TypeAlias = Committed | Replaced | LogRolledBack | LeaseLost | NewerFormatFound | Deleted
+Fact: TypeAlias = (
+    Committed | Replaced | TraceHalved | LogRolledBack | LeaseLost | NewerFormatFound | Deleted
+)
 ReportFact: TypeAlias = Callable[[Fact], None]
 
 
@@ -87,6 +91,7 @@ class LeaderSession:
         self._report = report
         self._store, self._model, self._fence, self._options = store, model, fence, options
         self._base, self._reducer = base, Reducer(state)
+        self._trace = TraceWatch(model, self._reducer)
         self.position = base  # of the last acknowledged commit
         self._name = os.urandom(8).hex()
         self._learnt: list[LogEntry] = []  # the last record of each read since the last commit
@@ -167,11 +172,13 @@ class LeaderSession:
         chunk = self._chunk()
         left = max(0.0, self._committed + self._interval() - self._options.clock())
         applied = await asyncio.to_thread(
-            apply_for, self._reducer, chunk, left, self._options.clock
+            apply_for, self._reducer, chunk, left, self._options.clock, self._trace.watch
         )
         done, self._queue = self._queue[:applied], self._queue[applied:]
         self._time = done[-1].time
         self._learnt.append(done[-1])
+        for fact in self._trace.found():
+            self._report(fact)
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
             self._report(Replaced(self._model, record.reason))
         size = sum(len(entry.record) for entry in done)
@@ -292,8 +299,12 @@ def apply_for(
     entries: Sequence[LogEntry],
     seconds: float,
     clock: Callable[[], float] = monotonic,
+    watch: Callable[[], None] = lambda: None,
 ) -> int:
-    """Apply records (at least one) for `seconds`; return how many. The log is dense (I2)."""
+    """Apply records (at least one) for `seconds`; return how many. The log is dense (I2).
+
+    `watch` is called after each record.
+    """
     ends, first = clock() + seconds, reducer.seq
     for at in range(0, len(entries), DECODE_BATCH):
         some = entries[at : at + DECODE_BATCH]
@@ -303,6 +314,7 @@ def apply_for(
                     f"the log has a gap: expected record {reducer.seq + 1}, got {entry.seq}"
                 )
             reducer.apply_decoded(entry.record, record)
+            watch()
             if clock() >= ends:
                 return reducer.seq - first
     return reducer.seq - first
