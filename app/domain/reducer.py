@@ -19,7 +19,7 @@ from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
 from app.ranking import bounds, covariance, measures, serving
-from app.ranking.arrays import Floats, frozen
+from app.ranking.arrays import Floats, as_floats, frozen
 from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal, Steps, between
@@ -98,8 +98,9 @@ class Reducer:
         clicks = ClickPairs(event) if event.kind == "clicks" else None
         pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
         gained, won = self._measured(event, submission), clicks.wins() if clicks else 0.0
-        pairs, scaled = bounds.bounded(event.documents, pairs, self.config.pair_bound)
-        steps = self._learner.learn_pairs(event.documents, pairs)
+        documents = as_floats(event.documents)  # copied once for both: stored rows are read-only
+        pairs, scaled = bounds.bounded(documents, pairs, self.config.pair_bound)
+        steps = self._learner.learn_pairs(documents, pairs)
         self._sums[: _BASELINE + 5] += gained
         if click_pairs.explored(event):
             self._sums[_EXPLORED] += gained[:_BASELINE]
