@@ -29,7 +29,7 @@ def bounded(documents: Dense, pairs: Pairs, bound: float | None) -> tuple[Pairs,
     >>> found.weights, scaled
     (array([0.2, 0.2]), 2)
     """
-    if bound is None or not len(pairs) or not _is_readable(pairs):
+    if bound is None or not pairs.preferred.size or not _is_readable(pairs):
         return pairs, 0
     p, o = owned(pairs.preferred, np.int64), owned(pairs.other, np.int64)
     omega = owned(pairs.weights, np.float64)

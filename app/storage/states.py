@@ -15,6 +15,7 @@ from app.domain import codec
 from app.domain.model import SUMS, Model, ModelState
 from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, Fenced, NoSuchModel, RolledBack, Unreadable
+from app.ranking.arrays import frozen
 from app.ranking.covariance import variances
 from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import keys_of
@@ -278,7 +279,7 @@ def _joined(arrays: dict[str, Any]) -> Any:
     found = np.zeros(len(SUMS))
     found[: len(arrays["values"])] = arrays["values"]
     found[_FORMAT_1_SUMS:] = arrays.get("bounded", 0.0)
-    return found
+    return frozen(found)
 
 
 def _weights(blob: bytes, seq: int, chain: bytes) -> Any:
