@@ -77,9 +77,7 @@ class NewModel(Body):
     ] = None
     pair_bound: Annotated[
         Positive,
-        Field(
-            description="largest `weight·‖x‖²` of a pair; omitted: 20·n, 100·n with `fair-pairs`"
-        ),
+        Field(description="largest `weight·‖x‖²` of a pair; omitted: 20·n, 80·n with `fair-pairs`"),
     ] = _OPTIONAL
 
 

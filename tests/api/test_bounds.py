@@ -55,7 +55,7 @@ def post(http: httpx.Client, model: str, *weights: float) -> httpx.Response:
 def test_a_new_model_has_a_bound_of_20_for_each_feature(http: httpx.Client) -> None:
     assert create(http, "new").json()["pair_bound"] == 40.0
     assert create(http, "ordered", prior=0.2).json()["pair_bound"] == 60.0
-    assert create(http, "fair", clicks="fair-pairs").json()["pair_bound"] == 200.0
+    assert create(http, "fair", clicks="fair-pairs").json()["pair_bound"] == 160.0
     assert http.get("/models/new").json()["pair_bound"] == 40.0
 
 
