@@ -28,6 +28,7 @@ USERS = ("perfect", "navigational", "informational")
 PRIOR = PRIORS["solar-ii"]
 COLD_SEEDS = 60
 PLAIN = Scenario()
+ATTACKERS = (0.01, 0.05, 0.1)
 
 Play = Callable[[Judged, str, int], Trace]
 
@@ -165,14 +166,19 @@ def _first(scenario: Scenario, judged: Judged, users: str) -> Floats:
 
 
 def under_attack(name: str, judged: Judged, seeds: int) -> list[Goal]:
-    """1 % of the users click the last document shown."""
+    """Some of the users click the last document shown."""
     goals = []
     for users in USERS:
-        honest, attacked = (
-            np.array([runner.play_traffic(one, judged, users, seed).end for seed in range(seeds)])
-            for one in (PLAIN, replace(PLAIN, attackers=0.01))
-        )
-        goals.append(_reach(f"{name}, {users}: 1 % attackers", -0.01, (attacked - honest).mean()))
+        ends = {
+            share: np.array(
+                [runner.play_traffic(scenario, judged, users, seed).end for seed in range(seeds)]
+            )
+            for share in (0.0, *ATTACKERS)
+            for scenario in (replace(PLAIN, attackers=share),)
+        }
+        for share in ATTACKERS:
+            title = f"{name}, {users}: {share:.0%} attackers"
+            goals.append(_reach(title, -0.01, (ends[share] - ends[0.0]).mean()))
     return goals
 
 

@@ -157,6 +157,16 @@ ALERTS = (
         "server failed over or was restored.",
     ),
     Alert(
+        "SolarCovarianceCollapsed",
+        new_count("sum by (model)", "solar_trace_halved_total"),
+        "> 0",
+        "0m", "warning",
+        "The covariance of model {{ $labels.model }} fell by half within 100 records",
+        "Model {{ $labels.model }} became certain within a few records, as after pairs with very "
+        "large weights or features. It learns little from further feedback. Find the sender with "
+        "solar log, and replay the model without it.",
+    ),
+    Alert(
         "SolarMemoryNearLimit",
         "max(solar_store_memory_share)",
         "> 0.7",

@@ -5,6 +5,7 @@ The input comes from exact operations only, so any difference comes from the cod
 
 import hashlib
 import sys
+from itertools import product
 
 import numpy as np
 
@@ -30,8 +31,9 @@ def reduced_states() -> bytes:
     """The bytes of the states after some logs."""
     rng = np.random.default_rng(11)
     found = b""
-    for algorithm, spread in (("solar-i", "full"), ("solar-ii", "full"), ("solar-ii", "diagonal")):
-        settings = ModelConfig(tuple("abcdefghijk"), algorithm, spread)  # type: ignore[arg-type]
+    kinds = (("solar-i", "full"), ("solar-ii", "full"), ("solar-ii", "diagonal"))
+    for (algorithm, spread), bound in product(kinds, (None, 1.5)):
+        settings = ModelConfig(tuple("abcdefghijk"), algorithm, spread, pair_bound=bound)  # type: ignore[arg-type]
         reducer = Reducer(initial_state(settings))
         for at in range(40):
             documents = rng.random((9, 11)).astype(np.float32)

@@ -56,6 +56,12 @@ class NaiveSolarIIDiagonal(NaiveSolarII):
         return self.sigma - np.diag(s**2 / beta)
 
 
+def bounded_weight(x: Floats, omega: float, bound: float) -> float:
+    """The weight of a pair in a model with `pair_bound`."""
+    squared_norm = float(x @ x)
+    return omega if omega * squared_norm <= bound else max(1e-12, bound / squared_norm)
+
+
 def label_pairs(labels: Sequence[float]) -> list[tuple[int, int]]:
     documents = range(len(labels))
     return [(i, j) for i in documents for j in documents if labels[i] > labels[j]]

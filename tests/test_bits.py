@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from app.ranking import kernels, measures, sparse
+from app.ranking import bounds, kernels, measures, sparse
 from app.ranking.baselines import committee, pamir, perceptron, prank
 
 OLDEST = {"x86_64": "x86-64", "AMD64": "x86-64"}.get(platform.machine(), "generic")
@@ -50,7 +50,7 @@ def test_every_simulated_cpu_computes_the_same_bits(
 
 
 def test_kernels_run_on_one_thread_without_fastmath() -> None:
-    modules = (kernels, sparse, measures, committee, pamir, perceptron, prank)
+    modules = (kernels, bounds, sparse, measures, committee, pamir, perceptron, prank)
     compiled = [value for module in modules for value in vars(module).values() if is_kernel(value)]
     assert kernels.second_order in compiled
     for kernel in compiled:

@@ -54,6 +54,7 @@ model_settings = st.builds(
     gamma=numbers,
     clicks=words,
     normalization=words,
+    pair_bound=maybe(numbers),
 )
 models = st.builds(Model, model_settings, floats, floats)
 feedback = st.builds(
@@ -76,7 +77,7 @@ feedback = st.builds(
 records: st.SearchStrategy[Record] = st.one_of(
     feedback,
     st.builds(Replace, models, words),
-    st.builds(Retune, maybe(numbers), maybe(numbers), maybe(words)),
+    st.builds(Retune, maybe(numbers), maybe(numbers), maybe(words), pair_bound=maybe(numbers)),
     st.just(ResetMeasures()),
 )
 states = st.builds(
@@ -273,6 +274,7 @@ NEWER_NAMES = {
     "replace-prior": ("replace", "settings.prior"),
     "shown-drawn": ("shown", "odds"),
     "reset-measures": ("reset-measures", ""),
+    "sums-bounded": ("sums", "bounded"),
 }
 
 
@@ -281,11 +283,11 @@ def test_a_blob_is_written_in_the_lowest_format_that_can_carry_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = golden_blobs()
-    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 2)
-    monkeypatch.setitem(codec.NEEDED_FORMATS, NEWER_NAMES[name], 3)
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 3)
+    monkeypatch.setitem(codec.NEEDED_FORMATS, NEWER_NAMES[name], 4)
     after = golden_blobs()
     assert [other for other in after if after[other] != before[other]] == [name]
-    assert after[name][3] == 3
+    assert after[name][3] == 4
     assert after[name][4:-4] == before[name][4:-4]
     assert codec.load_blob(after[name], NEWER_NAMES[name][0]).kind == NEWER_NAMES[name][0]
 
@@ -366,6 +368,8 @@ def golden_blobs() -> dict[str, bytes]:
     )
     w, spread, sums, meta = dump_state(state)
     prior = replace(settings, features=("bm25", "_order"), prior=0.5, explore=False)
+    bounded = replace(settings, pair_bound=40.0)
+    sums_27 = replace(state, sums=np.append(np.arange(26) / 4.0, 3.0))
     return {
         "feedback": codec.dump_record(record),
         "feedback-bare": codec.dump_record(Feedback("e-2", "labels", documents)),
@@ -388,6 +392,10 @@ def golden_blobs() -> dict[str, bytes]:
         ).dump(),
         "retune-explore": codec.dump_record(Retune(clicks="debiased", explore=True)),
         "meta-prior": codec.dump_blob("meta", codec.dump_config(prior), {}),
+        "replace-bound": codec.dump_record(Replace(replace(model, config=bounded), "rollback")),
+        "retune-bound": codec.dump_record(Retune(pair_bound=40.0)),
+        "meta-bound": codec.dump_blob("meta", codec.dump_config(bounded), {}),
+        "sums-bounded": dump_state(sums_27, 7, "0a1b")[2],
         "sums-term": dump_state(state, 7, "0a1b")[2],
         "part": dump_part(
             Part(bytes(range(32)), 5, model.weights, model.spread, Tally(1, 3, 1, 2.75))
@@ -407,7 +415,8 @@ def test_a_blob_is_still_written_with_the_same_bytes(kind: str) -> None:
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("v*.bin")), ids=lambda path: path.stem)
 def test_every_golden_blob_can_still_be_read(path: Path) -> None:
     kind = path.stem.split("-", 1)[1]
-    for suffix in ("-bare", "-aside", "-drawn", "-swapped", "-explore", "-prior", "-term"):
+    suffixes = "bare aside drawn swapped explore prior term bound bounded"
+    for suffix in (f"-{one}" for one in suffixes.split()):
         kind = kind.removesuffix(suffix)
     assert codec.load_blob(path.read_bytes(), kind).kind == kind
 
@@ -465,7 +474,7 @@ def known_names() -> set[tuple[str, str]]:
         of("feedback", fields_of(Feedback)) | of("retune", fields_of(Retune))
         | of("replace", replaced) | of("reset-measures", fields_of(ResetMeasures))
         | of("shown", fields_of(Impression)) | of("so-far", fields_of(PriorFeedback))
-        | of("sums", [*CommitInfo._fields, "values"]) | of("meta", config)
+        | of("sums", [*CommitInfo._fields, "values", *SUMS[26:]]) | of("meta", config)
         | of("w", ["seq", "chain", "values"]) | of("spread", ["values"])
         | of("part", [*({*fields_of(Part)} - {"tally"}), *Tally._fields])
     )  # fmt: skip
@@ -490,7 +499,13 @@ def test_every_field_and_array_is_in_a_golden_blob_of_its_format() -> None:
 
 def test_format_1_has_26_sums() -> None:
     """An older release cannot read more values; store a further sum as an array of its own."""
-    assert len(SUMS) == 26
+    state = initial_state(ModelConfig(("a",)))
+    stored = {last: dump_state(replace(state, sums=np.append(np.ones(26), last)))[2]
+              for last in (0.0, 3.0)}  # fmt: skip
+    assert [blob[3] for blob in stored.values()] == [1, 2]
+    for blob in stored.values():
+        assert codec.load_blob(blob, "sums").arrays["values"].tolist() == [1.0] * 26
+    assert codec.load_blob(stored[3.0], "sums").arrays["bounded"].tolist() == [3.0]
 
 
 def test_golden_blobs_decode_to_their_known_values() -> None:
@@ -506,6 +521,8 @@ def test_golden_blobs_decode_to_their_known_values() -> None:
     assert replaced.model.weights.tolist() == [0.5, -2.0]
     retuned = codec.load_record((GOLDEN / "v1-retune.bin").read_bytes())
     assert retuned == Retune(C=0.5, gamma=None, clicks="click-skip-above")
+    bound = codec.load_record((GOLDEN / "v2-retune-bound.bin").read_bytes())
+    assert bound == Retune(pair_bound=40.0)
 
 
 def test_sums_missing_in_an_old_state_start_at_0() -> None:
@@ -514,7 +531,7 @@ def test_sums_missing_in_an_old_state_start_at_0() -> None:
     sums = (GOLDEN / "v1-sums-aside.bin").read_bytes()
     chain = bytes(range(32))
     state = load_state({**fields, b"seq": b"7", b"chain": chain, b"sums": sums})
-    assert state.sums.tolist() == [*(np.arange(17) / 4.0), *[0.0] * 9]
+    assert state.sums.tolist() == [*(np.arange(17) / 4.0), *[0.0] * 10]
     assert state.measures()["debiased_weight"] == 0.0
 
 

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.domain.facts import Committed, Deleted, LeaseLost, ModelStatus, Replaced, Served, Trained
+from app.domain.facts import (
+    Committed,
+    Deleted,
+    LeaseLost,
+    ModelStatus,
+    Replaced,
+    Served,
+    TraceHalved,
+    Trained,
+)
 from app.domain.model import SUMS
 from app.domain.model_config import ModelConfig
 from app.observability.metric_help import HELP
@@ -58,13 +67,13 @@ def metrics(monkeypatch: pytest.MonkeyPatch) -> Metrics:
 def test_gauges_of_a_model_come_from_the_served_state(metrics: Metrics) -> None:
     learnt = {"stepped": 5.0, "passive": 2.0, "refused": 1.0, "squared_loss": 6.5}
     measured = {"queries": 4.0, "ndcg_at_10": 3.0, "ndcg": 3.5, "map": 2.0, "baseline_map": 1.0}
-    model = serving("books", feedback=6.0, rejected=1.0, **learnt, **measured)
+    model = serving("books", feedback=6.0, rejected=1.0, bounded=5.0, **learnt, **measured)
     found = paged(metrics, [model], books=10)
     of_books = {
         "solar_version": 7, "solar_lag_records": 3, "solar_queries": 4, "solar_feedback": 6,
         "solar_rejected_records": 1, "solar_squared_hinge_loss": 6.5, "solar_weight_norm": 5.0,
         "solar_covariance_trace": 1.5, "solar_online_map": 0.5, "solar_online_map_sum": 2.0,
-        "solar_baseline_map": 0.25, "solar_baseline_map_sum": 1.0,
+        "solar_baseline_map": 0.25, "solar_baseline_map_sum": 1.0, "solar_bounded_pairs": 5,
     }  # fmt: skip
     for name, value in of_books.items():
         assert found[series(name, model="books")] == value, name
@@ -95,7 +104,7 @@ def test_every_model_has_every_gauge_once(metrics: Metrics) -> None:
         for model in ("a", "b")
     }  # fmt: skip
     assert names["a"] == names["b"]
-    assert len(names["a"]) == 3 * (2 * 4 + 2) + 10 + 3 + 3
+    assert len(names["a"]) == 3 * (2 * 4 + 2) + 11 + 3 + 3
 
 
 def test_measures_of_a_model_without_queries_are_0(metrics: Metrics) -> None:
@@ -270,13 +279,15 @@ def test_the_models_with_most_requests_and_those_in_trouble_have_metrics(metrics
         for _ in range(at):
             metrics.used(name)
     metrics.trained(Trained("m030", "failed"))
+    metrics.learnt(TraceHalved("m050", 70))
     chosen = metrics.choose(names, {"m010"}, {"m040": 7, "deleted": 9})
-    assert sorted(chosen) == ["m010", "m020", "m030", "m040", *names[100:]]
+    assert sorted(chosen) == ["m010", "m020", "m030", "m040", "m050", *names[100:]]
     page = metrics.page([serving("m299")], {}, StoreHealth(True, 0.0), ModelTotals(300, 1), chosen)
     found = read(page)
     assert found[series("solar_models")] == 300
     assert found[series("solar_models_damaged")] == 1
     assert found[series("solar_store_rollbacks_total", model="m020")] == 1
+    assert found[series("solar_trace_halved_total", model="m050")] == 1
     assert series("solar_store_rollbacks_total", model="m021") not in found
 
 

@@ -2,9 +2,10 @@
 
 A golden file holds a data directory after a clean stop, and the last answers of `GET /models/…`.
 Keys with a TTL have expired: impressions, dedupe keys, jobs. Each format has the directory of the
-oldest service that wrote it: commit 2b5dfff for format 1, without warm starts and fair pairs. The
-other file is of commit 8009a6c. To write a file, run `python -m tests.test_old_data_directory
-CHECKOUT FILE`, with `--oldest` for commit 2b5dfff; CHECKOUT is a `git worktree` of the commit.
+oldest service that wrote it: commit 2b5dfff for format 1, without warm starts and fair pairs, and
+the commit that added `pair_bound` for format 2. The other file is of commit 8009a6c. To write a
+file, run `python -m tests.test_old_data_directory CHECKOUT FILE`, with `--oldest` for commit
+2b5dfff; CHECKOUT is a `git worktree` of the commit.
 """
 
 import io
@@ -30,7 +31,9 @@ from tests.api.services import Running, serving
 from tests.servers import TIMEOUT, until, with_store
 
 GOLDEN = Path(__file__).parent / "golden"
-DIRECTORIES = ("data-directory-format-1.tar.xz", "data-directory-0.1.tar.xz")
+DIRECTORIES = (
+    "data-directory-format-1.tar.xz", "data-directory-0.1.tar.xz", "data-directory-format-2.tar.xz",
+)  # fmt: skip
 EXPECTED = "said.json"  # beside the data: the service's answers for each model
 FILES = (LOCK, LOG, "appendonlydir")
 BASE, MANIFEST = "appendonlydir/appendonly.aof.1.base.rdb", "appendonlydir/appendonly.aof.manifest"
@@ -93,7 +96,9 @@ class ModelHistory:
     def retune(self) -> None:
         path = f"/models/{self._model}"
         name = "C" if self._model == "plain" else "gamma"
-        self.until_learnt(self._http.patch(path, json={name: 0.5}).raise_for_status().json())
+        bound = {"pair_bound": 0.5} if "pair_bound" in self.read() else {}  # from format 2 on
+        patch = {name: 0.5, **bound}
+        self.until_learnt(self._http.patch(path, json=patch).raise_for_status().json())
 
     def roll_back(self) -> None:
         path = f"/models/{self._model}"
@@ -202,6 +207,7 @@ def test_an_old_data_directory_opens_with_the_same_bits_and_its_models_keep_lear
             assert complaints(running, model) == []
             history = ModelHistory(http, model, "new")
             now = history.read()
+            then["pairs"].setdefault("bounded", 0)
             assert {name: now[name] for name in then} == then  # floats in JSON lose no bit
             history.feedback()
             after = history.read()

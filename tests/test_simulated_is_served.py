@@ -16,6 +16,7 @@ from app.evaluation.synthetic import SyntheticData
 from app.ranking import traffic
 from app.ranking import users as crowd
 from app.ranking.arrays import Floats
+from app.ranking.bounds import bounded
 from app.ranking.online import LabelledQuery
 from app.ranking.traffic import MODEL_ORDER, USERS_AT_ONCE, Show, Site
 from app.simulation import runner
@@ -53,7 +54,7 @@ def test_a_simulated_visit_agrees_with_the_service(
 ) -> None:
     scenario = Scenario(strategy, algorithm=algorithm, prior=prior, top_k=top_k, attackers=0.05)
     site, _ = runner.sites(scenario, JUDGED, 0)
-    learner = runner.learner(scenario, 6)
+    learner, bound = runner.learner(scenario, 6), runner.model_config(scenario, 6).pair_bound
     show, users = (
         Show.to_learn(strategy, top_k),
         runner.visitors(scenario, JUDGED, "navigational"),
@@ -77,7 +78,7 @@ def test_a_simulated_visit_agrees_with_the_service(
         assert np.flatnonzero(visit.clicked).tolist() == clicked.tolist()
 
         pairs = visit.pairs if show.how != MODEL_ORDER else visit.classical(strategy)
-        learner.learn_pairs(site.of_query(q), pairs)
+        learner.learn_pairs(site.of_query(q), bounded(site.of_query(q), pairs, bound)[0])
         won += (visit.weight, visit.won, visit.submitted_won)
         event = Feedback(
             "e", "clicks", documents[ranking.shown], ranking.shown, clicks=clicked,

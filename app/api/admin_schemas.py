@@ -75,6 +75,10 @@ class NewModel(Body):
         float | None,
         Field(description="initial weight of the submitted order; null: the default"),
     ] = None
+    pair_bound: Annotated[
+        Positive,
+        Field(description="largest `weight·‖x‖²` of a pair; omitted: 20·n, 80·n with `fair-pairs`"),
+    ] = _OPTIONAL
 
 
 class ModelPatch(Body):
@@ -84,6 +88,7 @@ class ModelPatch(Body):
     gamma: Positive = _OPTIONAL
     clicks: ClickStrategy = _OPTIONAL
     explore: bool = _OPTIONAL
+    pair_bound: Positive = _OPTIONAL
 
 
 class RollbackBody(Body):
@@ -218,6 +223,9 @@ class ModelDetails(BaseModel):
     clicks: str
     explore: bool
     prior: float
+    pair_bound: Annotated[
+        float, Field(description="largest `weight·‖x‖²` of a pair; absent: no bound")
+    ] = _OPTIONAL
     version: int
     seq: int
     features: list[str]

@@ -33,7 +33,7 @@ from app.domain.records import Feedback
 from app.errors import InvalidInput
 from app.ranking.arrays import Floats
 from app.ranking.clicks import CLASSICAL_STRATEGIES
-from app.ranking.limits import LEAST, MOST
+from app.ranking.limits import LEAST, LEAST_TRIPLET, MOST, MOST_TRIPLET
 from app.serving.weight_cache import ServedModel
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -216,14 +216,22 @@ class FeedbackDecoder:
         preferred = shown.positions([one.preferred for one in event.triplets])
         other = shown.positions([one.other for one in event.triplets])
         weights = np.array([one.weight for one in event.triplets], dtype=np.float64)
-        if not ((weights >= LEAST) & (weights <= MOST)).all():
-            raise InvalidInput(f"triplets: expected weights from {LEAST} to {MOST}")
+        self._check_weights(weights)
         if (preferred == other).any():
             raise InvalidInput("triplets: expected two different documents in each triplet")
         return Feedback(
             event.event_id, "triplets", shown.documents,
             preferred=preferred, other=other, weights=weights, **about,
         )  # fmt: skip
+
+    def _check_weights(self, weights: Floats) -> None:
+        """Refuse weights of triplets that the model does not accept."""
+        unbounded = self.served.config.pair_bound is None
+        least, most = (LEAST, MOST) if unbounded else (LEAST_TRIPLET, MOST_TRIPLET)
+        wrong = ~((weights >= least) & (weights <= most))
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise InvalidInput(f"triplets[{at}]: expected a weight from {least:g} to {most:g}")
 
     def _check_clicks(self, clicks: Positions, shown: int) -> None:
         if len(clicks) > shown:

@@ -90,7 +90,9 @@ NEW_MODELS: dict[str, Any] = {
 PATCHES: dict[str, Any] = {
     "gamma": {"summary": "Larger steps from now on", "value": {"gamma": 1e3}},
     "explore": {"summary": "No exploration: rank by score alone", "value": {"explore": False}},
-}
+    "pair_bound": {"summary": "A bound of pairs for a model of 46 features without one",
+                   "value": {"pair_bound": 920}},
+}  # fmt: skip
 ROLLBACKS: dict[str, Any] = {"first": {"summary": "The first version", "value": {"version": 0}}}
 _JUDGED = {
     "queries": [{"documents": [{"label": 2, "features": {"bm25": 9.8, "price": 3.0}},

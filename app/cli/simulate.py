@@ -71,6 +71,10 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
         help="initial weight of the submitted order (default 0; with --url the service's default)",
     )  # fmt: skip
     parser.add_argument(
+        "--pair-bound", type=number, metavar="BOUND",
+        help="largest weight·‖x‖² of a pair (default 20 per feature, 80 with fair-pairs)",
+    )  # fmt: skip
+    parser.add_argument(
         "--normalization", choices=NORMALIZATIONS, default="none",
         help="normalization of the features within a query (default none)",
     )  # fmt: skip
@@ -170,7 +174,7 @@ def _judged(options: argparse.Namespace) -> Judged:
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
-    names = ("clicks", "algorithm", "gamma", "C", "prior")
+    names = ("clicks", "algorithm", "gamma", "C", "prior", "pair_bound")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     return Scenario(
         stop=options.stop, attackers=options.attackers, submitted=options.submitted,
@@ -186,7 +190,7 @@ def _runs(
     from app.simulation import http_runner  # noqa: PLC0415
     from app.storage.keys import check_name  # noqa: PLC0415
 
-    tuned = {name: getattr(options, name) for name in ("gamma", "C", "prior")}
+    tuned = {name: getattr(options, name) for name in ("gamma", "C", "prior", "pair_bound")}
     live = http_runner.Live(
         options.url, check_name(options.model) if options.model else None, options.connections,
         {"normalization": options.normalization, **tuned}, _print_progress,

@@ -30,7 +30,13 @@ MAGIC = b"SLR"
 #: What needs a newer format than 1: (kind, name of a field or an array) → format. The name is
 #: "settings.NAME" for a setting within a replacement, and "" for a whole kind. Leave out a field
 #: without a value: a null needs the format, too.
-NEEDED_FORMATS: dict[tuple[str, str], int] = {("part", ""): 2}
+NEEDED_FORMATS: dict[tuple[str, str], int] = {
+    ("meta", "pair_bound"): 2,
+    ("part", ""): 2,
+    ("replace", "settings.pair_bound"): 2,
+    ("retune", "pair_bound"): 2,
+    ("sums", "bounded"): 2,
+}
 CHECKSUM = 4  # bytes; detects damage; the chain detects forgery
 _TYPES = {name: np.dtype(f"<{name}") for name in ("f4", "f8", "i8", "i4")}
 _NAMES = {dtype: name for name, dtype in _TYPES.items()}
@@ -169,14 +175,20 @@ def dump_config(config: ModelConfig) -> dict[str, Any]:
         "features": list(config.features),
         **{name: getattr(config, name) for name in _CONFIG_FIELDS},
         **({"prior": config.prior} if config.prior else {}),
-        **({} if config.explore is None else {"explore": config.explore}),
+        **_stated(config, "explore", "pair_bound"),
     }
+
+
+def _stated(value: ModelConfig | Retune, *names: str) -> dict[str, Any]:
+    """Select the later fields that have a value; older releases do not know them."""
+    found = {name: getattr(value, name) for name in names}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def load_config(fields: dict[str, Any]) -> ModelConfig:
     """Convert plain fields to a configuration; BadBlob if they are invalid."""
     texts = dict.fromkeys(("algorithm", "covariance", "clicks", "normalization"), _TEXT)
-    later = _present(fields, {"prior": _NUMBER, "explore": (bool,)})
+    later = _present(fields, {"prior": _NUMBER, "explore": (bool,), "pair_bound": _NUMBER})
     _expect(fields, {**texts, "C": _NUMBER, "gamma": _NUMBER, "features": (list,), **later})
     if not all(type(name) is str for name in fields["features"]):
         raise BadBlob("features: expected a list of names")
@@ -201,8 +213,7 @@ def dump_record(record: Record) -> bytes:
         return dump_blob("replace", fields, {"weights": model.weights, "spread": model.spread})
     if isinstance(record, Retune):
         fields = {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}
-        later = {} if record.explore is None else {"explore": record.explore}
-        return dump_blob("retune", {**fields, **later}, {})
+        return dump_blob("retune", {**fields, **_stated(record, "explore", "pair_bound")}, {})
     return dump_blob("reset-measures", {}, {})
 
 
@@ -220,7 +231,8 @@ def load_record(blob: bytes) -> Record:
     if kind == "retune":
         nothing = (type(None),)
         types = {"C": _NUMBER + nothing, "gamma": _NUMBER + nothing, "clicks": _TEXT + nothing}
-        _expect(fields, {**types, **_present(fields, {"explore": (bool,)})})
+        later = _present(fields, {"explore": (bool,), "pair_bound": _NUMBER})
+        _expect(fields, {**types, **later})
         return Retune(**fields)
     return ResetMeasures()
 

@@ -63,6 +63,14 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceHalved:
+    """The trace of Σ fell by half within a window of records that ends at `seq`."""
+
+    model: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
     """A training job has ended: done, failed or cancelled."""
 

@@ -34,14 +34,15 @@ class Model:
 
 #: The sums of a state, in order; append new ones at the end, as stored states may not have them.
 #: `stepped` to `rejected` are over pairs and records, the others over measured queries. The
-#: `explored_…` sums are over queries with randomised rankings only.
+#: `explored_…` sums are over queries with randomised rankings only. `bounded` counts the pairs that
+#: got a smaller weight; they are stepped, passive or refused, too.
 SUMS = (
     "queries", "ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map",
     "baseline_ndcg@1", "baseline_ndcg@5", "baseline_ndcg@10", "baseline_ndcg", "baseline_map",
     "stepped", "passive", "refused", "squared_loss", "feedback", "rejected",
     "debiased_weight", "debiased_wins", "baseline_debiased_wins",
     "explored_queries", "explored_ndcg@1", "explored_ndcg@5", "explored_ndcg@10", "explored_ndcg",
-    "explored_map",
+    "explored_map", "bounded",
 )  # fmt: skip
 
 

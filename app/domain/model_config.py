@@ -6,7 +6,14 @@ from typing import Any, Literal
 
 from app.errors import InvalidInput
 from app.ranking.clicks import CLICK_STRATEGIES
-from app.ranking.limits import LEAST, MOST, MOST_FEATURES, MOST_FEATURES_FULL
+from app.ranking.limits import (
+    BOUND_PER_FEATURE,
+    FAIR_BOUND_PER_FEATURE,
+    LEAST,
+    MOST,
+    MOST_FEATURES,
+    MOST_FEATURES_FULL,
+)
 
 Algorithm = Literal["solar-i", "solar-ii"]
 Covariance = Literal["full", "diagonal"]
@@ -27,6 +34,8 @@ class ModelConfig:
 
     With a `prior` the submitted order is one more feature, `_order`, with this initial weight.
     `explore` switches randomised rankings on or off; None: on if the click strategy needs them.
+    `pair_bound` bounds `ω‖x‖²` of a pair (`ranking/bounds.py`); None, as in models created before
+    there were bounds: unbounded.
     """
 
     features: tuple[str, ...]
@@ -38,6 +47,7 @@ class ModelConfig:
     normalization: str = "none"
     prior: float = 0.0
     explore: bool | None = None
+    pair_bound: float | None = None
 
     @property
     def n(self) -> int:
@@ -69,7 +79,8 @@ def check_config(config: ModelConfig) -> ModelConfig:
     _check_features(config)
     if not 0.0 <= config.prior <= LARGEST_PRIOR:
         raise InvalidInput(f"prior: expected a number from 0 to {LARGEST_PRIOR:g}")
-    for name, value in (("C", config.C), ("gamma", config.gamma)):
+    bound = MOST if config.pair_bound is None else config.pair_bound
+    for name, value in (("C", config.C), ("gamma", config.gamma), ("pair_bound", bound)):
         if not LEAST <= value <= MOST:
             raise InvalidInput(f"{name}: expected a value from {LEAST} to {MOST}")
     return config
@@ -97,18 +108,24 @@ def new_model_config(
     algorithm: Algorithm = "solar-ii",
     clicks: str = "debiased",
     prior: float | None = None,
+    pair_bound: float | None = None,
     **others: Any,
 ) -> ModelConfig:
     """Create a configuration with the defaults for these features; InvalidInput if invalid.
 
     >>> new_model_config(("bm25", "price")).features
     ('bm25', 'price', '_order')
+    >>> new_model_config(("bm25", "price")).pair_bound
+    60.0
     """
     config = ModelConfig(given, algorithm, clicks=clicks, **others)
     if prior is None:  # the default, if the limit allows one more feature
         prior = PRIORS[algorithm] if len(given) < most_features(config) else 0.0
     features = (*given, ORDER) if prior else given
-    return check_config(replace(config, features=features, prior=prior))
+    if pair_bound is None:
+        each = FAIR_BOUND_PER_FEATURE if clicks == "fair-pairs" else BOUND_PER_FEATURE
+        pair_bound = each * len(features)
+    return check_config(replace(config, features=features, prior=prior, pair_bound=pair_bound))
 
 
 def most_features(config: ModelConfig) -> int:

@@ -59,6 +59,7 @@ class Retune:
     gamma: float | None = None
     clicks: str | None = None
     explore: bool | None = None
+    pair_bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from app.domain.model import SUMS, Model, ModelState, Part, Positions
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob
-from app.ranking import covariance, measures, serving
-from app.ranking.arrays import Floats, frozen
+from app.ranking import bounds, covariance, measures, serving
+from app.ranking.arrays import Floats, as_floats, frozen
 from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.pairs import Pairs, from_labels
-from app.ranking.solar import GapBatch, LinearLearner, SolarI, SolarII, SolarIIDiagonal
+from app.ranking.solar import GapBatch, LinearLearner, SolarI, SolarII, SolarIIDiagonal, between
 from app.ranking.tally import NO_PAIRS, Tally
 
 _AT = {name: index for index, name in enumerate(SUMS)}
@@ -55,6 +55,7 @@ class OpenRecord:
     gained: Floats
     won: Floats | float
     explored: bool
+    scaled: int
     learnt: int = 0
     tally: Tally = NO_PAIRS
 
@@ -94,6 +95,11 @@ class Reducer:
     def pair_work(self) -> int:
         """The work of one pair: n² with a full covariance, else n."""
         return self._learner.pair_work
+
+    @property
+    def trace(self) -> float:
+        """The trace of Σ; 0 without one."""
+        return self._learner.trace
 
     def apply(self, blob: bytes) -> bool:
         """Apply the next record of the log; return whether it was accepted."""
@@ -140,9 +146,8 @@ class Reducer:
         return True
 
     def _retune(self, change: Retune) -> None:
-        given: dict[str, Any] = {
-            name: getattr(change, name) for name in ("C", "gamma", "clicks", "explore")
-        }
+        names = ("C", "gamma", "clicks", "explore", "pair_bound")
+        given: dict[str, Any] = {name: getattr(change, name) for name in names}
         config = replace(self.config, **{k: v for k, v in given.items() if v is not None})
         self._learner = restored(_model(config, self._learner))
         self.config = config
@@ -157,8 +162,10 @@ class Reducer:
         clicks = ClickPairs(event) if event.kind == "clicks" else None
         pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
         gained, won = self._measured(event, submission), clicks.wins() if clicks else 0.0
-        gaps = self._learner.pair_batch(event.documents, pairs)
-        opened = OpenRecord(chain, gaps, gained, won, click_pairs.explored(event))
+        documents = as_floats(event.documents)  # copied once for both: stored rows are read-only
+        pairs, scaled = bounds.bounded(documents, pairs, self.config.pair_bound)
+        gaps = self._learner.pair_batch(documents, pairs)
+        opened = OpenRecord(chain, gaps, gained, won, click_pairs.explored(event), scaled)
         if self._part is not None:
             self._continue(opened, self._part)
         return opened
@@ -208,6 +215,7 @@ class Reducer:
             self._sums[_EXPLORED] += learnt.gained[:_BASELINE]
         self._sums[_DEBIASED] += learnt.won
         self._sums[_AT["feedback"]] += 1
+        self._sums[_AT["bounded"]] += learnt.scaled
         tally = learnt.tally
         self._sums[_STEPS] += (tally.stepped, tally.passive, tally.refused, tally.squared_loss)
 
@@ -247,6 +255,8 @@ def _submission(event: Feedback) -> Positions:
 def _learner(config: ModelConfig, weights: Floats | None, spread: Floats | None) -> LinearLearner:
     if config.clicks not in CLICK_STRATEGIES:
         raise ValueError(f"clicks: expected one of {', '.join(CLICK_STRATEGIES)}")
+    if config.pair_bound is not None:
+        between(config.pair_bound, "pair_bound")
     kind = (config.algorithm, config.covariance)
     if kind[0] == "solar-i":
         return SolarI(config.n, config.C, weights=weights)

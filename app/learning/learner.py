@@ -229,9 +229,9 @@ def warm_up() -> None:
         "warm", "clicks", rows, np.arange(2), clicks=np.array([1]), odds=np.array([1.0, 1.0, 0.0])
     )
     for config in (
-        ModelConfig(("a", "b"), "solar-i"),
-        ModelConfig(("a", "b"), "solar-ii"),
-        ModelConfig(("a", "b"), "solar-ii", "diagonal"),
+        ModelConfig(("a", "b"), "solar-i", pair_bound=40.0),
+        ModelConfig(("a", "b"), "solar-ii", pair_bound=40.0),
+        ModelConfig(("a", "b"), "solar-ii", "diagonal", pair_bound=40.0),
     ):
         reducer = Reducer(initial_state(config))
         reducer.apply(codec.dump_record(judged))

@@ -23,6 +23,7 @@ from app.domain.facts import (
     LogRolledBack,
     NewerFormatFound,
     Replaced,
+    TraceHalved,
 )
 from app.domain.model import Model, ModelState
 from app.domain.records import Record, Replace
@@ -30,6 +31,7 @@ from app.domain.reducer import Reducer, decoded, sound
 from app.errors import BadBlob, Fenced, Full, StoreError
 from app.learning import replay
 from app.learning.fair_queue import FairQueue
+from app.learning.trace_watch import TraceWatch
 from app.storage.log import LogEntry
 from app.storage.states import LogPosition, dump_part, dump_state
 from app.storage.store import Store
@@ -71,7 +73,9 @@ class LearnerOptions:
     clock: Callable[[], float] = monotonic
 
 
-Fact: TypeAlias = Committed | Replaced | LogRolledBack | LeaseLost | NewerFormatFound | Deleted
+Fact: TypeAlias = (
+    Committed | Replaced | TraceHalved | LogRolledBack | LeaseLost | NewerFormatFound | Deleted
+)
 ReportFact: TypeAlias = Callable[[Fact], None]
 
 
@@ -96,6 +100,7 @@ class LeaderSession:
         self._report, self._turns = report, turns or FairQueue()
         self._store, self._model, self._fence, self._options = store, model, fence, options
         self._base, self._reducer = base, Reducer(state)
+        self._trace = TraceWatch(model, self._reducer)
         self.position = base  # of the last acknowledged commit
         self._name = os.urandom(8).hex()
         self._learnt: list[LogEntry] = []  # the last record of each read since the last commit
@@ -180,16 +185,19 @@ class LeaderSession:
             await self._stop_at_newer(self._queue[0])
         if self._queue[0].replaces:
             await self._keep_version()
-        applied = await self._turns.run(
-            self._model,
-            partial(apply_for, self._reducer, self._chunk(), self._turn_seconds(), self._options),
-        )
+        turn = partial(
+            apply_for, self._reducer, self._chunk(), self._turn_seconds(), self._options,
+            self._trace.watch,
+        )  # fmt: skip
+        applied = await self._turns.run(self._model, turn)
         if not applied:  # a part of a record
             return False
         self._part = 0
         done, self._queue = self._queue[:applied], self._queue[applied:]
         self._time = done[-1].time
         self._learnt.append(done[-1])
+        for fact in self._trace.found():
+            self._report(fact)
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
             self._report(Replaced(self._model, record.reason))
         size = sum(len(entry.record) for entry in done)
@@ -355,11 +363,15 @@ def encoded_part(reducer: Reducer) -> bytes:
 
 
 def apply_for(
-    reducer: Reducer, entries: Sequence[LogEntry], seconds: float, options: LearnerOptions
+    reducer: Reducer,
+    entries: Sequence[LogEntry],
+    seconds: float,
+    options: LearnerOptions,
+    watch: Callable[[], None] = lambda: None,
 ) -> int:
     """Apply records for `seconds`, at least some pairs of the first; return the complete ones.
 
-    The log is dense (I2).
+    `watch` is called after each record. The log is dense (I2).
     """
     ends, first = options.clock() + seconds, reducer.seq
     for at in range(0, len(entries), DECODE_BATCH):
@@ -373,6 +385,7 @@ def apply_for(
             while not reducer.apply_part(entry.record, record, most):
                 if options.clock() >= ends:
                     return reducer.seq - first
+            watch()
             if options.clock() >= ends:
                 return reducer.seq - first
     return reducer.seq - first

@@ -41,6 +41,10 @@ HELP = {
         "Number of times a process found data of a model that a newer release wrote, by model. A "
         "worker counts each state once, a learner each attempt. The data is left unchanged."
     ),
+    "solar_trace_halved": (
+        "Number of times the trace of the covariance fell by half within 100 records, by model. "
+        "Pairs with large weights or features are the usual cause."
+    ),
     "solar_jobs": (
         "Number of training jobs that ended, by model and outcome: done, failed or cancelled."
     ),
@@ -112,6 +116,10 @@ HELP = {
         "Number of pairs processed, by model and kind. Stepped pairs changed the weights. Passive "
         "pairs were already correct by the margin. Refused pairs exceeded the numeric limits and "
         f"changed nothing. {_SINCE}"
+    ),
+    "solar_bounded_pairs": (
+        "Number of pairs whose weight was scaled down to the pair_bound of the model, by model. "
+        f"They are in solar_updates, too. {_SINCE}"
     ),
     "solar_debiased_wins": (
         f"Weighted share of {_PAIRS} that an order ranks correctly, from 0 to 1, {_ORDERS}. "

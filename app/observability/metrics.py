@@ -27,6 +27,7 @@ from app.domain.facts import (
     NewerFormatFound,
     Replaced,
     ServingFact,
+    TraceHalved,
     Trained,
 )
 from app.observability.metric_help import HELP
@@ -135,7 +136,16 @@ class Metrics:
         self._table.remove(model)
 
     def learnt(
-        self, fact: Committed | Replaced | LogRolledBack | LeaseLost | NewerFormatFound | Deleted
+        self,
+        fact: (
+            Committed
+            | Replaced
+            | TraceHalved
+            | LogRolledBack
+            | LeaseLost
+            | NewerFormatFound
+            | Deleted
+        ),
     ) -> None:
         """Count what a learner reports: a commit, a replacement, or why it stopped."""
         if isinstance(fact, Deleted):
@@ -148,6 +158,8 @@ class Metrics:
         elif isinstance(fact, Replaced):
             starts = [fact.reason.startswith(start) for start in REPLACEMENTS]
             row[Column.REPLACEMENTS + starts.index(True)] += 1.0
+        elif isinstance(fact, TraceHalved):
+            row[Column.TRACE_HALVED] += 1.0
         elif isinstance(fact, LogRolledBack):
             self.rolled_back(fact)
         elif isinstance(fact, NewerFormatFound):
@@ -169,14 +181,14 @@ class Metrics:
         """Choose the models that have metrics of their own; return the counts of each.
 
         These are the models with most requests, and those that are damaged, lag, were rolled back,
-        have a failed training job or data of a newer format.
+        have a failed training job, data of a newer format or a halved trace.
         """
         counts, nothing = self._table.counts(self._shared), np.zeros(COLUMNS)
         if len(known) <= MOST_MODELS:
             chosen = set(known)
         else:
             failed = Column.JOBS + JOBS.index("failed")
-            troubles = (Column.ROLLBACKS, Column.NEWER_FORMATS, failed)
+            troubles = (Column.ROLLBACKS, Column.NEWER_FORMATS, Column.TRACE_HALVED, failed)
             rows = {name: counts.get(name, nothing) for name in known}
             chosen = set(_most({name: row[Column.REQUESTS] for name, row in rows.items()}))
             chosen |= {*sorted(damaged)[:MOST_MODELS], *_most(lags)} & set(known)

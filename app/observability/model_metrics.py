@@ -191,6 +191,7 @@ _GAUGES: dict[str, _Value] = {
     "solar_explored_queries": lambda _m, s, _t: s["explored_queries"],
     "solar_feedback": lambda _m, s, _t: s["feedback"],
     "solar_rejected_records": lambda _m, s, _t: s["rejected"],
+    "solar_bounded_pairs": lambda _m, s, _t: s["bounded"],
     "solar_squared_hinge_loss": lambda _m, s, _t: s["squared_loss"],
     "solar_weight_norm": lambda m, _s, _t: float(np.linalg.norm(m.weights)),
     "solar_covariance_trace": lambda m, _s, _t: m.trace,
@@ -206,6 +207,7 @@ _COUNTERS = {
     "solar_learnt_records": Column.RECORDS,
     "solar_learner_interruptions": Column.INTERRUPTIONS,
     "solar_newer_format": Column.NEWER_FORMATS,
+    "solar_trace_halved": Column.TRACE_HALVED,
 }
 #: Counters with one more label: first column, label, values.
 _LABELLED = (

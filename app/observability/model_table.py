@@ -24,10 +24,10 @@ HISTOGRAM = len(SECONDS) + 2
 class Column:
     """The columns of a row; a group of columns has the name of its first."""
 
-    REQUESTS, ROLLBACKS, DEGRADED, RECORDS, INTERRUPTIONS, NEWER_FORMATS = range(6)
-    JOBS = 6  # by outcome
-    REPLACEMENTS = 9  # by kind
-    FRESHNESS = 13
+    REQUESTS, ROLLBACKS, DEGRADED, RECORDS, INTERRUPTIONS, NEWER_FORMATS, TRACE_HALVED = range(7)
+    JOBS = 7  # by outcome
+    REPLACEMENTS = 10  # by kind
+    FRESHNESS = 14
     COMMITS = FRESHNESS + HISTOGRAM
 
 

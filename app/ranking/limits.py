@@ -4,6 +4,12 @@
 #: bounds model weights. Within these limits no step overflows.
 LEAST, MOST = 1e-12, 1e12
 LARGEST_WEIGHT = 1e100
+#: Default bound of `ω‖x‖²` of a pair, for each feature of a new model. Debiased clicks have weights
+#: up to 20, so pairs of features from 0 to 1 stay below it. Fair pairs have the weight 100: no pair
+#: of MQ2008 reached 80, some reached 60.
+BOUND_PER_FEATURE, FAIR_BOUND_PER_FEATURE = 20.0, 80.0
+#: Bounds of the weight of a triplet for a model with a bound of its pairs.
+LEAST_TRIPLET, MOST_TRIPLET = 1e-3, 20.0
 
 #: At this limit a full covariance takes 16 MB and a step 0.8 ms.
 MOST_FEATURES_FULL = 2_000

@@ -95,6 +95,11 @@ class LinearLearner:
         """A read-only copy of `w`."""
         return frozen(self._w[: self.n].copy())
 
+    @property
+    def trace(self) -> float:
+        """The trace of Σ; 0 for a learner without one. Not bit-equal on all CPUs."""
+        return 0.0
+
     def score(self, documents: Rows) -> Floats:
         """Return `w·φ` of each document, in the order of the rows."""
         rows = as_rows(documents, self.n)
@@ -216,6 +221,11 @@ class SolarII(LinearLearner):
         return self.n * self.n
 
     @property
+    def trace(self) -> float:
+        """The trace of Σ."""
+        return float(self._diagonal.sum())
+
+    @property
     def covariance(self) -> Floats:
         """A read-only copy of Σ, as its packed lower triangle."""
         kernels.settle(self._panels, self._u)
@@ -262,6 +272,11 @@ class SolarIIDiagonal(LinearLearner):
         if not (self._sigma[:n] > 0.0).all():
             raise ValueError("variances: expected positive numbers")
         self._scratch: tuple[Floats, Floats] | None = None
+
+    @property
+    def trace(self) -> float:
+        """The trace of Σ."""
+        return float(self._sigma.sum())
 
     @property
     def variances(self) -> Floats:

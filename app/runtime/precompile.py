@@ -29,9 +29,9 @@ from app.training import process
 from app.training.options import UPLOAD, Training, TrainingTask
 
 MODEL_KINDS = (
-    ModelConfig(("a", "b"), "solar-i"),
-    ModelConfig(("a", "b"), "solar-ii"),
-    ModelConfig(("a", "b"), "solar-ii", "diagonal"),
+    ModelConfig(("a", "b"), "solar-i", pair_bound=40.0),
+    ModelConfig(("a", "b"), "solar-ii", pair_bound=40.0),
+    ModelConfig(("a", "b"), "solar-ii", "diagonal", pair_bound=40.0),
 )
 TRAININGS = (
     Training(C=0.1),

@@ -13,13 +13,14 @@ from tqdm import tqdm
 
 from app.domain.candidates import min_max, with_order
 from app.domain.model import initial_state
-from app.domain.model_config import Algorithm, new_model_config
+from app.domain.model_config import Algorithm, ModelConfig, new_model_config
 from app.domain.reducer import restored
 from app.errors import SolarError
 from app.evaluation.letor import JudgedData
 from app.ranking import traffic
 from app.ranking import users as crowd
 from app.ranking.arrays import Integers
+from app.ranking.bounds import bounded
 from app.ranking.online import LabelledQuery
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, LinearLearner
 from app.ranking.traffic import MODEL_ORDER, USERS_AT_ONCE, Show, Site
@@ -37,6 +38,7 @@ class Scenario:
     C: float = DEFAULT_C
     gamma: float = DEFAULT_GAMMA
     prior: float = 0.0
+    pair_bound: float | None = None  # None: the default of a new model
     submitted: str = "file"
     impressions: int = 10_000
     top_k: int = 10
@@ -167,16 +169,21 @@ def sites(scenario: Scenario, judged: Judged, seed: int) -> tuple[Site, Site]:
     return Site.of(arranged.train), Site.of(arranged.test)
 
 
-def learner(scenario: Scenario, n: int) -> LinearLearner:
-    """Return the learner of a new model of n features, plus one if there is a prior."""
+def model_config(scenario: Scenario, n: int) -> ModelConfig:
+    """Return the configuration of a new model of n features, plus one if there is a prior."""
     names = tuple(f"f{at}" for at in range(1, n + 1))
     diagonal = scenario.algorithm.endswith("-diagonal")
     algorithm: Algorithm = "solar-i" if scenario.algorithm == "solar-i" else "solar-ii"
-    config = new_model_config(
+    return new_model_config(
         names, algorithm=algorithm, covariance="diagonal" if diagonal else "full", C=scenario.C,
         gamma=scenario.gamma, clicks=scenario.clicks, prior=scenario.prior,
+        pair_bound=scenario.pair_bound,
     )  # fmt: skip
-    return restored(initial_state(config).model)
+
+
+def learner(scenario: Scenario, n: int) -> LinearLearner:
+    """Return the learner of a new model."""
+    return restored(initial_state(model_config(scenario, n)).model)
 
 
 def play_traffic(
@@ -188,10 +195,10 @@ def play_traffic(
 ) -> Trace:
     """Run one simulation with a new learner."""
     site, test = sites(scenario, judged, seed)
-    fresh = learner(scenario, judged.n)
+    fresh, bound = learner(scenario, judged.n), model_config(scenario, judged.n).pair_bound
     show = Show.to_learn(scenario.clicks, scenario.top_k)
     return follow_traffic(
-        scenario, site, test, fresh, show, visitors(scenario, judged, users), seed, tick
+        scenario, site, test, fresh, show, visitors(scenario, judged, users), seed, tick, bound
     )
 
 
@@ -204,6 +211,7 @@ def follow_traffic(
     users: crowd.Users,
     seed: int,
     tick: Callable[[int], object] = lambda _: None,
+    bound: float | None = None,
 ) -> Trace:
     """Run all impressions: the learner ranks, then learns from the clicks."""
     trace = Trace.begun(scenario.impressions, site.submitted_ndcg())
@@ -215,7 +223,8 @@ def follow_traffic(
         trace.add(t, visit)
         pairs = visit.pairs if show.how != MODEL_ORDER else visit.classical(scenario.clicks)
         if len(pairs):
-            learner.learn_pairs(site.of_query(visit.query), pairs)
+            documents = site.of_query(visit.query)
+            learner.learn_pairs(documents, bounded(documents, pairs, bound)[0])
         if t + 1 == ends[at]:
             with trace.paused():
                 trace.test[at] = test.ndcg(learner.weights)

@@ -15,6 +15,7 @@ from app.domain import codec
 from app.domain.model import SUMS, Model, ModelState, Part
 from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, Fenced, NoSuchModel, RolledBack, Unreadable
+from app.ranking.arrays import frozen
 from app.ranking.covariance import variances
 from app.ranking.tally import Tally
 from app.storage.calls import ScriptRunner, translated
@@ -26,6 +27,9 @@ LOADED_AT_ONCE = 50
 _POSITION_FIELDS = ("epoch", "seq", "chain")
 _SERVED_FIELDS = (*_POSITION_FIELDS, "meta", "w", "sums")
 _BLOBS = (b"meta", b"w", b"spread", b"sums")
+
+#: Sums in one array; each further one is an array of its own and needs a newer format.
+_FORMAT_1_SUMS = 26
 
 #: Epoch, seq and chain of a state.
 LogPosition: TypeAlias = tuple[int, int, bytes]
@@ -227,7 +231,7 @@ def dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
     return [
         codec.dump_blob("w", position, {"values": model.weights}),
         codec.dump_blob("spread", {}, {"values": model.spread}),
-        codec.dump_blob("sums", info, {"values": state.sums}),
+        codec.dump_blob("sums", info, _split(state.sums)),
         codec.dump_blob("meta", codec.dump_config(model.config), {}),
     ]
 
@@ -261,7 +265,8 @@ def load_state(fields: dict[bytes, bytes]) -> ModelState:
     config = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
     seq, chain = int(fields[b"seq"]), fields[b"chain"]
     weights, spread = _weights(fields[b"w"], seq, chain), _array(fields[b"spread"], "spread")
-    sums, part = _padded(_array(fields[b"sums"], "sums")), _load_part(fields.get(b"part"))
+    sums = _joined(codec.load_blob(fields[b"sums"], "sums").arrays)
+    part = _load_part(fields.get(b"part"))
     return ModelState(seq, chain, Model(config, weights, spread), sums, part)
 
 
@@ -284,16 +289,25 @@ def _stored_weights(fields: Sequence[Any]) -> StoredWeights:
         info = CommitInfo(
             int(stored.get("time", 0)), float(stored.get("trace", 0.0)), str(stored.get("term", ""))
         )
-        values = _padded(arrays["values"])
-        return StoredWeights(int(epoch), int(seq), chain, config, weights, values, info)
+        sums = _joined(arrays)
+        return StoredWeights(int(epoch), int(seq), chain, config, weights, sums, info)
     except (KeyError, TypeError, ValueError) as error:
         raise BadBlob(f"expected a complete state, got one without {error}") from error
 
 
-def _padded(sums: Any) -> Any:
-    """Append zeros to sums that an older version stored with fewer entries."""
-    missing = len(SUMS) - len(sums)
-    return np.concatenate([sums, np.zeros(missing)]) if missing > 0 else sums
+def _split(sums: Any) -> dict[str, Any]:
+    """Return the arrays of the sums; `bounded` only if it is not 0: older releases lack it."""
+    bounded = sums[_FORMAT_1_SUMS:]
+    later = {"bounded": bounded} if any(bounded.tobytes()) else {}  # keeps -0.0
+    return {"values": sums[:_FORMAT_1_SUMS], **later}
+
+
+def _joined(arrays: dict[str, Any]) -> Any:
+    """Return all sums, with zeros for those that an older version did not store."""
+    found = np.zeros(len(SUMS))
+    found[: len(arrays["values"])] = arrays["values"]
+    found[_FORMAT_1_SUMS:] = arrays.get("bounded", 0.0)
+    return frozen(found)
 
 
 def _weights(blob: bytes, seq: int, chain: bytes) -> Any:

@@ -30,6 +30,7 @@ NEW = {
     "clicks": "debiased",
     "explore": True,
     "prior": 0.2,
+    "pair_bound": 60.0,
     "version": 0,
     "seq": 0,
     "features": ["bm25", "price"],
@@ -38,7 +39,7 @@ NEW = {
     "queries": 0,
     "feedback": 0,
     "rejected": 0,
-    "pairs": {"stepped": 0, "passive": 0, "refused": 0},
+    "pairs": {"stepped": 0, "passive": 0, "refused": 0, "bounded": 0},
     "ndcg": {"1": 0.0, "5": 0.0, "10": 0.0, "all": 0.0},
     "map": 0.0,
     "baseline": {"ndcg": {"1": 0.0, "5": 0.0, "10": 0.0, "all": 0.0}, "map": 0.0},
@@ -150,6 +151,7 @@ def test_creating_a_model_again_with_the_same_settings_is_200(http: httpx.Client
         {"clicks": "click-skip-previous"},
         {"explore": False},
         {"prior": 0.0},
+        {"pair_bound": 59.0},
     ],
 )
 def test_other_settings_for_an_existing_name_are_refused(

@@ -248,10 +248,9 @@ def check_state(found: StoredModel) -> dict[int, bytes]:
         "w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": state.model.weights}
     )
     assert fields[b"spread"] == codec.dump_blob("spread", {}, {"values": state.model.spread})
-    sums = codec.load_blob(fields[b"sums"], "sums").arrays[
-        "values"
-    ]  # the blob also holds commit facts
-    assert sums.tobytes() == state.sums.tobytes()
+    sums = codec.load_blob(fields[b"sums"], "sums").arrays  # the blob also holds commit facts
+    stored = np.append(sums["values"], sums.get("bounded", 0.0))
+    assert stored.tobytes() == state.sums.tobytes()
     assert sound(state.model) == []
     return chains
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from app.domain import codec
 from app.domain.codec import next_chain
 from app.domain.model import SUMS, Model, ModelState
@@ -63,11 +65,12 @@ class ModelEpoch:
 def decoded(fields: dict[bytes, bytes]) -> ModelState:
     """Decode a stored state without the code of the store."""
     w, spread, sums = (
-        codec.load_blob(fields[name], name.decode()).arrays["values"]
-        for name in (b"w", b"spread", b"sums")
+        codec.load_blob(fields[name], name.decode()).arrays for name in (b"w", b"spread", b"sums")
     )
+    all_sums = np.append(sums["values"], sums.get("bounded", 0.0))
     settings = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
-    return ModelState(int(fields[b"seq"]), fields[b"chain"], Model(settings, w, spread), sums)
+    model = Model(settings, w["values"], spread["values"])
+    return ModelState(int(fields[b"seq"]), fields[b"chain"], model, all_sums)
 
 
 def bits(state: ModelState) -> tuple[Any, ...]:

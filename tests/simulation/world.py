@@ -54,7 +54,7 @@ SETTLE_SECONDS = 60.0  # seconds to learn everything after the faults
 CLOCK_STEPS = (-100.0, 30.0)
 KINDS = (
     ModelConfig(("a", "b", "c")),
-    ModelConfig(("a", "b", "c"), "solar-i"),
+    ModelConfig(("a", "b", "c"), "solar-i", pair_bound=0.1),
     ModelConfig(("a", "b", "c"), "solar-ii", "diagonal"),
 )
 

@@ -81,7 +81,10 @@ async def create(
     try:
         return describe_model(name, await service.create(name, config), 0)
     except ModelExists:
-        if (await service.store.states.load_weights(name)).config != config:
+        existing = (await service.store.states.load_weights(name)).config
+        if existing.pair_bound is None and "pair_bound" not in body.model_fields_set:
+            config = replace(config, pair_bound=None)  # created before there were bounds
+        if existing != config:
             raise
     response.status_code = 200
     return await _read(service, name)
@@ -109,6 +112,7 @@ async def _read(service: Service, name: str) -> dict[str, Any]:
         return describe_model(name, stored.state, seq)
 
 
+PAIR_KINDS = ("stepped", "passive", "refused", "bounded")
 _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "normalization", "clicks")
 
 
@@ -120,6 +124,7 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
         **{field: getattr(config, field) for field in _CONFIG_FIELDS},
         "explore": config.explores,
         "prior": config.prior,
+        **({} if config.pair_bound is None else {"pair_bound": config.pair_bound}),
         "version": state.seq,
         "seq": seq,
         "features": list(config.given),
@@ -133,7 +138,7 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
         "queries": int(sums["queries"]),
         "feedback": int(sums["feedback"]),
         "rejected": int(sums["rejected"]),
-        "pairs": {kind: int(sums[kind]) for kind in ("stepped", "passive", "refused")},
+        "pairs": {kind: int(sums[kind]) for kind in PAIR_KINDS},
         **_means(sums, ""),
         "baseline": _means(sums, "baseline_"),
         "explored": {
@@ -220,7 +225,7 @@ async def tune(
     """Change hyper-parameters, effective from the next record."""
     given = body.model_dump(exclude_unset=True)
     if not given:
-        raise InvalidInput("expected at least one of C, gamma, clicks, explore")
+        raise InvalidInput("expected at least one of C, gamma, clicks, explore, pair_bound")
     config = (await service.weight_cache.find(known_name(name))).config
     check_config(replace(config, **given))
     return await _append(service, name, Retune(**given))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from tqdm import tqdm
 
-from app.domain.model_config import Covariance, ModelConfig, check_config
+from app.domain.model_config import Covariance, ModelConfig, new_model_config
 from app.errors import SolarError
 from app.evaluation import letor
 from app.evaluation.letor import JudgedData
@@ -52,7 +52,7 @@ def new_config(n: int) -> ModelConfig:
     """Settings of a new model with n features."""
     features = tuple(f"f{at}" for at in range(1, n + 1))
     covariance: Covariance = "full" if n <= MOST_FEATURES_FULL else "diagonal"
-    return check_config(ModelConfig(features, covariance=covariance, clicks="debiased"))
+    return new_model_config(features, covariance=covariance, prior=0.0)
 
 
 def trained(
