@@ -19,6 +19,8 @@ _ATTEMPTS = 10
 #: Models whose slices are cached.
 _CACHED = 8192
 _ANY_SIZE = 1 << 53
+#: Values of the conditions of an event in the append script.
+_CONDITIONS = 6
 
 
 class NewRecord(NamedTuple):
@@ -131,7 +133,7 @@ class Log:
             if code in (0, 5):
                 self._keep_slices((model, epoch), answers[0])
             if code == 0:
-                return [AppendResult(*answer) for answer in answers[1:]]
+                return list(map(AppendResult, answers[1::2], answers[2::2]))
             if code == 4:
                 raise Changed(
                     f"model {model}: a request received other feedback at the same time",
@@ -242,20 +244,27 @@ def _event_arguments(
     if named:
         names += [keys.event(epoch, event.event) for event in events]
     requests: dict[str, int] = {}  # number among the keys
+    conditions = list[Any]()
     for event in events:
-        hashed, digest, on = b"", event.digest, "-" if event.repeated_only else ""
+        hashed, digest, number = b"", event.digest, ""
         if not event.is_internal:
             hashed, digest = event_hash(event.tenant, event.event), digest.ljust(BODY_BYTES, b"\0")
             hashes.append(hashed)
-        if event.request:
-            number = requests.setdefault(event.request, len(names) + len(requests) + 1)
-            on = f"{number} {event.tenant}"
-        values += (
-            hashed, digest, event.record, on, event.expected, event.new, event.shown,
-            "" if event.time is None else event.time,
-        )  # fmt: skip
+        if event.request or event.repeated_only or event.time is not None:
+            conditions += _conditions(event, requests, len(names))
+            number = str(len(conditions) // _CONDITIONS)
+        values += (hashed, digest, event.record, number)
     names += [keys.impression(epoch, request) for request in requests]
-    return names + bucket_keys(keys, epoch, slices, hashes), values
+    return names + bucket_keys(keys, epoch, slices, hashes), values + conditions
+
+
+def _conditions(event: NewRecord, requests: dict[str, int], first: int) -> tuple[Any, ...]:
+    """Return the conditions of an event; `requests` are numbered after the `first` keys."""
+    on: str | int = "-" if event.repeated_only else ""
+    if event.request:
+        on = requests.setdefault(event.request, first + len(requests) + 1)
+    time = "" if event.time is None else event.time
+    return on, event.tenant, event.expected, event.new, event.shown, time
 
 
 def _refused(code: int, model: str, limit: int, tail: int | None) -> SolarError:

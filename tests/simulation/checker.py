@@ -22,7 +22,7 @@ from app.storage.log import OTHER_BODY, AppendResult
 from app.storage.states import LogPosition
 from app.storage.store import Store
 from tests.faults.checker import same
-from tests.simulation.scripts import EACH
+from tests.simulation.scripts import EACH, GIVEN
 from tests.simulation.server import Server, Step
 
 _MODEL = re.compile(r"\{(.*)\}")
@@ -145,7 +145,7 @@ class Checker:
             return
         hold(step.answer[0] == 0, "I8: a post that was refused has written")
         current, before = self.epoch_of(_model(step), int(step.call.given[1][0])), 0
-        for at, (code, seq) in enumerate(step.answer[2:]):
+        for at, (code, seq) in enumerate(_outcomes(step)):
             event, record = _event(step, at)
             if code == 0:
                 before = len(current.records)
@@ -357,18 +357,23 @@ def _model(step: Step) -> str:
 def _event(step: Step, at: int) -> tuple[str, bytes]:
     """Return the id and the record of an event of a post."""
     keys, args = step.call.given
-    hashed, _, record = args[9 + EACH * at : 12 + EACH * at]
+    hashed, _, record = args[GIVEN + EACH * at :][:3]
     if not hashed:  # an internal event has a separate key
         return keys[3 + at].split(":", 4)[4], record
     feedback = codec.load_record(record) if record else None
     return feedback.event if isinstance(feedback, Feedback) else "", record
 
 
+def _outcomes(step: Step) -> Iterable[tuple[int, int]]:
+    """Return the code and the seq of each event of a post."""
+    return zip(step.answer[2::2], step.answer[3::2], strict=True)
+
+
 def _appended_events(step: Step) -> list[Acknowledgement]:
     epoch = int(step.call.given[1][0])
     return [
         Acknowledgement(_model(step), epoch, _event(step, at)[0], seq)
-        for at, (code, seq) in enumerate(step.answer[2:])
+        for at, (code, seq) in enumerate(_outcomes(step))
         if code == 0
     ]
 

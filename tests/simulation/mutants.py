@@ -58,16 +58,17 @@ def _append_any_body(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> 
     code, *answers = scripts.append(db, keys, args)
     if code:
         return [code, *answers]
-    return [0, answers[0], *([1 if one == 2 else one, seq] for one, seq in answers[1:])]
+    answers[1::2] = [1 if one == 2 else one for one in answers[1::2]]
+    return [0, *answers]
 
 
 def _append_of_any_tenant(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
     """A tenant sends feedback on the request of another one."""
-    changed = list(args)
-    for at in range(12, len(args), scripts.EACH):
-        number = text(args[at]).partition(b" ")[0]
-        owner = db.hget(keys[int(number) - 1], "t") if number else None
-        changed[at] = b"%s %s" % (number, owner or b"") if number else b""
+    changed, first = list(args), scripts.GIVEN + scripts.EACH * int(args[8])
+    for at in range(first, len(args), scripts.CONDITIONS):
+        number = text(args[at])
+        if number.isdigit():
+            changed[at + 1] = db.hget(keys[int(number) - 1], "t") or b""
     return scripts.append(db, keys, changed)
 
 

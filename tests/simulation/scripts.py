@@ -42,8 +42,8 @@ def delete(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     return 1
 
 
-#: Values of each event, and milliseconds that its time may be ahead.
-EACH, AHEAD = 8, 300_000
+#: Values of a post, of each event and of its conditions; milliseconds that its time may be ahead.
+GIVEN, EACH, CONDITIONS, AHEAD = 9, 4, 6, 300_000
 FULL, SPARSE, LEAST_BITS, MOST_BITS, STEP = 64, 4, 3, 19, 4
 
 
@@ -59,17 +59,16 @@ class Event(NamedTuple):
     """An event of a post: its keys and values."""
 
     name: str
-    request: str
-    tenant: bytes
-    repeated_only: bool
     id: bytes
     digest: bytes
     record: bytes
-    on: bytes
-    expected: bytes
-    new: bytes
-    shown: bytes
-    time: bytes
+    request: str = ""
+    repeated_only: bool = False
+    tenant: bytes = b""
+    expected: bytes = b""
+    new: bytes = b""
+    shown: bytes = b""
+    time: bytes = b""
 
 
 class Append:
@@ -83,11 +82,17 @@ class Append:
         self._window = int(sent[6]) if sent[6] else 0
         self._events = []
         for at in range(count):
-            values = sent[9 + EACH * at : 9 + EACH * (at + 1)]
-            number, _, tenant = values[3].strip(b"-").partition(b" ")
-            request = keys[int(number) - 1] if number else ""
-            name = keys[3 + at] if sent[7] else ""
-            self._events.append(Event(name, request, tenant, values[3] == b"-", *values))
+            first = GIVEN + EACH * at
+            id_hash, digest, record, number = sent[first : first + EACH]
+            event = Event(keys[3 + at] if sent[7] else "", id_hash, digest, record)
+            if number:
+                first = GIVEN + EACH * count + CONDITIONS * (int(number) - 1)
+                on, tenant, expected, new, shown, time = sent[first : first + CONDITIONS]
+                event = event._replace(
+                    request=keys[int(on) - 1] if on.isdigit() else "", repeated_only=on == b"-",
+                    tenant=tenant, expected=expected, new=new, shown=shown, time=time,
+                )  # fmt: skip
+            self._events.append(event)
         self._now = int(db.clock() * 1000)
 
     def run(self) -> list[Any]:
@@ -173,12 +178,12 @@ class Append:
             here = known.get((event.id, event.name))
             found = (here[0], here[1] == event.digest) if here else self._find(event)
             if found:
-                answer.append([1 if found[1] else 2, found[0]])
+                answer += [1 if found[1] else 2, found[0]]
                 skipped += [] if here else [at]
                 continue
             code = self._refused(event)
             if code:
-                answer.append([code, 0])
+                answer += [code, 0]
                 skipped.append(at)
             elif self._builds_on_other(event, so_far):
                 changed = True
@@ -186,7 +191,7 @@ class Append:
                 tail += 1
                 known[event.id, event.name] = (tail, event.digest)
                 so_far |= {event.request: event.new} if event.request else {}
-                answer.append([0, tail])
+                answer += [0, tail]
                 fresh.append((tail, event))
         return answer, fresh, skipped, changed
 
