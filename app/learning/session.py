@@ -94,6 +94,7 @@ class LeaderSession:
         self._bytes = 0  # of records since the last version
         self._record_bytes = READ_BYTES  # recent average; makes the first read a small one
         self._time = 0  # append time of the last record
+        self._work = 0  # of all records up to it
         self._commit: asyncio.Task[None] | None = None  # under way
         self._took = 0.0
         self._committed = float("-inf")  # the first batch is committed at once
@@ -170,7 +171,7 @@ class LeaderSession:
             apply_for, self._reducer, chunk, left, self._options.clock
         )
         done, self._queue = self._queue[:applied], self._queue[applied:]
-        self._time = done[-1].time
+        self._time, self._work = done[-1].time, done[-1].work
         self._learnt.append(done[-1])
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
             self._report(Replaced(self._model, record.reason))
@@ -217,7 +218,7 @@ class LeaderSession:
         sending = partial(
             self._store.states.commit, self._model, self._base, self._fence, state,
             version=version, drop=drop, trim=trim, again=again, time=self._time, term=self._name,
-            learnt=self._learnt,
+            learnt=self._learnt, work=self._work,
         )  # fmt: skip
         records, self._learnt = self._pending(), []
         self._base = (self._base[0], state.seq, state.chain)

@@ -173,6 +173,7 @@ class States:
         time: int = 0,
         term: str = "",
         learnt: Sequence[LogEntry] = (),
+        work: int = 0,
     ) -> None:
         """Replace the committed state `base` by `state`, or raise Fenced.
 
@@ -180,6 +181,7 @@ class States:
         trimmed up to and including record `trim`. `again` rewrites a committed state. `time` is the
         append time of the last record. `learnt` holds the last record of each read since `base`:
         each must still be in the log, else RolledBack; the records before them then are, too.
+        `work` is that of all records up to `state`, 0 if it is unknown.
         """
         keys, (epoch, seq, chain) = keys_of(model), base
         snapshot = keys.snapshot(state.seq) if version else keys.state
@@ -187,7 +189,7 @@ class States:
         names += [keys.snapshot(old) for old in drop]
         values = [epoch, fence, seq, chain, state.seq, state.chain]
         values += dump_state(state, time, term)
-        values += [int(version), trim, int(again)]
+        values += [int(version), trim, int(again), work or ""]
         for entry in learnt:
             values += [entry.seq, _sha1(entry.record), entry.time]
         code = await self._calls.script("commit", names, values)

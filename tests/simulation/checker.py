@@ -55,6 +55,7 @@ class ModelEpoch:
 
     state: ModelState  # replayed up to the last commit
     records: list[bytes] = field(default_factory=list)
+    works: list[int] = field(default_factory=list)
     chains: list[bytes] = field(default_factory=list)
     events: dict[str, int] = field(default_factory=dict)
     ended: bool = False
@@ -145,6 +146,7 @@ class Checker:
             return
         hold(step.answer[0] == 0, "I8: a post that was refused has written")
         current, before = self.epoch_of(_model(step), int(step.call.given[1][0])), 0
+        waited = sum(current.works[current.state.seq :])
         for at, (code, seq) in enumerate(_outcomes(step)):
             event, record = _event(step, at)
             if code == 0:
@@ -153,10 +155,18 @@ class Checker:
                 hold(event not in current.events, f"I6: {event} has two records")
                 current.events[event] = seq
                 current.records.append(record)
+                current.works.append(int(step.call.given[1][GIVEN + EACH * at + 3]))
                 current.chains.append(next_chain(current.chains[-1], record))
                 self._before[current.chains[-1]] = current.chains[-2]
         waiting = len(current.records) - current.state.seq
         hold(waiting <= self._limit, f"I18: {waiting} records wait")
+        self._check_work(step, current, waited)
+
+    def _check_work(self, step: Step, current: ModelEpoch, waited: int) -> None:
+        """I18: check the work that waits; one event may take more if no record waits before it."""
+        given, waiting = step.call.given[1][2], sum(current.works[current.state.seq :])
+        alone = waited == 0 and len(current.records) == current.state.seq + 1
+        hold(given == "" or alone or waiting <= int(given), f"I18: work of {waiting} waits")
 
     def _committed(self, step: Step) -> None:
         model, (_, args) = _model(step), step.call.given
@@ -214,10 +224,20 @@ class Checker:
         hold(state.seq <= tail, f"I3: the state is at {state.seq}, the log ends at {tail}")
         hold(bits(state) == bits(current.state), f"I4: at {state.seq} the replay differs")
         hold(not sound(state), f"I16: {sound(state)}")
+        self._look_at_work(current, fields)
         versions = [int(one) for one in db.zrange(keys.snapshots)]
         hold(first <= versions[0], f"I11: trimmed up to {first}, but {versions[0]} is kept")
         hold(versions[-1] <= state.seq, f"I11: version {versions[-1]} is after the state")
         hold(all(db.exists(keys.snapshot(one)) for one in versions), "I11: a version is missing")
+
+    def _look_at_work(self, current: ModelEpoch, fields: dict[bytes, bytes]) -> None:
+        """I18: check that the store knows the work that waits."""
+        seq, whole = current.state.seq, sum(current.works)
+        charged = int(fields.get(b"charged", 0))
+        hold(charged == whole, f"I18: {charged} is charged, not {whole}")
+        done = fields.get(b"worked", b"0:0")
+        expected = b"%d:%d" % (seq, sum(current.works[:seq]))
+        hold(done == expected, f"I18: {done!r} is done, not {expected!r}")
 
     def _trimmed(self, model: str) -> int:
         """Return the last trimmed seq."""

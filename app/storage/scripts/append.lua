@@ -2,30 +2,31 @@
 -- Append all events of one post to the log, each once; or none, if one must be rebuilt.
 -- KEYS: state seq log, then d:<event> of each event (if given), then the imp:<request> and the
 --       e:<epoch>:<slice>:<bucket> of all events
--- ARGV: epoch, backlog limit, time in ms, required seq of the last record ('': any), '1' if a client
+-- ARGV: epoch, backlog limit in records and in work ('': none), time in ms, required seq of the last record ('': any), '1' if a client
 --       waits, the field `slices` as the caller knows it, window of the deduplication in ms ('' if
 --       all events are internal), TTL of d:<event> in ms ('' if they are not given), number of
 --       events, then for each event: hash of its id ('' of an internal event: its entry is
---       d:<event>), digest of the body, record, number of its conditions ('': none). Then for each
---       of the conditions: number of imp:<request> in KEYS ('' without request, '-' if only a
+--       d:<event>), digest of the body, record, its work, number of its conditions ('': none). Then
+--       for each of the conditions: number of imp:<request> in KEYS ('' without request, '-' if only a
 --       repeated event is accepted), tenant, expected and new accumulated feedback, SHA-1 of the
 --       impression that the record builds on ('': any), time of the event in ms ('': none)
 -- Returns a code for the post, then `slices` if it has changed, then code and seq of each event.
 -- Post: 0 success, 1 no such model, 2 backlog limit reached, 3 another last record, 4 the feedback
 -- or impression has changed (then the numbers of the events that are in the log or refused), 5 other
--- slices; codes other than 0 append nothing. Event: 0 appended, 1 repeated, 2 same id with another body,
+-- slices, 6 backlog limit of work reached, 7 the events alone exceed it, and there are several;
+-- codes other than 0 append nothing. Event: 0 appended, 1 repeated, 2 same id with another body,
 -- 3 no such impression, or not repeated, 4 older than the window, 5 too far ahead.
-local GIVEN, EACH, CONDITIONS, AHEAD = 9, 4, 6, 300000
+local GIVEN, EACH, CONDITIONS, AHEAD = 10, 5, 6, 300000
 -- A bucket has 64 entries on average when its slice is full: below the 512 of Redis's compact
 -- encoding, also with all 2,000 events of a post on top. The next slice then has 16 times as many
 -- buckets: few slices are to be asked. One that ends with less than 4 is followed by a smaller one.
 local FULL, SPARSE, LEAST_BITS, MOST_BITS, STEP = 64, 4, 3, 19, 4
 
-local model = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'slices', 'sliced')
+local model = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'slices', 'sliced', 'charged', 'worked')
 if model[1] ~= ARGV[1] then return {1} end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local window, named, count = tonumber(ARGV[7]), ARGV[8] ~= '', tonumber(ARGV[9])
+local window, named, count = tonumber(ARGV[8]), ARGV[9] ~= '', tonumber(ARGV[10])
 local start = tonumber(redis.call('GET', KEYS[2]))
 
 -- `slices`: time until which older processes may read and write d:<event>, then number:bits:opened
@@ -54,7 +55,7 @@ if window and behind and legacy < now + window then
   text = written()
   redis.call('HSET', KEYS[1], 'slices', text, 'sliced', (filled or 0) .. ':' .. start)
 end
-if window and text ~= ARGV[6] then return {5, text} end
+if window and text ~= ARGV[7] then return {5, text} end
 local prefix = string.sub(KEYS[1], 1, -6) .. 'e:' .. ARGV[1] .. ':'
 local newest = slices[#slices]
 filled = tonumber(filled or 0)
@@ -129,7 +130,7 @@ local known, bodies = {}, {}  -- seqs and digests of the events of this post
 local function answered(i, code, seq) answer[2 * i + 1], answer[2 * i + 2] = code, seq end
 for i = 1, count do
   local at, name = GIVEN + EACH * (i - 1), named and KEYS[3 + i]
-  local id, digest, conditions = ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
+  local id, digest, conditions = ARGV[at + 1], ARGV[at + 2], ARGV[at + 5]
   local which, same = id == '' and name or id, nil
   local seq = known[which]
   if seq then
@@ -156,16 +157,33 @@ end
 if changed then return skipped end
 if #fresh == 0 then return answer end
 if tail - tonumber(model[2]) > tonumber(ARGV[2]) then return {2} end
-if ARGV[4] ~= '' and start ~= tonumber(ARGV[4]) then return {3} end
+if ARGV[5] ~= '' and start ~= tonumber(ARGV[5]) then return {3} end
 
-local waits = ARGV[5] == '1' and {'w', '1'} or {}
+-- `charged`: work of all records so far. `worked`: seq of a commit, and the work up to it. The rest
+-- waits. It is unknown after a commit of an older process; it is none after the last record.
+local committed, charged = tonumber(model[2]), tonumber(model[5] or '') or 0
+local at, done = string.match(model[6] or '', '^(%d+):(%d+)$')
+local drained, waiting = start == committed, 0
+if not drained and tonumber(at) == committed then waiting = charged - done end
+if ARGV[3] ~= '' then
+  local most, new = tonumber(ARGV[3]), 0
+  for _, i in ipairs(fresh) do new = new + ARGV[GIVEN + EACH * (i - 1) + 4] end
+  if new > most and #fresh > 1 then return {7} end
+  if waiting > 0 and waiting + new > most then return {6} end
+end
+local kept = {KEYS[1]}
+if drained then kept = {KEYS[1], 'worked', string.format('%.0f:%.0f', committed, charged)} end
+
+local waits = ARGV[6] == '1' and {'w', '1'} or {}
 -- A bucket takes entries for half a window, so that its first TTL is long enough for all of them. It
 -- takes no more if the clock went back to before its slice: a new bucket would expire too early.
 local late = window and (now < newest.opened or now - newest.opened >= window / 2)
 for _, i in ipairs(fresh) do
   local at, name, seq = GIVEN + EACH * (i - 1), named and KEYS[3 + i], answer[2 * i + 2]
-  local id, digest, conditions = ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
-  redis.call('XADD', KEYS[3], seq .. '-0', 'r', ARGV[at + 3], 't', ARGV[3], unpack(waits))
+  local id, digest = ARGV[at + 1], ARGV[at + 2]
+  charged = charged + ARGV[at + 4]
+  redis.call('XADD', KEYS[3], seq .. '-0', 'r', ARGV[at + 3], 't', ARGV[4], 'k',
+    string.format('%.0f', charged), unpack(waits))
   if id ~= '' then
     local bucket = bucket_of[id]
     local new = bucket.new
@@ -177,7 +195,7 @@ for _, i in ipairs(fresh) do
     filled = filled + 1
   end
   if id == '' or (name and now < legacy) then
-    redis.call('SET', name, seq .. ':' .. digest, 'PX', ARGV[8])
+    redis.call('SET', name, seq .. ':' .. digest, 'PX', ARGV[9])
   end
 end
 for key, feedback in pairs(so_far) do redis.call('HSET', key, 'a', feedback) end
@@ -212,8 +230,12 @@ if window then
     redis.call('HSET', KEYS[1], 'slices', answer[2])
   end
 end
-if window or not behind then redis.call('HSET', KEYS[1], 'sliced', filled .. ':' .. tail) end
-if start == tonumber(model[2]) then  -- else a learner has earlier records to apply
+kept[#kept + 1], kept[#kept + 2] = 'charged', string.format('%.0f', charged)
+if window or not behind then
+  kept[#kept + 1], kept[#kept + 2] = 'sliced', filled .. ':' .. tail
+end
+redis.call('HSET', unpack(kept))
+if drained then  -- else a learner has earlier records to apply
   redis.call('PUBLISH', 'solar:appended', string.match(KEYS[1], '{(.*)}'))
 end
 return answer
