@@ -205,6 +205,15 @@ class Settings(BaseSettings):
         description="backlog limit: maximum number of records of a model that wait for the "
         "learner; above it feedback is refused (503)",
     )
+    backlog_work: float = Field(
+        default=5e11,
+        ge=1e6,
+        le=1e15,
+        description="backlog limit of work: maximum work of the records of a model that wait for "
+        "the learner, in units of about 0.1 ns: by default 20 to 60 s of a core; a pair takes "
+        "n² + 200 units for n features with a full covariance, else 8·n + 200, and a record "
+        "1,000,000; above it feedback is refused (503)",
+    )
     models: int = Field(
         default=5_000,
         ge=1,
@@ -216,9 +225,9 @@ class Settings(BaseSettings):
         default=1.0,
         ge=0.0,
         le=1.0,
-        description="maximum share of one API key in the feedback events of the last minute (of "
-        "one `source`, without keys), counted per worker from 100 events on; of k that post, each "
-        "gets at least 1/k; above it 429; 1: no limit",
+        description="maximum share of one API key in the work of the feedback of the last minute "
+        "(of one `source`, without keys), counted per worker from the work of 100 small events on; "
+        "of k that post, each gets at least 1/k; above it 429; 1: no limit",
     )
     jobs: int = Field(
         default=1,

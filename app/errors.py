@@ -22,6 +22,7 @@ SolarError
     │   └── NotReplicated       written, but no replica has confirmed it yet: retry
     ├── Full                the store is at its memory limit
     ├── Backlog             the backlog limit is reached: retry later
+    │   └── WorkBacklog         the records that wait take too much work
     ├── Changed             a request has a new impression or other feedback: rebuild the record
     └── Fenced              another learner took the lease over, or the state has advanced
         └── RolledBack          the log and the learnt records differ (after a failover)
@@ -119,6 +120,10 @@ class Full(StoreError):
 
 class Backlog(StoreError):
     """The backlog limit is reached; nothing was written."""
+
+
+class WorkBacklog(Backlog):
+    """The records that wait for the learner take too much work; nothing was written."""
 
 
 class Changed(StoreError):

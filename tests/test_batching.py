@@ -1,13 +1,15 @@
 """Calls that share a round trip: each gets its own answer, or its own error."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app.domain.records import Feedback
-from app.errors import Backlog
+from app.domain.work import RECORD_WORK
+from app.errors import Backlog, WorkBacklog
 from app.ingest.appender import Appender, PendingEvent, Post
 from app.learning.pool import learn_all
 from app.learning.replay import verify
@@ -181,6 +183,29 @@ def test_at_the_backlog_limit_all_posts_of_a_group_are_refused(url: str) -> None
                 (MODEL, epoch),
                 Post([generator.labels(), generator.labels(), generator.labels()], {}),
             )
+
+    with_store(url, act)
+
+
+@pytest.mark.parametrize("pair_work", [2 * RECORD_WORK, 3 * RECORD_WORK])
+def test_a_post_of_little_work_is_accepted_beside_a_post_over_the_limit_of_work(
+    url: str, pair_work: int
+) -> None:
+    """The group exceeds the limit together with what waits, or alone."""
+
+    async def act(store: Store) -> None:
+        epoch, generator = await new_model(store), EventGenerator(11)
+        appender = Appender(store, 1000, 60.0, work_limit=12 * RECORD_WORK)
+        heavy = replace(generator.triplets(), pair_work=pair_work)  # of 4 pairs
+        posts = [Post([one], {}) for one in (generator.labels(), heavy, generator.labels())]
+        first = appender.post((MODEL, epoch), Post([generator.labels(), generator.labels()], {}))
+        await asyncio.sleep(0)
+        became = await asyncio.gather(
+            *(appender.post((MODEL, epoch), one) for one in posts), return_exceptions=True
+        )
+        await first
+        assert [isinstance(one, WorkBacklog) for one in became] == [False, True, False]
+        assert await store.log.tail(MODEL) == 4
 
     with_store(url, act)
 

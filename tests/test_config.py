@@ -72,6 +72,7 @@ def test_every_variable_is_read() -> None:
         "SOLAR_ID_LENGTH": ("64", 64),
         "SOLAR_FEATURE_BOUND": ("100", 100.0),
         "SOLAR_BACKLOG": ("7", 7),
+        "SOLAR_BACKLOG_WORK": ("2e9", 2e9),
         "SOLAR_MODELS": ("9", 9),
         "SOLAR_SOURCE_SHARE": ("0.5", 0.5),
         "SOLAR_JOBS": ("2", 2),

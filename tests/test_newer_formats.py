@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.domain import codec
-from app.domain.facts import Committed, NewerFormatFound, ServingFact
+from app.domain.facts import Committed, NewerFormatFound, TraceHalved, ServingFact
 from app.domain.impressions import Impression, PriorFeedback
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
@@ -182,7 +182,7 @@ def test_a_learner_commits_the_records_before_a_newer_one_and_stops(url: str, go
         assert bits(state) == bits(replayed(first(), blobs(0, good)))
         assert state.measures()["rejected"] == 0
         assert sum(one.records for one in facts if isinstance(one, Committed)) == good
-        assert {type(one) for one in facts} <= {Committed, NewerFormatFound}
+        assert {type(one) for one in facts} <= {Committed, NewerFormatFound, TraceHalved}
 
     with_store(url, act)
 

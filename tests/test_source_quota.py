@@ -12,7 +12,8 @@ from tests.servers import client, server, url, with_store
 
 __all__ = ["server", "url"]  # fixtures
 
-MINIMUM = SourceQuota.MINIMUM_EVENTS
+MINIMUM = SourceQuota.MINIMUM_WORK
+EVENT = MINIMUM // 100
 
 
 class Clock:
@@ -34,14 +35,14 @@ def quota(clock: Clock) -> SourceQuota:
     return SourceQuota(0.5, clock)
 
 
-# ---- share of events ----
+# ---- share of the work ----
 
 
 def test_a_single_sender_is_never_refused(quota: SourceQuota) -> None:
     assert all(quota.take("web", MINIMUM) for _ in range(10))
 
 
-def test_up_to_the_minimum_number_of_events_nobody_is_refused(quota: SourceQuota) -> None:
+def test_up_to_the_minimum_of_work_nobody_is_refused(quota: SourceQuota) -> None:
     assert quota.take("others", 1)
     assert quota.take("web", MINIMUM - 1)
     assert not quota.take("web", 1)
@@ -55,6 +56,12 @@ def test_a_sender_over_its_share_is_refused_until_others_post(quota: SourceQuota
     assert quota.take("web", 1)
 
 
+def test_one_event_of_much_work_counts_as_many_events(quota: SourceQuota) -> None:
+    assert quota.take("web", 500 * EVENT)
+    assert all(quota.take("others", EVENT) for _ in range(400))
+    assert not quota.take("web", EVENT)
+
+
 def test_refused_events_do_not_count(quota: SourceQuota) -> None:
     assert quota.take("others", MINIMUM)
     assert quota.take("web", MINIMUM + 1)
@@ -65,17 +72,17 @@ def test_refused_events_do_not_count(quota: SourceQuota) -> None:
 
 
 def test_two_senders_at_a_share_of_one_half_are_not_both_refused(quota: SourceQuota) -> None:
-    assert quota.take("web", 60)
-    assert quota.take("app", 60)
-    taken = [quota.take(name, 10) for _ in range(20) for name in ("web", "app")]
+    assert quota.take("web", 60 * EVENT)
+    assert quota.take("app", 60 * EVENT)
+    taken = [quota.take(name, 10 * EVENT) for _ in range(20) for name in ("web", "app")]
     assert taken == [True] * 40
 
 
 @given(
     share=st.floats(0.0, 0.99),
-    posts=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 1000)), max_size=60),
+    posts=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 1000 * EVENT)), max_size=60),
 )
-def test_the_sender_with_the_fewest_events_can_always_post(
+def test_the_sender_with_the_least_work_can_always_post(
     share: float, posts: list[tuple[int, int]]
 ) -> None:
     quota, taken = SourceQuota(share, Clock()), dict[str, int]()

@@ -17,6 +17,7 @@ import pytest
 from app.domain.facts import ModelStatus
 from app.domain.model import ModelState, initial_state
 from app.domain.model_config import ModelConfig
+from app.domain.work import RECORD_WORK
 from app.errors import (
     Backlog,
     BadBlob,
@@ -530,7 +531,7 @@ def test_records_are_read_in_order_from_any_seq(url: str) -> None:
         await append(store, epoch, *(event(f"e{at}") for at in range(1, 8)), time=1234)
         entries = await store.log.read("books", 2, 3)
         assert [entry.seq for entry in entries] == [3, 4, 5]
-        assert entries[0] == (3, b"record of e3", 1234, False)
+        assert entries[0] == (3, b"record of e3", 1234, False, 3 * RECORD_WORK)
         assert await store.log.read("books", 7, 3) == []
 
     with_store(url, act)
@@ -842,7 +843,7 @@ def test_the_status_of_many_models_takes_one_round_trip(url: str) -> None:
         await append(store, 1, event("a"), event("b"))
         await store.jobs.begin(Lease("books", "books.job", 60.0), 1, {})
         assert await store.models.statuses(["books", "films", "unknown"]) == {
-            "books": ModelStatus(2, leader=0, terms=0, trains=True),
+            "books": ModelStatus(2, leader=0, terms=0, trains=True, waiting_work=2.0 * RECORD_WORK),
             "films": ModelStatus(0, leader=2, terms=2, trains=False),
         }
         assert await store.models.statuses([]) == {}

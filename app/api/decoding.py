@@ -30,6 +30,7 @@ from app.domain.impressions import Impression
 from app.domain.model import Documents, Positions
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
+from app.domain.work import label_pairs, pair_work
 from app.errors import InvalidInput
 from app.ranking.arrays import Floats
 from app.ranking.clicks import CLASSICAL_STRATEGIES
@@ -207,7 +208,7 @@ class FeedbackDecoder:
         if isinstance(event, LabelsEvent):
             labels = np.zeros(len(shown.ids))
             labels[shown.positions(list(event.labels))] = list(event.labels.values())
-            self._check_pairs(_label_pairs(labels))
+            self._check_pairs(label_pairs(labels.tolist()))
             return Feedback(name, "labels", documents, labels=labels, **about)
         return self._triplets(event, shown, **about)
 
@@ -238,7 +239,7 @@ class FeedbackDecoder:
             raise InvalidInput(
                 f"clicked: expected at most {shown} documents, each once, got {len(clicks)}"
             )
-        if len(clicks) * shown <= self.limits.pairs:
+        if len(clicks) * shown <= min(self.limits.pairs, self._pairs_by_work()):
             return
         strategy, clicked = self.served.config.clicks, np.unique(clicks)
         if strategy == "click-skip-above":  # counted without building: 240,000 pairs take 0.1 s
@@ -251,12 +252,15 @@ class FeedbackDecoder:
     def _check_pairs(self, count: int) -> None:
         if count > self.limits.pairs:
             raise InvalidInput(f"expected at most {self.limits.pairs} pairs, got {count}")
+        most, n = self._pairs_by_work(), self.served.config.n
+        if count > most:
+            raise InvalidInput(
+                f"expected at most {most} pairs of {n} features (SOLAR_BACKLOG_WORK), got {count}"
+            )
 
-
-def _label_pairs(labels: Floats) -> int:
-    """Count the pairs of documents with different labels."""
-    _, counts = np.unique(labels, return_counts=True)
-    return int(len(labels) ** 2 - (counts**2).sum()) // 2
+    def _pairs_by_work(self) -> int:
+        """Return the number of pairs whose work may wait for the learner."""
+        return int(self.limits.backlog_work) // pair_work(self.served.config)
 
 
 def since_1970(moment: datetime | int | UnsetType) -> int | None:

@@ -22,6 +22,7 @@ from app.errors import (
     StoreError,
     TooManyModels,
     Unavailable,
+    WorkBacklog,
 )
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
@@ -91,6 +92,10 @@ _KNOWN: dict[type[Exception], tuple[int, str]] = {
     TooManyModels: (
         409,
         "model: the limit of models is reached (SOLAR_MODELS); delete a model or raise it",
+    ),
+    WorkBacklog: (
+        503,
+        "the backlog limit of work is reached (SOLAR_BACKLOG_WORK); retry after 1 second",
     ),
     Backlog: (503, "the backlog limit is reached (SOLAR_BACKLOG); retry after 1 second"),
     Changed: (503, "the request was ranked or got feedback meanwhile; retry after 1 second"),

@@ -8,6 +8,7 @@ from os import getpid
 from socket import gethostname
 from time import monotonic
 
+from app.domain.work import RECORD_WORK
 from app.errors import SolarError
 from app.storage.store import Store
 
@@ -65,33 +66,33 @@ class RecentCounts:
 
 
 class SourceQuota:
-    """The share of each sender in the feedback events of the last minute.
+    """The share of each sender in the work of the feedback of the last minute.
 
     Of k senders, each gets the configured share, and at least 1/k. So one of them can always post:
-    the one with the fewest events. A post is judged by the events before it.
+    the one with the least work. A post is judged by the work before it.
     """
 
-    MINIMUM_EVENTS = 100  # up to this number of events no sender is refused
+    MINIMUM_WORK = 100 * RECORD_WORK  # of 100 events without pairs; up to it no sender is refused
     SECONDS = 60.0
 
     def __init__(self, maximum_share: float, clock: Callable[[], float] = monotonic) -> None:
         self._maximum_share = maximum_share
         self._recent = RecentCounts(self.SECONDS, clock)
 
-    def take(self, sender: str, count: int) -> bool:
-        """Count `count` events of a sender unless it is over its share; return whether it is not.
+    def take(self, sender: str, work: int) -> bool:
+        """Count the work of a sender unless it is over its share; return whether it is not.
 
-        >>> quota = SourceQuota(0.5)
-        >>> quota.take("web", 150), quota.take("app", 100), quota.take("web", 1)
+        >>> quota, some = SourceQuota(0.5), SourceQuota.MINIMUM_WORK
+        >>> quota.take("web", 2 * some), quota.take("app", some), quota.take("web", 1)
         (True, True, False)
         """
         recent = self._recent
         recent.drop_old()
         share = max(self._maximum_share, 1.0 / recent.names(sender))
-        many = recent.total + count > self.MINIMUM_EVENTS
+        many = recent.total + work > self.MINIMUM_WORK
         if many and recent.of(sender) > share * recent.total:
             return False
-        recent.add(sender, count)
+        recent.add(sender, work)
         return True
 
 

@@ -83,10 +83,12 @@ class ModelStatus:
     """Status of a model in the store, besides its state.
 
     `tail` is the last record of its log, `leader` the fencing token of the active learner (0:
-    none), and `terms` counts the learners so far.
+    none), and `terms` counts the learners so far. `waiting_work` is the work of the records that
+    wait for the learner, 0 if it is unknown.
     """
 
     tail: int
     leader: int = 0
     terms: int = 0
     trains: bool = False
+    waiting_work: float = 0.0

@@ -21,6 +21,7 @@ from app.domain.impressions import as_labels, as_positions, measured_labels
 from app.domain.model import SUMS, Model, ModelState, Part, Positions
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
+from app.domain.work import pair_work
 from app.errors import BadBlob
 from app.ranking import bounds, covariance, measures, serving
 from app.ranking.arrays import Floats, as_floats, frozen
@@ -66,6 +67,7 @@ class Reducer:
     def __init__(self, state: ModelState) -> None:
         self.seq, self.chain = state.seq, state.chain
         self.config = state.model.config
+        self.pair_work = pair_work(self.config)
         self._learner = restored(state.model)
         self._sums = state.sums.copy()
         self._part = state.part
@@ -90,11 +92,6 @@ class Reducer:
     def learnt_pairs(self) -> int:
         """The number of learnt pairs of the next record; 0 if it is not cut."""
         return 0 if self._open is None else self._open.learnt
-
-    @property
-    def pair_work(self) -> int:
-        """The work of one pair: n² with a full covariance, else n."""
-        return self._learner.pair_work
 
     @property
     def trace(self) -> float:
@@ -139,6 +136,7 @@ class Reducer:
             return self._learn_pairs(self._opened(chain, record), most)
         if isinstance(record, Replace):
             self._learner, self.config = restored(record.model), record.model.config
+            self.pair_work = pair_work(self.config)
         elif isinstance(record, Retune):
             self._retune(record)
         elif isinstance(record, ResetMeasures):

@@ -13,7 +13,8 @@ from app.domain import codec
 from app.domain.facts import LogRolledBack
 from app.domain.impressions import PriorFeedback, on_request
 from app.domain.records import Feedback
-from app.errors import Changed, InvalidInput, SolarError, Unreadable
+from app.domain.work import record_work
+from app.errors import Changed, InvalidInput, SolarError, Unreadable, WorkBacklog
 from app.storage.batching import MicroBatcher
 from app.storage.log import APPENDED, DEDUPE_SECONDS, AppendResult, NewRecord, StoredImpression
 from app.storage.store import Store
@@ -40,7 +41,8 @@ class PendingEvent:
 
     `body` is the posted body if the feedback does not contain all of it. `shown` is the SHA-1 (hex)
     of the impression. On an expired request only a repeated event is accepted, and likewise if it
-    is `repeated_only`. `time` is the time that the sender states, in ms since 1970.
+    is `repeated_only`. `time` is the time that the sender states, in ms since 1970. `pair_work` is
+    the work of one pair in this model.
     """
 
     feedback: Feedback
@@ -49,6 +51,12 @@ class PendingEvent:
     shown: str = ""
     repeated_only: bool = False
     time: int | None = None
+    pair_work: int = 0
+
+    @property
+    def work(self) -> int:
+        """Work of the record, without earlier feedback on its request."""
+        return record_work(self.feedback, self.pair_work)
 
     def digest(self) -> bytes:
         """Hash of the body: it distinguishes a repeated event from a reused id."""
@@ -62,6 +70,7 @@ async def post(
     events: Sequence[PendingEvent],
     *,
     limit: int,
+    work_limit: int | None = None,
     time: int,
     dedupe: float = DEDUPE_SECONDS,
     wait: bool = False,
@@ -81,8 +90,9 @@ async def post(
         built = _build(events, impressions, skipped, tenant)
         try:
             return await store.log.append(
-                model, epoch, built, limit=limit, time=time, dedupe=dedupe, wait=wait
-            )
+                model, epoch, built, limit=limit, work_limit=work_limit, time=time, dedupe=dedupe,
+                wait=wait,
+            )  # fmt: skip
         except Changed as error:
             impressions = await load_impressions(store, model, epoch, events, tenant)
             if any(_impression_changed(event, impressions) for event in events):
@@ -139,7 +149,7 @@ def _build(
         if event.repeated_only:
             new = new._replace(repeated_only=True)
         elif not event.on_request:
-            new = new._replace(record=codec.dump_record(event.feedback))
+            new = new._replace(record=codec.dump_record(event.feedback), work=event.work)
         elif request not in so_far:
             new = new._replace(request=request, expected=IMPOSSIBLE, new=IMPOSSIBLE)
         else:
@@ -157,7 +167,7 @@ def _on_request(new: NewRecord, event: PendingEvent, expected: bytes) -> NewReco
     record, after = on_request(event.feedback, PriorFeedback.load(expected))
     return new._replace(
         record=codec.dump_record(record), request=event.feedback.query, expected=expected,
-        new=after.dump(), shown=event.shown,
+        new=after.dump(), shown=event.shown, work=record_work(record, event.pair_work),
     )  # fmt: skip
 
 
@@ -187,7 +197,8 @@ class Appender:
     """Groups concurrent posts, and concurrent loads of impressions, into one store call each.
 
     Every post gets a separate answer. If posts of a group conflict (two on one request), each is
-    appended alone.
+    appended alone. Likewise if their records take too much work together, so that a post of little
+    work is not refused for that of another one.
     """
 
     def __init__(
@@ -197,8 +208,10 @@ class Appender:
         dedupe: float,
         report: Callable[[LogRolledBack], None] = lambda _: None,
         clock: Callable[[], int] | None = None,
+        work_limit: int | None = None,
     ) -> None:
         self._store, self._limit, self._dedupe = store, limit, dedupe
+        self._work_limit = work_limit
         self._report, self._now = report, clock or now
         self._acknowledged: dict[tuple[str, int], int] = {}  # highest acknowledged seq
         self.post = MicroBatcher(self._post)
@@ -243,10 +256,10 @@ class Appender:
         acknowledged = self._acknowledged.get(model, 0)
         try:
             answers = await self._store.log.append(
-                *model, together, limit=self._limit, time=self._now(),
-                dedupe=self._dedupe, wait=any(one.wait for one in posts),
+                *model, together, limit=self._limit, work_limit=self._work_limit,
+                time=self._now(), dedupe=self._dedupe, wait=any(one.wait for one in posts),
             )  # fmt: skip
-        except Changed:
+        except (Changed, WorkBacklog, InvalidInput):
             return [await self._alone(model, one) for one in posts]
         self._note(model, acknowledged, answers)
         remaining = iter(answers)
@@ -259,9 +272,9 @@ class Appender:
         acknowledged = self._acknowledged.get(model, 0)
         try:
             answers = await post(
-                self._store, *model, one.events, limit=self._limit, time=self._now(),
-                dedupe=self._dedupe, wait=one.wait, impressions=one.impressions,
-                tenant=one.tenant,
+                self._store, *model, one.events, limit=self._limit, work_limit=self._work_limit,
+                time=self._now(), dedupe=self._dedupe, wait=one.wait,
+                impressions=one.impressions, tenant=one.tenant,
             )  # fmt: skip
         except (SolarError, ValueError) as error:
             return error

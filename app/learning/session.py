@@ -43,7 +43,8 @@ log = logging.getLogger("solar.learner")
 DECODE_BATCH = 16
 #: Approximate bytes of one read; with 3 MB each record took 1.5 times as long.
 READ_BYTES = 700_000
-#: Work of a pair from which on a state is encoded in a thread: that takes a millisecond.
+#: Work of a pair from which on a state is encoded in a thread: with a full covariance of 447
+#: features that takes a millisecond.
 LARGE_PAIR_WORK = 200_000
 
 
@@ -58,7 +59,7 @@ class LearnerOptions:
     part: float = 0.25  # minimum interval of commits within a record
     part_share: float = 10.0  # the same, in durations of the last one
     slice: float = 0.02  # the longest turn of a model in a thread
-    slice_work: int = 4_000_000  # pairs times their work between two looks at the clock: 1 to 4 ms
+    slice_work: int = 20_000_000  # work between two looks at the clock: about 2 ms
     idle: float = 0.5
     version: int = 10_000  # records between two versions
     versions: int = 10  # versions to keep, fewer if the log exceeds `log_bytes`
@@ -108,6 +109,7 @@ class LeaderSession:
         self._bytes = 0  # of records since the last version
         self._record_bytes = READ_BYTES  # recent average; makes the first read a small one
         self._time = 0  # append time of the last record
+        self._work = 0  # of all records up to it
         self._commit: asyncio.Task[None] | None = None  # under way
         self._took = 0.0
         self._committed = float("-inf")  # the first batch is committed at once
@@ -194,7 +196,7 @@ class LeaderSession:
             return False
         self._part = 0
         done, self._queue = self._queue[:applied], self._queue[applied:]
-        self._time = done[-1].time
+        self._time, self._work = done[-1].time, done[-1].work
         self._learnt.append(done[-1])
         for fact in self._trace.found():
             self._report(fact)
@@ -240,6 +242,7 @@ class LeaderSession:
         sending = partial(
             self._store.states.commit, self._model, self._base, self._fence, state, fields=fields,
             version=version, drop=drop, trim=trim, again=again, learnt=self._learnt,
+            work=self._work,
         )  # fmt: skip
         records, self._learnt = self._pending(), []
         self._base = (self._base[0], state.seq, state.chain)

@@ -81,6 +81,10 @@ HELP = {
     "solar_backlog_records_max": (
         "Number of log records that wait to be learnt and served, of the model with most of them."
     ),
+    "solar_backlog_work": (
+        "Work of the log records that wait for the learner, by model, in units of about 0.1 ns. "
+        f"Above SOLAR_BACKLOG_WORK feedback is refused. {_ABSENT}"
+    ),
     "solar_lag_seconds_max": (
         "Longest time in seconds for which records of a model have waited while none was learnt, "
         "over all models."

@@ -200,6 +200,7 @@ _STATUSES: dict[str, Callable[[ModelStatus], float]] = {
     "solar_learner_present": lambda s: s.leader > 0,
     "solar_learner_fencing_token": lambda s: s.terms,
     "solar_training": lambda s: s.trains,
+    "solar_backlog_work": lambda s: s.waiting_work,
 }
 _COUNTERS = {
     "solar_store_rollbacks": Column.ROLLBACKS,

@@ -86,11 +86,6 @@ class LinearLearner:
             self._w[:n] = _bounded(weights, (n,), "weights", LARGEST_WEIGHT)
 
     @property
-    def pair_work(self) -> int:
-        """The work of learning one pair, in multiplications."""
-        return self.n
-
-    @property
     def weights(self) -> Floats:
         """A read-only copy of `w`."""
         return frozen(self._w[: self.n].copy())
@@ -214,11 +209,6 @@ class SolarII(LinearLearner):
         self._diagonal = aligned(n)
         self._diagonal[:n] = triangle[cov.diagonal(n)]
         self._u, self._x, self._s = aligned(n), aligned(n), aligned(n)
-
-    @property
-    def pair_work(self) -> int:
-        """The work of learning one pair, in multiplications."""
-        return self.n * self.n
 
     @property
     def trace(self) -> float:

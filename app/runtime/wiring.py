@@ -172,7 +172,10 @@ async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIt
     kept = settings.impression_seconds
     memory = MemoryBudget(settings.inflight_bytes)
     impression_writer = ImpressionWriter(store, kept, settings.remember_seconds, memory)
-    appender = Appender(store, settings.backlog, settings.dedupe_window, metrics.rolled_back)
+    appender = Appender(
+        store, settings.backlog, settings.dedupe_window, metrics.rolled_back,
+        work_limit=int(settings.backlog_work),
+    )  # fmt: skip
     source_quota = SourceQuota(settings.source_share) if settings.source_share < 1.0 else None
     store_quota = StoreQuota(kept) if writing_keys(settings.keys) > 1 else None
     job_runner = JobRunner(store, settings, metrics.trained)

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from app.domain import codec
-from app.errors import Backlog, Changed, Fenced, NoSuchModel, SolarError
+from app.domain.work import RECORD_WORK
+from app.errors import (
+    Backlog,
+    Changed,
+    Fenced,
+    InvalidInput,
+    NoSuchModel,
+    SolarError,
+    WorkBacklog,
+)
 from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import BODY_BYTES, Keys, Slices, bucket_keys, event_hash, keys_of, read_slices
 
@@ -19,6 +28,12 @@ _ATTEMPTS = 10
 #: Models whose slices are cached.
 _CACHED = 8192
 _ANY_SIZE = 1 << 53
+TOO_MUCH_WORK = (
+    "events: they take more work than may wait for the learner (SOLAR_BACKLOG_WORK); send fewer "
+    "events, or one alone"
+)
+#: Values of the conditions of an event in the append script.
+_CONDITIONS = 6
 
 
 class NewRecord(NamedTuple):
@@ -27,6 +42,7 @@ class NewRecord(NamedTuple):
     `expected` is the accumulated feedback of the request before this record, `new` after it; both
     are empty for an event without a request. `shown` is the SHA-1 (hex) of the impression that the
     record builds on, empty for any. `time` is the time that the sender states, in ms since 1970.
+    `work` is what it costs the learner (`app/domain/work.py`).
     """
 
     event: str
@@ -39,6 +55,7 @@ class NewRecord(NamedTuple):
     tenant: str = ""
     time: int | None = None
     repeated_only: bool = False
+    work: int = RECORD_WORK
 
     @property
     def is_internal(self) -> bool:
@@ -54,12 +71,16 @@ class AppendResult(NamedTuple):
 
 
 class LogEntry(NamedTuple):
-    """A record in the log; `time` is the append time (ms since 1970, the sender's clock)."""
+    """A record in the log; `time` is the append time (ms since 1970, the sender's clock).
+
+    `work` is that of all records up to this one; 0 if an older process has appended it.
+    """
 
     seq: int
     record: bytes
     time: int
     waited_for: bool = False
+    work: int = 0
 
     @property
     def replaces(self) -> bool:
@@ -104,6 +125,7 @@ class Log:
         events: Sequence[NewRecord],
         *,
         limit: int,
+        work_limit: int | None = None,
         time: int,
         dedupe: float = DEDUPE_SECONDS,
         tail: int | None = None,
@@ -112,12 +134,15 @@ class Log:
         """Append all events of a post to the log, each once, in one script call.
 
         The events are all internal, or none is. All or none: Changed if an event builds on outdated
-        feedback. A repeated event is recognised for `dedupe` seconds. With `tail` only if the log
-        ends there, else Fenced. With `wait` the learner commits at once.
+        feedback, Backlog if more than `limit` records would wait for the learner, or more work than
+        `work_limit`, InvalidInput if several events alone take more. A repeated event is recognised
+        for `dedupe` seconds. With `tail` only if the log ends there, else Fenced. With `wait` the
+        learner commits at once.
         """
         if not events:
             return []
-        first = [epoch, limit, time, "" if tail is None else tail, int(wait)]
+        most_work = "" if work_limit is None else work_limit
+        first = [epoch, limit, most_work, time, "" if tail is None else tail, int(wait)]
         window = int(dedupe * 1000)
         internal = events[0].is_internal
         for _ in range(_ATTEMPTS):
@@ -131,7 +156,7 @@ class Log:
             if code in (0, 5):
                 self._keep_slices((model, epoch), answers[0])
             if code == 0:
-                return [AppendResult(*answer) for answer in answers[1:]]
+                return list(map(AppendResult, answers[1::2], answers[2::2]))
             if code == 4:
                 raise Changed(
                     f"model {model}: a request received other feedback at the same time",
@@ -242,20 +267,27 @@ def _event_arguments(
     if named:
         names += [keys.event(epoch, event.event) for event in events]
     requests: dict[str, int] = {}  # number among the keys
+    conditions = list[Any]()
     for event in events:
-        hashed, digest, on = b"", event.digest, "-" if event.repeated_only else ""
+        hashed, digest, number = b"", event.digest, ""
         if not event.is_internal:
             hashed, digest = event_hash(event.tenant, event.event), digest.ljust(BODY_BYTES, b"\0")
             hashes.append(hashed)
-        if event.request:
-            number = requests.setdefault(event.request, len(names) + len(requests) + 1)
-            on = f"{number} {event.tenant}"
-        values += (
-            hashed, digest, event.record, on, event.expected, event.new, event.shown,
-            "" if event.time is None else event.time,
-        )  # fmt: skip
+        if event.request or event.repeated_only or event.time is not None:
+            conditions += _conditions(event, requests, len(names))
+            number = str(len(conditions) // _CONDITIONS)
+        values += (hashed, digest, event.record, event.work, number)
     names += [keys.impression(epoch, request) for request in requests]
-    return names + bucket_keys(keys, epoch, slices, hashes), values
+    return names + bucket_keys(keys, epoch, slices, hashes), values + conditions
+
+
+def _conditions(event: NewRecord, requests: dict[str, int], first: int) -> tuple[Any, ...]:
+    """Return the conditions of an event; `requests` are numbered after the `first` keys."""
+    on: str | int = "-" if event.repeated_only else ""
+    if event.request:
+        on = requests.setdefault(event.request, first + len(requests) + 1)
+    time = "" if event.time is None else event.time
+    return on, event.tenant, event.expected, event.new, event.shown, time
 
 
 def _refused(code: int, model: str, limit: int, tail: int | None) -> SolarError:
@@ -264,6 +296,10 @@ def _refused(code: int, model: str, limit: int, tail: int | None) -> SolarError:
         return NoSuchModel(f"model {model}: no model of this name")
     if code == 2:
         return Backlog(f"model {model}: the backlog limit of {limit} records is reached")
+    if code == 6:
+        return WorkBacklog(f"model {model}: the backlog limit of work is reached")
+    if code == 7:
+        return InvalidInput(TOO_MUCH_WORK)
     return Fenced(f"model {model}: the log no longer ends at {tail}")
 
 
@@ -281,4 +317,5 @@ def is_number(found: object) -> bool:
 
 def _entry(identity: bytes, fields: dict[bytes, bytes]) -> LogEntry:
     seq = int(identity.split(b"-")[0])
-    return LogEntry(seq, fields[b"r"], int(fields.get(b"t", 0)), b"w" in fields)
+    time, work = int(fields.get(b"t", 0)), int(fields.get(b"k", 0))
+    return LogEntry(seq, fields[b"r"], time, b"w" in fields, work)

@@ -95,11 +95,12 @@ class Models:
             for keys in map(keys_of, models):  # one by one: a Cluster pipeline has no MGET
                 for key in (keys.seq, keys.fence, keys.lease, keys.training):
                     pipeline.get(key)
+                pipeline.hmget(keys.state, ["seq", "charged", "worked"])
                 for key in (keys.lease, keys.training):
                     pipeline.pttl(key)
             found = await pipeline.execute(raise_on_error=False) if models else []
-            each = list(zip(*[iter(found)] * 6, strict=True))
-            for error in (part for values in each for part in values[:4]):
+            each = list(zip(*[iter(found)] * 7, strict=True))
+            for error in (part for values in each for part in values[:5]):
                 if isinstance(error, Exception):
                     raise error
         return {
@@ -110,7 +111,12 @@ class Models:
 
 
 def _status(
-    tail: bytes, fence: bytes | None, lease: bytes | None, trains: bytes | None, *left: object
+    tail: bytes,
+    fence: bytes | None,
+    lease: bytes | None,
+    trains: bytes | None,
+    work: Sequence[bytes | None],
+    *left: object,
 ) -> ModelStatus:
     """Return a status of stored values and the remaining milliseconds of both leases."""
     leads = lease is not None and not is_void(lease, left[0])
@@ -119,4 +125,19 @@ def _status(
         leader=token_of(lease) if lease and leads else 0,
         terms=int(fence or 0),
         trains=trains is not None and not is_void(trains, left[1]),
+        waiting_work=waiting_work(int(tail), *work),
     )
+
+
+def waiting_work(
+    tail: int, seq: bytes | None, charged: bytes | None, worked: bytes | None
+) -> float:
+    """Return the work of the records that wait, as the append script computes it.
+
+    >>> waiting_work(7, b"5", b"900", b"5:200"), waiting_work(7, b"6", b"900", b"5:200")
+    (700.0, 0.0)
+    """
+    at, _, done = (worked or b"").partition(b":")
+    if seq is None or at != seq or not done or int(seq) == tail:
+        return 0.0
+    return float(charged or 0) - float(done)

@@ -177,6 +177,7 @@ class States:
         trim: int = 0,
         again: bool = False,
         learnt: Sequence[LogEntry] = (),
+        work: int = 0,
     ) -> None:
         """Replace the committed state `base` by `state`, or raise Fenced.
 
@@ -184,7 +185,7 @@ class States:
         trimmed up to and including record `trim`. `again` rewrites a committed state. `fields` are
         those of `dump_state`, if they are already encoded. `learnt` holds the last record of each
         read since `base`: each must still be in the log, else RolledBack; the records before them
-        then are, too.
+        then are, too. `work` is that of all records up to `state`, 0 if it is unknown.
         """
         keys, (epoch, seq, chain) = keys_of(model), base
         snapshot = keys.snapshot(state.seq) if version else keys.state
@@ -192,7 +193,7 @@ class States:
         names += [keys.snapshot(old) for old in drop]
         values = [epoch, fence, seq, chain, state.seq, state.chain]
         values += dump_state(state) if fields is None else fields
-        values += [int(version), trim, int(again)]
+        values += [int(version), trim, int(again), work or ""]
         for entry in learnt:
             values += [entry.seq, _sha1(entry.record), entry.time]
         code = await self._calls.script("commit", names, values)

@@ -24,7 +24,7 @@ from app.storage.log import OTHER_BODY, AppendResult
 from app.storage.states import LogPosition
 from app.storage.store import Store
 from tests.faults.checker import same
-from tests.simulation.scripts import EACH
+from tests.simulation.scripts import EACH, GIVEN
 from tests.simulation.server import Server, Step
 
 _MODEL = re.compile(r"\{(.*)\}")
@@ -57,6 +57,7 @@ class ModelEpoch:
 
     state: ModelState  # replayed up to the last commit
     records: list[bytes] = field(default_factory=list)
+    works: list[int] = field(default_factory=list)
     chains: list[bytes] = field(default_factory=list)
     events: dict[str, int] = field(default_factory=dict)
     ended: bool = False
@@ -150,7 +151,8 @@ class Checker:
             return
         hold(step.answer[0] == 0, "I8: a post that was refused has written")
         current, before = self.epoch_of(_model(step), int(step.call.given[1][0])), 0
-        for at, (code, seq) in enumerate(step.answer[2:]):
+        waited = sum(current.works[current.state.seq :])
+        for at, (code, seq) in enumerate(_outcomes(step)):
             event, record = _event(step, at)
             if code == 0:
                 before = len(current.records)
@@ -158,10 +160,18 @@ class Checker:
                 hold(event not in current.events, f"I6: {event} has two records")
                 current.events[event] = seq
                 current.records.append(record)
+                current.works.append(int(step.call.given[1][GIVEN + EACH * at + 3]))
                 current.chains.append(next_chain(current.chains[-1], record))
                 self._before[current.chains[-1]] = current.chains[-2]
         waiting = len(current.records) - current.state.seq
         hold(waiting <= self._limit, f"I18: {waiting} records wait")
+        self._check_work(step, current, waited)
+
+    def _check_work(self, step: Step, current: ModelEpoch, waited: int) -> None:
+        """I18: check the work that waits; one event may take more if no record waits before it."""
+        given, waiting = step.call.given[1][2], sum(current.works[current.state.seq :])
+        alone = waited == 0 and len(current.records) == current.state.seq + 1
+        hold(given == "" or alone or waiting <= int(given), f"I18: work of {waiting} waits")
 
     def _committed(self, step: Step) -> None:
         model, (_, args) = _model(step), step.call.given
@@ -244,10 +254,20 @@ class Checker:
         hold(state.seq <= tail, f"I3: the state is at {state.seq}, the log ends at {tail}")
         hold(bits(state) == bits(current.state), f"I4: at {state.seq} the replay differs")
         hold(not sound(state.model), f"I16: {sound(state.model)}")
+        self._look_at_work(current, fields)
         versions = [int(one) for one in db.zrange(keys.snapshots)]
         hold(first <= versions[0], f"I11: trimmed up to {first}, but {versions[0]} is kept")
         hold(versions[-1] <= state.seq, f"I11: version {versions[-1]} is after the state")
         hold(all(db.exists(keys.snapshot(one)) for one in versions), "I11: a version is missing")
+
+    def _look_at_work(self, current: ModelEpoch, fields: dict[bytes, bytes]) -> None:
+        """I18: check that the store knows the work that waits."""
+        seq, whole = current.state.seq, sum(current.works)
+        charged = int(fields.get(b"charged", 0))
+        hold(charged == whole, f"I18: {charged} is charged, not {whole}")
+        done = fields.get(b"worked", b"0:0")
+        expected = b"%d:%d" % (seq, sum(current.works[:seq]))
+        hold(done == expected, f"I18: {done!r} is done, not {expected!r}")
 
     def _trimmed(self, model: str) -> int:
         """Return the last trimmed seq."""
@@ -387,18 +407,23 @@ def _model(step: Step) -> str:
 def _event(step: Step, at: int) -> tuple[str, bytes]:
     """Return the id and the record of an event of a post."""
     keys, args = step.call.given
-    hashed, _, record = args[9 + EACH * at : 12 + EACH * at]
+    hashed, _, record = args[GIVEN + EACH * at :][:3]
     if not hashed:  # an internal event has a separate key
         return keys[3 + at].split(":", 4)[4], record
     feedback = codec.load_record(record) if record else None
     return feedback.event if isinstance(feedback, Feedback) else "", record
 
 
+def _outcomes(step: Step) -> Iterable[tuple[int, int]]:
+    """Return the code and the seq of each event of a post."""
+    return zip(step.answer[2::2], step.answer[3::2], strict=True)
+
+
 def _appended_events(step: Step) -> list[Acknowledgement]:
     epoch = int(step.call.given[1][0])
     return [
         Acknowledgement(_model(step), epoch, _event(step, at)[0], seq)
-        for at, (code, seq) in enumerate(step.answer[2:])
+        for at, (code, seq) in enumerate(_outcomes(step))
         if code == 0
     ]
 

@@ -34,7 +34,7 @@ def _commit_of_any_fence(db: Keyspace, keys: Sequence[str], args: Sequence[Any])
 
 def _commit_of_lost_records(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     """The commit does not check that the log still has the learnt records."""
-    return scripts.commit(db, keys, args[:13])
+    return scripts.commit(db, keys, args[:14])
 
 
 def _commit_trims_too_far(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
@@ -54,21 +54,32 @@ def _append_without_limit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]
     return scripts.append(db, keys, [args[0], 1 << 40, *args[2:]])
 
 
+def _append_without_work_limit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
+    """The work that waits has no limit."""
+    return scripts.append(db, keys, [*args[:2], "", *args[3:]])
+
+
+def _commit_of_other_work(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    """The commit says that more work is done."""
+    return scripts.commit(db, keys, [*args[:13], 2 * int(args[13] or 0), *args[14:]])
+
+
 def _append_any_body(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
     """Another body with a known id counts as repeated."""
     code, *answers = scripts.append(db, keys, args)
     if code:
         return [code, *answers]
-    return [0, answers[0], *([1 if one == 2 else one, seq] for one, seq in answers[1:])]
+    answers[1::2] = [1 if one == 2 else one for one in answers[1::2]]
+    return [0, *answers]
 
 
 def _append_of_any_tenant(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[Any]:
     """A tenant sends feedback on the request of another one."""
-    changed = list(args)
-    for at in range(12, len(args), scripts.EACH):
-        number = text(args[at]).partition(b" ")[0]
-        owner = db.hget(keys[int(number) - 1], "t") if number else None
-        changed[at] = b"%s %s" % (number, owner or b"") if number else b""
+    changed, first = list(args), scripts.GIVEN + scripts.EACH * int(args[9])
+    for at in range(first, len(args), scripts.CONDITIONS):
+        number = text(args[at])
+        if number.isdigit():
+            changed[at + 1] = db.hget(keys[int(number) - 1], "t") or b""
     return scripts.append(db, keys, changed)
 
 
@@ -227,6 +238,8 @@ MUTANTS = {
     "any body counts as repeated": Mutant(_script("append", _append_any_body), ("I7",)),
     "earlier clicks ignored": Mutant(_in(appender, "on_request", _ignore_prior_feedback), ("I5",)),
     "append without limit": Mutant(_script("append", _append_without_limit), ("I18",)),
+    "append without limit of work": Mutant(_script("append", _append_without_work_limit), ("I18",)),
+    "commit of other work": Mutant(_script("commit", _commit_of_other_work), ("I18",)),
     "no WAIT": Mutant(
         _in(calls.ScriptRunner, "_wait_for_replicas", _no_wait), ("I1",), "_fail_over", "replicated"
     ),

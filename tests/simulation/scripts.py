@@ -42,8 +42,8 @@ def delete(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     return 1
 
 
-#: Values of each event, and milliseconds that its time may be ahead.
-EACH, AHEAD = 8, 300_000
+#: Values of a post, of each event and of its conditions; milliseconds that its time may be ahead.
+GIVEN, EACH, CONDITIONS, AHEAD = 10, 5, 6, 300_000
 FULL, SPARSE, LEAST_BITS, MOST_BITS, STEP = 64, 4, 3, 19, 4
 
 
@@ -59,17 +59,17 @@ class Event(NamedTuple):
     """An event of a post: its keys and values."""
 
     name: str
-    request: str
-    tenant: bytes
-    repeated_only: bool
     id: bytes
     digest: bytes
     record: bytes
-    on: bytes
-    expected: bytes
-    new: bytes
-    shown: bytes
-    time: bytes
+    work: int
+    request: str = ""
+    repeated_only: bool = False
+    tenant: bytes = b""
+    expected: bytes = b""
+    new: bytes = b""
+    shown: bytes = b""
+    time: bytes = b""
 
 
 class Append:
@@ -78,16 +78,27 @@ class Append:
     def __init__(self, db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> None:
         self._db, (self._state, self._seq, self._log) = db, keys[:3]
         sent = [text(one) for one in args]
-        self._epoch, self._limit, self._time, self._must_end, self._waits = sent[:5]
-        self._seen, self._ttl, count = sent[5], int(sent[7] or 0), int(sent[8])
-        self._window = int(sent[6]) if sent[6] else 0
+        self._epoch, self._limit, self._most_work, self._time, self._must_end = sent[:5]
+        self._waits, self._seen, self._ttl, count = (
+            sent[5],
+            sent[6],
+            int(sent[8] or 0),
+            int(sent[9]),
+        )
+        self._window = int(sent[7]) if sent[7] else 0
         self._events = []
         for at in range(count):
-            values = sent[9 + EACH * at : 9 + EACH * (at + 1)]
-            number, _, tenant = values[3].strip(b"-").partition(b" ")
-            request = keys[int(number) - 1] if number else ""
-            name = keys[3 + at] if sent[7] else ""
-            self._events.append(Event(name, request, tenant, values[3] == b"-", *values))
+            first = GIVEN + EACH * at
+            id_hash, digest, record, work, number = sent[first : first + EACH]
+            event = Event(keys[3 + at] if sent[8] else "", id_hash, digest, record, int(work))
+            if number:
+                first = GIVEN + EACH * count + CONDITIONS * (int(number) - 1)
+                on, tenant, expected, new, shown, time = sent[first : first + CONDITIONS]
+                event = event._replace(
+                    request=keys[int(on) - 1] if on.isdigit() else "", repeated_only=on == b"-",
+                    tenant=tenant, expected=expected, new=new, shown=shown, time=time,
+                )  # fmt: skip
+            self._events.append(event)
         self._now = int(db.clock() * 1000)
 
     def run(self) -> list[Any]:
@@ -113,7 +124,13 @@ class Append:
     ) -> list[Any]:
         if self._must_end and start != int(self._must_end):
             return [3]
+        code = self._over_work(fresh, start, committed)
+        if code:
+            return [code]
+        if start == committed:
+            self._db.hset(self._state, "worked", f"{committed}:{self._charged}")
         self._store(fresh)
+        self._db.hset(self._state, "charged", self._charged)
         tail = fresh[-1][0]
         self._db.keep(self._seq, tail)
         if self._window:
@@ -123,6 +140,21 @@ class Append:
         if start == committed:
             self._db.publish(APPENDED_CHANNEL, _model(self._state))
         return answer
+
+    def _over_work(self, fresh: Sequence[tuple[int, Event]], start: int, committed: int) -> int:
+        """Return a code if the records take more work than may wait."""
+        charged, worked = self._db.hmget(self._state, ["charged", "worked"])
+        self._charged = int(charged or 0)
+        at, _, done = (worked or b"").partition(b":")
+        known = start != committed and done and int(at) == committed
+        waiting = self._charged - int(done) if known else 0
+        new = sum(event.work for _, event in fresh)
+        if not self._most_work:
+            return 0
+        most = int(self._most_work)
+        if new > most and len(fresh) > 1:
+            return 7
+        return 6 if waiting > 0 and waiting + new > most else 0
 
     def _note_older_processes(self, slices: bytes, sliced: bytes, start: int) -> bytes:
         """Ask for older entries too if an older process has appended; return the slices."""
@@ -173,12 +205,12 @@ class Append:
             here = known.get((event.id, event.name))
             found = (here[0], here[1] == event.digest) if here else self._find(event)
             if found:
-                answer.append([1 if found[1] else 2, found[0]])
+                answer += [1 if found[1] else 2, found[0]]
                 skipped += [] if here else [at]
                 continue
             code = self._refused(event)
             if code:
-                answer.append([code, 0])
+                answer += [code, 0]
                 skipped.append(at)
             elif self._builds_on_other(event, so_far):
                 changed = True
@@ -186,7 +218,7 @@ class Append:
                 tail += 1
                 known[event.id, event.name] = (tail, event.digest)
                 so_far |= {event.request: event.new} if event.request else {}
-                answer.append([0, tail])
+                answer += [0, tail]
                 fresh.append((tail, event))
         return answer, fresh, skipped, changed
 
@@ -208,9 +240,11 @@ class Append:
         return bool(event.shown) and _sha1(shown or b"") != event.shown
 
     def _store(self, fresh: Sequence[tuple[int, Event]]) -> None:
-        fields = {b"t": self._time} | ({b"w": b"1"} if self._waits == b"1" else {})
+        waits = {b"w": b"1"} if self._waits == b"1" else {}
         for seq, event in fresh:
-            self._db.xadd(self._log, seq, {b"r": event.record, **fields})
+            self._charged += event.work
+            fields = {b"r": event.record, b"t": self._time, b"k": text(self._charged), **waits}
+            self._db.xadd(self._log, seq, fields)
             if event.id:
                 self._keep_entry(event, seq)
             legacy = event.name and self._now < self._legacy
@@ -274,7 +308,7 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     state, fence, log, snaps, snapshot, tail = keys[:6]
     sent = [text(one) for one in args]
     epoch, own_fence, seq, chain, new_seq, new_chain = sent[:6]
-    version, trim, again = sent[10:13]
+    version, trim, again, work = sent[10:14]
     now = tuple(db.hmget(state, ["epoch", "seq", "chain"]))
     done = now == (epoch, new_seq, new_chain)
     if done and (again != b"1" or seq != new_seq):
@@ -285,12 +319,14 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         return 2
     if db.get(fence) != own_fence:
         return 3
-    if not _has(db, log, sent[13:]):
+    if not _has(db, log, sent[14:]):
         return 4
     names = ("epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta", "part")
     values = (epoch, own_fence, new_seq, new_chain, *sent[6:10], b"")
     fields = [part for pair in zip(names, values, strict=True) for part in pair]
     db.hset(state, *fields)
+    if seq != new_seq:
+        db.hset(state, "worked", b"%s:%s" % (new_seq, work))
     if version == b"1":
         db.zadd(snaps, int(new_seq), new_seq)
         db.hset(snapshot, *fields)

@@ -19,7 +19,7 @@ from app.domain.facts import LogRolledBack, Served, ServingFact
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Replace, ResetMeasures, Retune
-from app.errors import Full, ModelExists, NoSuchModel, SolarError, StoreError
+from app.errors import Full, InvalidInput, ModelExists, NoSuchModel, SolarError, StoreError
 from app.ingest.appender import Appender, PendingEvent, Post
 from app.learning import learner
 from app.learning.pool import learn_all
@@ -48,6 +48,8 @@ from tests.simulation.server import LEVELS, Level, Server, Step
 MODEL, N = "m", 3
 TENANTS = ("", "a", "b")
 LIMITS = (12, 60)  # of the backlog
+WORK_LIMITS = (None, 20_000_000, 60_000_000)
+PAIR_WORK = 100_000
 FAULT_SECONDS = 6.0  # duration of the faults
 SETTLE_SECONDS = 60.0  # seconds to learn everything after the faults
 #: Seconds of a step of the server's clock: back beyond SETTLE_SECONDS, forward below a dedupe TTL.
@@ -101,6 +103,7 @@ class World:
         self._usual = rng.choice((0.0, 0.02, 0.1))
         self._set_losses(self._usual)
         self.limit, self.busy = rng.choice(LIMITS), bool(only) or rng.random() < 0.2
+        self.work_limit = WORK_LIMITS[seed % len(WORK_LIMITS)]
         self.checker = Checker(self.server, self.limit)
         self.history = History(self.checker)
         self.trace: list[str] = []
@@ -115,7 +118,7 @@ class World:
             lease=1.0, batch=rng.choice((8, 32)), commit=rng.choice((0.03, 0.3, 1.0)),
             idle=0.5, version=10, versions=3, discover=0.5, clock=loop.time,
             always=seed % 2, rest=1.0, sessions=1 + seed % 3,
-            slice=rng.choice((0.0, 0.02)), slice_work=rng.choice((1, 20, 4_000_000)),
+            slice=rng.choice((0.0, 0.02)), slice_work=rng.choice((1, 500, 20_000_000)),
             part=rng.choice((0.0, 0.03)), part_share=0.0,
         )  # fmt: skip
 
@@ -321,7 +324,9 @@ class FeedbackClient:
         self._generator = EventGenerator(world.seed, name, N, self._tenant)
         self._store = world.store()
         self._returned: list[LogRolledBack] = []
-        self._appender = Appender(self._store, world.limit, 60.0, self._returned.append, world.now)
+        self._appender = Appender(
+            self._store, world.limit, 60.0, self._returned.append, world.now, world.work_limit
+        )
         self._last_appended: dict[int, Acknowledgement] = {}  # the last appended event by epoch
         self._sent: list[tuple[int, list[PendingEvent]]] = []
         self._epoch = 0
@@ -402,6 +407,8 @@ class FeedbackClient:
                 await self._try(epoch, events)
             except NoSuchModel:
                 return
+            except InvalidInput:  # several events that take more work than may wait
+                return
             except StoreError as error:
                 self._world.say(f"{events[0].feedback.event} refused: {type(error).__name__}")
                 await asyncio.sleep(self._rng.uniform(0.01, 0.5))
@@ -414,7 +421,8 @@ class FeedbackClient:
         impressions = loaded.impressions
         wait = self._rng.random() < 0.2
         mine = {name: one for name, one in impressions.items() if one.is_open_to(self._tenant)}
-        posted = Post(events, mine, wait, self._tenant)
+        charged = [replace(one, pair_work=PAIR_WORK) for one in events]
+        posted = Post(charged, mine, wait, self._tenant)
         answers = await self._appender.post((MODEL, epoch), posted)
         self._world.say(
             f"answered {[(e.feedback.event, *a) for e, a in zip(events, answers, strict=True)]}"

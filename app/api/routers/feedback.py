@@ -25,6 +25,7 @@ from app.api.schemas import AnyEvent, ClicksEvent, FeedbackAnswer, RefusedEvent
 from app.domain.impressions import Impression
 from app.domain.model import Documents
 from app.domain.records import Feedback
+from app.domain.work import pair_work
 from app.errors import InvalidInput, NoSuchModel
 from app.ingest.appender import Loaded, PendingEvent, Post, fingerprint, stored_bytes
 from app.serving.weight_cache import ServedModel
@@ -46,7 +47,7 @@ _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,4})", re.IGNORECASE)
 FEEDBACK_LIMIT = "request_id: this request has reached its feedback limit"
 MODEL_REQUIRED = "model: required with your own request_id"
 OVER_SHARE = (
-    "this API key (without keys: this source) is over its share of the events of the last minute "
+    "this API key (without keys: this source) is over its share of the work of the last minute "
     "(SOLAR_SOURCE_SHARE); retry after 60 seconds"
 )
 RETRY = {"retry-after": "60"}
@@ -345,7 +346,10 @@ def _build(
     decoding.check_texts("event_id, source, query_id", texts, limits)
     source, request = _source(given, key), event.request_id
     documents = UNSET if isinstance(event, ClicksEvent) else event.documents
-    about: dict[str, Any] = {"body": _posted(event, key), "time": decoding.since_1970(event.time)}
+    about: dict[str, Any] = {
+        "body": _posted(event, key), "time": decoding.since_1970(event.time),
+        "pair_work": pair_work(served.config),
+    }  # fmt: skip
     decoder = FeedbackDecoder(served, limits)
     if not isinstance(request, str):
         if documents is UNSET:
@@ -391,7 +395,8 @@ def _check_quota(service: Service, items: Sequence[Item], key: Key) -> None:
             sender = key.name if key.digest else item.pending.feedback.source
             senders.setdefault(sender, []).append(item)
     for sender, of_sender in senders.items():
-        if not service.source_quota.take(sender, len(of_sender)):
+        work = sum(item.pending.work for item in of_sender if item.pending is not None)
+        if not service.source_quota.take(sender, work):
             for item in of_sender:
                 item.refused = Problem(429, OVER_SHARE, RETRY)
 

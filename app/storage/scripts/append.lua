@@ -2,30 +2,31 @@
 -- Append all events of one post to the log, each once; or none, if one must be rebuilt.
 -- KEYS: state seq log, then d:<event> of each event (if given), then the imp:<request> and the
 --       e:<epoch>:<slice>:<bucket> of all events
--- ARGV: epoch, backlog limit, time in ms, required seq of the last record ('': any), '1' if a client
+-- ARGV: epoch, backlog limit in records and in work ('': none), time in ms, required seq of the last record ('': any), '1' if a client
 --       waits, the field `slices` as the caller knows it, window of the deduplication in ms ('' if
 --       all events are internal), TTL of d:<event> in ms ('' if they are not given), number of
 --       events, then for each event: hash of its id ('' of an internal event: its entry is
---       d:<event>), digest of the body, record, number of imp:<request> in KEYS and the tenant (''
---       without request, '-' if only a repeated event is accepted), expected and new accumulated
---       feedback, SHA-1 of the impression that the record builds on ('': any), its time in ms ('':
---       none)
--- Returns a code for the post, then `slices` if it has changed, then for each event {code, seq}.
+--       d:<event>), digest of the body, record, its work, number of its conditions ('': none). Then
+--       for each of the conditions: number of imp:<request> in KEYS ('' without request, '-' if only a
+--       repeated event is accepted), tenant, expected and new accumulated feedback, SHA-1 of the
+--       impression that the record builds on ('': any), time of the event in ms ('': none)
+-- Returns a code for the post, then `slices` if it has changed, then code and seq of each event.
 -- Post: 0 success, 1 no such model, 2 backlog limit reached, 3 another last record, 4 the feedback
 -- or impression has changed (then the numbers of the events that are in the log or refused), 5 other
--- slices; codes other than 0 append nothing. Event: 0 appended, 1 repeated, 2 same id with another body,
+-- slices, 6 backlog limit of work reached, 7 the events alone exceed it, and there are several;
+-- codes other than 0 append nothing. Event: 0 appended, 1 repeated, 2 same id with another body,
 -- 3 no such impression, or not repeated, 4 older than the window, 5 too far ahead.
-local EACH, AHEAD = 8, 300000
+local GIVEN, EACH, CONDITIONS, AHEAD = 10, 5, 6, 300000
 -- A bucket has 64 entries on average when its slice is full: below the 512 of Redis's compact
 -- encoding, also with all 2,000 events of a post on top. The next slice then has 16 times as many
 -- buckets: few slices are to be asked. One that ends with less than 4 is followed by a smaller one.
 local FULL, SPARSE, LEAST_BITS, MOST_BITS, STEP = 64, 4, 3, 19, 4
 
-local model = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'slices', 'sliced')
+local model = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'slices', 'sliced', 'charged', 'worked')
 if model[1] ~= ARGV[1] then return {1} end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local window, named, count = tonumber(ARGV[7]), ARGV[8] ~= '', tonumber(ARGV[9])
+local window, named, count = tonumber(ARGV[8]), ARGV[9] ~= '', tonumber(ARGV[10])
 local start = tonumber(redis.call('GET', KEYS[2]))
 
 -- `slices`: time until which older processes may read and write d:<event>, then number:bits:opened
@@ -54,116 +55,158 @@ if window and behind and legacy < now + window then
   text = written()
   redis.call('HSET', KEYS[1], 'slices', text, 'sliced', (filled or 0) .. ':' .. start)
 end
-if window and text ~= ARGV[6] then return {5, text} end
+if window and text ~= ARGV[7] then return {5, text} end
 local prefix = string.sub(KEYS[1], 1, -6) .. 'e:' .. ARGV[1] .. ':'
 local newest = slices[#slices]
 filled = tonumber(filled or 0)
 
-local function bucket(id, slice)
-  local a, b, c = string.byte(id, 1, 3)
-  return prefix .. slice.number .. ':' .. (a + 256 * b + 65536 * c) % 2 ^ slice.bits
-end
-
--- Return the key of the impression that an event is on, and its tenant.
-local function request_of(on)
-  local number, tenant = string.match(on, '^(%d+) (.*)$')
-  return KEYS[tonumber(number)], tenant
-end
-
--- Return the seq of a stored event, and whether its body is the same. The empty field of a bucket is
--- the longest window of its entries, so that one call tells whether it lasts long enough.
-local longest = {}
-local function find(id, name, digest)
-  if id ~= '' then
-    local key = bucket(id, newest)
-    local found = redis.call('HMGET', key, '', id)
-    local entry = found[2]
-    longest[key] = tonumber(found[1] or '') or 0
-    for s = #slices - 1, 1, -1 do
-      entry = entry or redis.call('HGET', bucket(id, slices[s]), id)
+-- Return the entries of all events in a slice by id, and the bucket of each: its key and the longest
+-- window of its entries, which is in the empty field. One call reads all entries of a bucket.
+local function read(slice)
+  local size, start_of_key = 2 ^ slice.bits, prefix .. slice.number .. ':'
+  local buckets, all, entries, bucket_of = {}, {}, {}, {}
+  for i = 1, count do
+    local id = ARGV[GIVEN + EACH * (i - 1) + 1]
+    local a, b, c = string.byte(id, 1, 3)
+    local number = (a + 256 * b + 65536 * c) % size
+    local bucket = buckets[number]
+    if bucket then
+      bucket[#bucket + 1] = id
+    else
+      bucket = {start_of_key .. number, '', id}
+      buckets[number], all[#all + 1] = bucket, bucket
     end
-    if entry then
-      return tonumber(string.sub(entry, 9)), string.sub(entry, 1, 8) == string.sub(digest, 1, 8)
-    end
-    if not name or now >= legacy then return nil end
+    bucket_of[id] = bucket
   end
-  local entry = redis.call('GET', name)
+  for _, bucket in ipairs(all) do
+    local found = redis.call('HMGET', unpack(bucket))
+    for at = 3, #bucket do entries[bucket[at]] = found[at - 1] end
+    bucket.longest = tonumber(found[1] or '') or 0
+  end
+  return entries, bucket_of, all
+end
+
+local entries, bucket_of, buckets = {}, {}, {}
+if window then
+  entries, bucket_of, buckets = read(newest)
+  for s = #slices - 1, 1, -1 do
+    for id, entry in pairs((read(slices[s]))) do entries[id] = entries[id] or entry end
+  end
+end
+
+-- Return the seq of a stored event, and whether its body is the same.
+local function find(id, name, digest)
+  local entry = entries[id]
+  if entry then
+    return tonumber(string.sub(entry, 9)), string.sub(entry, 1, 8) == string.sub(digest, 1, 8)
+  end
+  if id ~= '' and (not name or now >= legacy) then return nil end
+  entry = redis.call('GET', name)
   if not entry then return nil end
   local seq, body = string.match(entry, '^(%d+):(.*)$')
   return tonumber(seq), body == digest
 end
 
+-- Return a code other than 0 if an event is refused, and whether it builds on other feedback.
+local so_far = {}  -- accumulated feedback of this post
+local function check(at)
+  local on, expected, list, moment = ARGV[at + 1], ARGV[at + 3], ARGV[at + 5], tonumber(ARGV[at + 6])
+  if on == '-' then return 3 end
+  local shown, key = nil, KEYS[tonumber(on)]
+  if key then
+    shown = redis.call('HMGET', key, 'i', 'a', 't')
+    if not shown[1] or (shown[3] and shown[3] ~= ARGV[at + 2]) then return 3 end
+  end
+  if moment and moment < now - window then return 4 end
+  if moment and moment > now + AHEAD then return 5 end
+  if key and (so_far[key] or shown[2] or '') ~= expected then return 0, true end
+  if list ~= '' and redis.sha1hex(shown[1]) ~= list then return 0, true end
+  if key then so_far[key] = ARGV[at + 4] end
+  return 0
+end
+
 local tail, answer, fresh, changed, skipped = start, {0, ''}, {}, false, {4, ''}
-local known, so_far = {}, {}  -- events and accumulated feedback of this post
+local known, bodies = {}, {}  -- seqs and digests of the events of this post
+local function answered(i, code, seq) answer[2 * i + 1], answer[2 * i + 2] = code, seq end
 for i = 1, count do
-  local at, name = EACH * i + 1, named and KEYS[3 + i]
-  local id, digest, on = ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
-  local expected, new, list, moment = ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
-  local which, seq, same = id == '' and name or id, nil, nil
-  local earlier = known[which]
-  if earlier then
-    seq, same = earlier[1], earlier[2] == digest
+  local at, name = GIVEN + EACH * (i - 1), named and KEYS[3 + i]
+  local id, digest, conditions = ARGV[at + 1], ARGV[at + 2], ARGV[at + 5]
+  local which, same = id == '' and name or id, nil
+  local seq = known[which]
+  if seq then
+    answered(i, bodies[which] == digest and 1 or 2, seq)
   else
     seq, same = find(id, name, digest)
-  end
-  local request, tenant, shown
-  if not seq and on ~= '' and on ~= '-' then
-    request, tenant = request_of(on)
-    shown = redis.call('HMGET', request, 'i', 'a', 't')
-  end
-  if seq then
-    answer[i + 2] = {same and 1 or 2, seq}
-    if not earlier then skipped[#skipped + 1] = i end
-  elseif (shown and (not shown[1] or (shown[3] and shown[3] ~= tenant)))
-      or on == '-' then
-    answer[i + 2], skipped[#skipped + 1] = {3, 0}, i
-  elseif moment ~= '' and tonumber(moment) < now - window then
-    answer[i + 2], skipped[#skipped + 1] = {4, 0}, i
-  elseif moment ~= '' and tonumber(moment) > now + AHEAD then
-    answer[i + 2], skipped[#skipped + 1] = {5, 0}, i
-  elseif (shown and (so_far[request] or shown[2] or '') ~= expected)
-      or (list ~= '' and redis.sha1hex(shown[1]) ~= list) then
-    changed = true
-  else
-    tail = tail + 1
-    known[which] = {tail, digest}
-    if shown then so_far[request] = new end
-    answer[i + 2] = {0, tail}
-    fresh[#fresh + 1] = i
+    local code, other = 0, false
+    if not seq and conditions ~= '' then
+      code, other = check(GIVEN + EACH * count + CONDITIONS * (conditions - 1))
+    end
+    if seq or code > 0 then
+      answered(i, seq and (same and 1 or 2) or code, seq or 0)
+      skipped[#skipped + 1] = i
+    elseif other then
+      changed = true
+    else
+      tail = tail + 1
+      known[which], bodies[which] = tail, digest
+      answered(i, 0, tail)
+      fresh[#fresh + 1] = i
+    end
   end
 end
 if changed then return skipped end
 if #fresh == 0 then return answer end
 if tail - tonumber(model[2]) > tonumber(ARGV[2]) then return {2} end
-if ARGV[4] ~= '' and start ~= tonumber(ARGV[4]) then return {3} end
+if ARGV[5] ~= '' and start ~= tonumber(ARGV[5]) then return {3} end
 
-local waits = ARGV[5] == '1' and {'w', '1'} or {}
+-- `charged`: work of all records so far. `worked`: seq of a commit, and the work up to it. The rest
+-- waits. It is unknown after a commit of an older process; it is none after the last record.
+local committed, charged = tonumber(model[2]), tonumber(model[5] or '') or 0
+local at, done = string.match(model[6] or '', '^(%d+):(%d+)$')
+local drained, waiting = start == committed, 0
+if not drained and tonumber(at) == committed then waiting = charged - done end
+if ARGV[3] ~= '' then
+  local most, new = tonumber(ARGV[3]), 0
+  for _, i in ipairs(fresh) do new = new + ARGV[GIVEN + EACH * (i - 1) + 4] end
+  if new > most and #fresh > 1 then return {7} end
+  if waiting > 0 and waiting + new > most then return {6} end
+end
+local kept = {KEYS[1]}
+if drained then kept = {KEYS[1], 'worked', string.format('%.0f:%.0f', committed, charged)} end
+
+local waits = ARGV[6] == '1' and {'w', '1'} or {}
 -- A bucket takes entries for half a window, so that its first TTL is long enough for all of them. It
 -- takes no more if the clock went back to before its slice: a new bucket would expire too early.
 local late = window and (now < newest.opened or now - newest.opened >= window / 2)
 for _, i in ipairs(fresh) do
-  local at, name, seq = EACH * i + 1, named and KEYS[3 + i], answer[i + 2][2]
+  local at, name, seq = GIVEN + EACH * (i - 1), named and KEYS[3 + i], answer[2 * i + 2]
   local id, digest = ARGV[at + 1], ARGV[at + 2]
-  redis.call('XADD', KEYS[3], seq .. '-0', 'r', ARGV[at + 3], 't', ARGV[3], unpack(waits))
+  charged = charged + ARGV[at + 4]
+  redis.call('XADD', KEYS[3], seq .. '-0', 'r', ARGV[at + 3], 't', ARGV[4], 'k',
+    string.format('%.0f', charged), unpack(waits))
   if id ~= '' then
-    local key = bucket(id, newest)
-    local entry = string.sub(digest, 1, 8) .. seq
-    local lengthened = longest[key] < window
-    if lengthened then
-      longest[key] = window
-      redis.call('HSET', key, '', window, id, entry)
-    else
-      redis.call('HSET', key, id, entry)
+    local bucket = bucket_of[id]
+    local new = bucket.new
+    if not new then
+      new = bucket.longest < window and {bucket[1], '', window} or {bucket[1]}
+      bucket.new = new
     end
-    if lengthened or late then
-      redis.call('PEXPIRE', key, math.ceil(1.5 * longest[key]) + AHEAD)
-    end
+    new[#new + 1], new[#new + 2] = id, string.sub(digest, 1, 8) .. seq
     filled = filled + 1
   end
   if id == '' or (name and now < legacy) then
-    redis.call('SET', name, seq .. ':' .. digest, 'PX', ARGV[8])
+    redis.call('SET', name, seq .. ':' .. digest, 'PX', ARGV[9])
   end
-  if ARGV[at + 4] ~= '' then redis.call('HSET', (request_of(ARGV[at + 4])), 'a', ARGV[at + 6]) end
+end
+for key, feedback in pairs(so_far) do redis.call('HSET', key, 'a', feedback) end
+for _, bucket in ipairs(buckets) do
+  if bucket.new then
+    redis.call('HSET', unpack(bucket.new))
+    if late or bucket.longest < window then
+      local longest = math.max(bucket.longest, window)
+      redis.call('PEXPIRE', bucket[1], math.ceil(1.5 * longest) + AHEAD)
+    end
+  end
 end
 redis.call('SET', KEYS[2], tail)
 
@@ -187,8 +230,12 @@ if window then
     redis.call('HSET', KEYS[1], 'slices', answer[2])
   end
 end
-if window or not behind then redis.call('HSET', KEYS[1], 'sliced', filled .. ':' .. tail) end
-if start == tonumber(model[2]) then  -- else a learner has earlier records to apply
+kept[#kept + 1], kept[#kept + 2] = 'charged', string.format('%.0f', charged)
+if window or not behind then
+  kept[#kept + 1], kept[#kept + 2] = 'sliced', filled .. ':' .. tail
+end
+redis.call('HSET', unpack(kept))
+if drained then  -- else a learner has earlier records to apply
   redis.call('PUBLISH', 'solar:appended', string.match(KEYS[1], '{(.*)}'))
 end
 return answer

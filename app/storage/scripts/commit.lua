@@ -7,6 +7,7 @@
 -- ARGV: epoch, fence, base seq, base chain, new seq, new chain, w, spread, sums, meta,
 --       '1' to keep a version, seq up to which the log is trimmed (0: no trimming),
 --       '1' to rewrite the committed state (a damaged one, or to keep it as a version),
+--       work of all records up to the new seq ('': unknown),
 --       then for some of the applied records: seq, SHA-1 of the record, its time
 -- Returns 0 committed, 1 already committed (resent), 2 another base state, 3 another fencing token,
 -- 4 the log has other records: a version rollback.
@@ -16,7 +17,7 @@ if done and (ARGV[13] ~= '1' or ARGV[3] ~= ARGV[5]) then return 1 end
 if now[1] ~= ARGV[1] or now[2] ~= ARGV[3] or now[3] ~= ARGV[4] then return 2 end
 if tonumber(ARGV[5]) > tonumber(redis.call('GET', KEYS[6]) or -1) then return 2 end
 if redis.call('GET', KEYS[2]) ~= ARGV[2] then return 3 end
-for i = 14, #ARGV, 3 do
+for i = 15, #ARGV, 3 do
   local found = redis.call('XRANGE', KEYS[3], ARGV[i] .. '-0', ARGV[i] .. '-0')[1]
   if not found or redis.sha1hex(found[2][2]) ~= ARGV[i + 1] or found[2][4] ~= ARGV[i + 2] then
     return 4
@@ -31,6 +32,7 @@ for _, key in ipairs(targets) do
   redis.call('HSET', key, 'epoch', ARGV[1], 'fence', ARGV[2], 'seq', ARGV[5], 'chain', ARGV[6],
     'w', ARGV[7], 'spread', ARGV[8], 'sums', ARGV[9], 'meta', ARGV[10], 'part', '')
 end
+if ARGV[3] ~= ARGV[5] then redis.call('HSET', KEYS[1], 'worked', ARGV[5] .. ':' .. ARGV[14]) end
 for i = 7, #KEYS do
   redis.call('DEL', KEYS[i])
   redis.call('ZREM', KEYS[4], string.match(KEYS[i], '(%d+)$'))

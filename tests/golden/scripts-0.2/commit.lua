@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- Commit a learner's new state by compare-and-set on the base state and the fencing token.
+-- The new seq must not exceed the log: after a version rollback (a failover), a resent commit would
+-- skip the records that come next (I3).
+-- KEYS: state fence log snaps snap:<new seq> (if no version is kept: state) seq, then snapshots to
+--       drop: snap:<old> …
+-- ARGV: epoch, fence, base seq, base chain, new seq, new chain, w, spread, sums, meta,
+--       '1' to keep a version, seq up to which the log is trimmed (0: no trimming),
+--       '1' to rewrite the committed state (a damaged one, or to keep it as a version),
+--       then for some of the applied records: seq, SHA-1 of the record, its time
+-- Returns 0 committed, 1 already committed (resent), 2 another base state, 3 another fencing token,
+-- 4 the log has other records: a version rollback.
+local now = redis.call('HMGET', KEYS[1], 'epoch', 'seq', 'chain')
+local done = now[1] == ARGV[1] and now[2] == ARGV[5] and now[3] == ARGV[6]
+if done and (ARGV[13] ~= '1' or ARGV[3] ~= ARGV[5]) then return 1 end
+if now[1] ~= ARGV[1] or now[2] ~= ARGV[3] or now[3] ~= ARGV[4] then return 2 end
+if tonumber(ARGV[5]) > tonumber(redis.call('GET', KEYS[6]) or -1) then return 2 end
+if redis.call('GET', KEYS[2]) ~= ARGV[2] then return 3 end
+for i = 14, #ARGV, 3 do
+  local found = redis.call('XRANGE', KEYS[3], ARGV[i] .. '-0', ARGV[i] .. '-0')[1]
+  if not found or redis.sha1hex(found[2][2]) ~= ARGV[i + 1] or found[2][4] ~= ARGV[i + 2] then
+    return 4
+  end
+end
+local targets = {KEYS[1]}
+if ARGV[11] == '1' then
+  targets[2] = KEYS[5]
+  redis.call('ZADD', KEYS[4], ARGV[5], ARGV[5])
+end
+for _, key in ipairs(targets) do
+  redis.call('HSET', key, 'epoch', ARGV[1], 'fence', ARGV[2], 'seq', ARGV[5], 'chain', ARGV[6],
+    'w', ARGV[7], 'spread', ARGV[8], 'sums', ARGV[9], 'meta', ARGV[10])
+end
+for i = 7, #KEYS do
+  redis.call('DEL', KEYS[i])
+  redis.call('ZREM', KEYS[4], string.match(KEYS[i], '(%d+)$'))
+end
+if ARGV[12] ~= '0' then redis.call('XTRIM', KEYS[3], 'MINID', (ARGV[12] + 1) .. '-0') end
+redis.call('PUBLISH', 'solar:changed', string.match(KEYS[1], '{(.*)}') .. ' ' .. ARGV[5])
+return 0

@@ -1,0 +1,288 @@
+"""The work of records: how it is counted, and the backlog limit by work."""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.click_pairs import ClickPairs
+from app.domain.impressions import PriorFeedback, on_request
+from app.domain.model import ModelState
+from app.domain.model_config import ModelConfig
+from app.domain.records import Feedback
+from app.domain.work import RECORD_WORK, label_pairs, most_pairs, pair_work, record_work
+from app.errors import Backlog, InvalidInput, WorkBacklog
+from app.ranking.clicks import CLICK_STRATEGIES
+from app.ranking.pairs import from_labels
+from app.storage.keys import Keys, internal_event
+from app.storage.log import APPENDED, REPEATED, NewRecord
+from app.storage.states import dump_state
+from app.storage.store import Store
+from tests.backends import anywhere, anywhere_emptied, client, on_servers, with_store
+from tests.old_scripts import old_script
+from tests.test_store import append, event, first, keys_of, later
+
+__all__ = ["anywhere", "anywhere_emptied"]  # fixtures
+
+KEYS = Keys("books")
+SHOWN = 7
+
+
+# ---- counting ----
+
+
+def test_a_pair_takes_n_squared_with_a_full_covariance_else_n() -> None:
+    names = tuple(f"f{at}" for at in range(100))
+    assert pair_work(ModelConfig(names)) == 10_200
+    assert pair_work(ModelConfig(names, "solar-ii", "diagonal")) == 1_000
+    assert pair_work(ModelConfig(names, "solar-i")) == 1_000
+
+
+def test_work_is_that_of_the_pairs_and_of_the_record() -> None:
+    documents, labels = np.zeros((400, 2), np.float32), np.repeat([0.0, 1.0], 200)
+    heavy = Feedback("e", "labels", documents, labels=labels)
+    assert record_work(heavy, 1000) - record_work(heavy, 0) == 40_000 * 1000
+    triplets = Feedback("e", "triplets", documents, preferred=np.arange(3), other=np.arange(3) + 1)
+    assert record_work(triplets, 1000) - record_work(triplets, 0) == 3000
+    assert record_work(triplets, 0) > RECORD_WORK
+
+
+@given(st.lists(st.integers(0, 3), max_size=20))
+def test_pairs_of_labels_are_counted_exactly(labels: list[int]) -> None:
+    given = [float(one) for one in labels]
+    assert label_pairs(given) == len(from_labels(np.array(given), np.arange(len(given))).listed())
+
+
+@given(
+    events=st.lists(st.lists(st.integers(0, SHOWN - 1), max_size=3), min_size=1, max_size=5),
+    odds=st.lists(st.floats(0.01, 1.0), min_size=SHOWN + 1, max_size=SHOWN + 1),
+)
+@pytest.mark.parametrize("strategy", CLICK_STRATEGIES)
+def test_clicks_give_at_most_the_counted_pairs_with_every_strategy(
+    strategy: str, events: list[list[int]], odds: list[float]
+) -> None:
+    about: dict[str, Any] = {"odds": np.array(odds)}
+    if strategy == "fair-pairs":
+        about = {"swaps": np.array([[0, 1], [2, 0], [5, 1]])}
+    so_far = PriorFeedback.load(b"")
+    for clicks in events:
+        documents = np.zeros((SHOWN, 1), np.float32)
+        posted = Feedback("e", "clicks", documents, clicks=np.array(clicks, np.int64), **about)
+        record, so_far = on_request(posted, so_far)
+        assert len(ClickPairs(record).new_pairs(strategy).listed()) <= most_pairs(record)
+
+
+# ---- limit ----
+
+
+def worth(name: str, work: int) -> NewRecord:
+    return event(name)._replace(work=work)
+
+
+async def commit(store: Store, fence: int, seq: int) -> None:
+    """Commit as a learner does: with the work of the last record."""
+    base = await store.states.position("books")
+    [entry] = await store.log.read("books", seq - 1, 1)
+    await store.states.commit("books", base, fence, later(first(), seq), work=entry.work)
+
+
+def test_a_post_over_the_limit_of_work_is_refused_and_nothing_is_stored(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        limits = {"work_limit": 1000}
+        await append(store, epoch, worth("a", 300), worth("b", 400), **limits)
+        before = keys_of(url)
+        with pytest.raises(WorkBacklog):
+            await append(store, epoch, worth("c", 200), worth("d", 101), **limits)
+        assert keys_of(url) == before
+        assert await store.log.tail("books") == 2
+        assert await append(store, epoch, worth("c", 300), **limits) == [(APPENDED, 3)]
+        assert [one.work for one in await store.log.read("books", 0, 9)] == [300, 700, 1000]
+
+    with_store(url, act)
+
+
+def test_work_of_committed_records_no_longer_counts(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        limits = {"work_limit": 1000}
+        await append(store, epoch, worth("a", 600), worth("b", 400), **limits)
+        fence = await store.leases.take("books", 0, 5.0)
+        await commit(store, fence, 1)
+        with pytest.raises(WorkBacklog):
+            await append(store, epoch, worth("c", 601), **limits)
+        assert await append(store, epoch, worth("c", 600), **limits) == [(APPENDED, 3)]
+        await commit(store, fence, 3)
+        assert await append(store, epoch, worth("d", 1000), **limits) == [(APPENDED, 4)]
+        with pytest.raises(WorkBacklog):
+            await append(store, epoch, worth("e", 1), **limits)
+        assert (await store.models.statuses(["books"]))["books"].waiting_work == 1000.0
+
+    with_store(url, act)
+
+
+def test_one_event_over_the_limit_is_accepted_if_no_record_waits(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        assert await append(store, epoch, worth("a", 5000), work_limit=1000) == [(APPENDED, 1)]
+        with pytest.raises(WorkBacklog):
+            await append(store, epoch, worth("b", 1), work_limit=1000)
+
+    with_store(url, act)
+
+
+def test_several_events_that_alone_exceed_the_limit_are_invalid(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        with pytest.raises(InvalidInput, match="SOLAR_BACKLOG_WORK"):
+            await append(store, epoch, worth("a", 600), worth("b", 600), work_limit=1000)
+        assert await store.log.tail("books") == 0
+
+    with_store(url, act)
+
+
+def test_repeated_events_take_no_work(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        some = [worth("a", 500), worth("b", 400)]
+        await append(store, epoch, *some, work_limit=1000)
+        assert await append(store, epoch, *some, worth("c", 100), *some, work_limit=1000) == [
+            (REPEATED, 1), (REPEATED, 2), (APPENDED, 3), (REPEATED, 1), (REPEATED, 2),
+        ]  # fmt: skip
+
+    with_store(url, act)
+
+
+def test_records_of_the_service_are_not_refused_for_the_work_that_waits(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        await append(store, epoch, worth("a", 1000), work_limit=1000)
+        record = NewRecord(internal_event("admin", "1"), b"", b"replace")
+        assert await append(store, epoch, record) == [(APPENDED, 2)]
+        with pytest.raises(Backlog):  # by records
+            await append(store, epoch, record._replace(event="\x01admin-2"), limit=2)
+
+    with_store(url, act)
+
+
+def test_a_commit_that_rewrites_a_state_keeps_what_is_known_of_its_work(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        await append(store, epoch, worth("a", 600), worth("b", 900), work_limit=2000)
+        fence = await store.leases.take("books", 0, 5.0)
+        await commit(store, fence, 1)
+        base = await store.states.position("books")
+        await store.states.commit("books", base, fence, later(first(), 1), version=True, again=True)
+        with pytest.raises(WorkBacklog):
+            await append(store, epoch, worth("c", 200), work_limit=1000)
+
+    with_store(url, act)
+
+
+def test_work_is_counted_beyond_the_whole_numbers_of_a_double(url: str) -> None:
+    """2^53 units are 10 days of learning."""
+
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        with client(url) as connection:
+            connection.hset(KEYS.state, "charged", "900000000000000000000")
+        await append(store, epoch, worth("a", 10**12), work_limit=10**12)
+        fence = await store.leases.take("books", 0, 5.0)
+        with pytest.raises(WorkBacklog):
+            await append(store, epoch, worth("b", 10**12), work_limit=10**12)
+        await commit(store, fence, 1)
+        await append(store, epoch, worth("b", 10**12), work_limit=10**12)
+
+    with_store(url, act)
+
+
+# ---- beside older processes ----
+
+
+class OlderLearner:
+    """A learner of release 0.2: its commit knows nothing of work."""
+
+    def __init__(self, url: str, epoch: int, fence: int) -> None:
+        self._url, self._epoch, self._fence = url, epoch, fence
+
+    def commit(self, base: ModelState, state: ModelState) -> None:
+        keys = [KEYS.state, KEYS.fence, KEYS.log, KEYS.snapshots, KEYS.state, KEYS.seq]
+        position = [self._epoch, self._fence, base.seq, base.chain, state.seq, state.chain]
+        values = [*position, *dump_state(state), 0, 0, 0]
+        assert old_script(self._url, "commit", keys, *values) == 0
+
+
+def append_as_0_2(url: str, epoch: int, name: str) -> None:
+    keys = [KEYS.state, KEYS.seq, KEYS.log, KEYS.event(epoch, name), KEYS.state]
+    values = [epoch, 1000, 60_000, 5, "", "0", 16 * b"d", b"record", "", "", ""]
+    assert old_script(url, "append", keys, *values)[0] == 0
+
+
+@on_servers
+def test_after_the_commit_of_an_older_learner_nothing_is_refused_for_earlier_work(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        fence = await store.leases.take("books", 0, 5.0)
+        await append(store, epoch, worth("a", 900), worth("b", 100), work_limit=1000)
+        OlderLearner(url, epoch, fence).commit(first(), later(first(), 1))
+        assert await append(store, epoch, worth("c", 950), work_limit=1000) == [(APPENDED, 3)]
+        await commit(store, fence, 2)  # a newer learner: the work is known again
+        with pytest.raises(WorkBacklog):
+            await append(store, epoch, worth("d", 100), work_limit=1000)
+
+    with_store(url, act)
+
+
+@on_servers
+def test_a_record_of_an_older_process_makes_the_work_unknown_until_the_next_commit(
+    url: str,
+) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        fence = await store.leases.take("books", 0, 5.0)
+        append_as_0_2(url, epoch, "old")
+        await append(store, epoch, worth("a", 900), work_limit=1000)
+        await commit(store, fence, 1)
+        await append(store, epoch, worth("b", 900), work_limit=1000)
+        await commit(store, fence, 2)
+        with pytest.raises(WorkBacklog):
+            await append(store, epoch, worth("c", 200), work_limit=1000)
+
+    with_store(url, act)
+
+
+@on_servers
+@pytest.mark.parametrize("seed", range(5))
+def test_beside_older_processes_a_post_is_accepted_once_all_records_are_learnt(
+    url: str, seed: int
+) -> None:
+    rng = Random(seed)  # noqa: S311
+
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        fence = await store.leases.take("books", 0, 60.0)
+        older = OlderLearner(url, epoch, fence)
+        for at in range(60):
+            tail, (_, seq, _) = await store.log.tail("books"), await store.states.position("books")
+            match rng.choice(["post", "post", "old post", "commit", "old commit"]):
+                case "post":
+                    try:
+                        await append(store, epoch, worth(f"e{at}", 400), work_limit=1000)
+                    except WorkBacklog:
+                        assert tail > seq
+                case "old post":
+                    append_as_0_2(url, epoch, f"old{at}")
+                case "commit" if tail > seq:
+                    await commit(store, fence, rng.randint(seq + 1, tail))
+                case "old commit" if tail > seq:
+                    before = later(first(), seq) if seq else first()
+                    older.commit(before, later(first(), rng.randint(seq + 1, tail)))
+        tail, (_, seq, _) = await store.log.tail("books"), await store.states.position("books")
+        if tail > seq:
+            older.commit(later(first(), seq) if seq else first(), later(first(), tail))
+        assert await append(store, epoch, worth("last", 1000), work_limit=1000)
+
+    with_store(url, act)
