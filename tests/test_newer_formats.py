@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.domain import codec
-from app.domain.facts import Committed, NewerFormatFound, TraceHalved, ServingFact
+from app.domain.facts import Committed, NewerFormatFound, ServingFact, TraceHalved
 from app.domain.impressions import Impression, PriorFeedback
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer

@@ -25,8 +25,8 @@ def pair_work(config: ModelConfig) -> int:
     >>> pair_work(ModelConfig(("a", "b", "c"))), pair_work(ModelConfig(("a",), algorithm="solar-i"))
     (209, 208)
     """
-    full = config.algorithm == "solar-ii" and config.covariance == "full"
-    return _EACH_PAIR + config.n * (config.n if full else _LINEAR)
+    full, n = config.algorithm == "solar-ii" and config.covariance == "full", len(config.features)
+    return _EACH_PAIR + n * (n if full else _LINEAR)
 
 
 def record_work(record: Feedback, of_pair: int) -> int:
