@@ -15,9 +15,9 @@ setup: $(VENV)/.ops ## make the environment in .venv, with the tools for tests a
 run: $(VENV)/.run ## serve on 127.0.0.1:8000, with a store of its own in ./data
 	$(BIN)/solar serve
 
-test: $(VENV)/.ops ## the tests, by two at once: most of them wait for processes
+test: $(VENV)/.ops ## the tests, in three processes: most of them wait
 	$(BIN)/python -m app.runtime.precompile
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.ops ## style, types and import rules
 	$(BIN)/ruff check

@@ -9,6 +9,7 @@ import time
 from benchmarks import (
     batch,
     clicks,
+    fairness,
     figure3,
     fleets,
     kernels,
@@ -29,6 +30,7 @@ SECTIONS = {
     "figure3": figure3.run,
     "start": start.run,
     "store": store.run,
+    "fairness": fairness.run,
     "fleets": fleets.run,
     "service": service.run,
     "protocol": protocol.run,

@@ -20,6 +20,9 @@ from tests.global_state import changes, global_state
 settings.register_profile("solar", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("solar")
 
+#: Parts of the names of files whose tests wait for processes.
+SLOW = ("tests/faults/", "tests/api/", "test_docs.py", "test_containers.py", "test_bits.py")
+
 #: At the first subscription redis-py creates this logger with a handler on the current standard
 #: error, which belongs to a test. It adds no handler to an existing logger.
 logging.getLogger("push_response")
@@ -40,6 +43,11 @@ def run_on(binary: str) -> None:
 
 if "SOLAR_DEV_TEST_SERVER" in os.environ:
     run_on(os.environ["SOLAR_DEV_TEST_SERVER"])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run files with slow tests first, in random order, so that no process ends with a long one."""
+    items.sort(key=lambda item: not any(part in item.nodeid for part in SLOW))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -37,6 +37,9 @@ class FairQueue:
         self._waiting: list[_Waiting] = []
         self._used: dict[str, float] = {}  # CPU seconds of each model
         self._level = 0.0  # the CPU seconds of the model whose turn was granted last
+        #: Held to write a large state: the store serves no other model meanwhile, for 16 MB some
+        #: 50 ms.
+        self.large_write = asyncio.Lock()
 
     async def run(self, model: str, work: Callable[[], T]) -> T:
         """Run the work of a model in a thread, once it is its turn."""

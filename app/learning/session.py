@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -255,9 +255,7 @@ class LeaderSession:
     async def _encoded(self) -> tuple[ModelState, list[bytes]]:
         """Return the state and its stored fields; a thread encodes a large one."""
         work = partial(encoded, self._reducer, self._time, self._name)
-        if self._reducer.pair_work < LARGE_PAIR_WORK:
-            return work()
-        return await self._turns.run(self._model, work)
+        return await self._turns.run(self._model, work) if self._is_large() else work()
 
     async def commit_part(self) -> None:
         """Commit the learnt part of a record, if it has grown and all records before it are in."""
@@ -266,21 +264,30 @@ class LeaderSession:
         if learnt <= self._part or self._pending():
             return
         blob = await self._turns.run(self._model, partial(encoded_part, self._reducer))
-        started = self._options.clock()
+        send = partial(
+            self._store.states.commit_part, self._model, self._base, self._fence, blob
+        )  # fmt: skip
         with suppress(Full):  # the record is learnt all the same
-            await self._store.states.commit_part(self._model, self._base, self._fence, blob)
+            self._part_took = await self._timed(send)
         self._part, self._part_committed = learnt, self._options.clock()
-        self._part_took = self._part_committed - started
 
     async def _send(
         self, sending: Callable[[], Awaitable[None]], records: int, position: LogPosition
     ) -> None:
-        started = self._options.clock()
-        await sending()
+        self._took = await self._timed(sending)
         self.position = position
         self._committed = self._options.clock()
-        self._took = self._committed - started
         self._report(Committed(self._model, records, self._took))
+
+    async def _timed(self, sending: Callable[[], Awaitable[None]]) -> float:
+        """Write a state; return the seconds. The large ones of a process go one at a time."""
+        started = self._options.clock()
+        async with self._turns.large_write if self._is_large() else nullcontext():
+            await sending()
+        return self._options.clock() - started
+
+    def _is_large(self) -> bool:
+        return self._reducer.pair_work >= LARGE_PAIR_WORK
 
     async def commit_done(self) -> None:
         """Wait for the commit that is under way; raise its error."""

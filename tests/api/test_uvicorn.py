@@ -262,7 +262,7 @@ def test_uvicorn_answers_while_its_store_reloads(tmp_path: Path) -> None:
             assert http.get("/healthz").status_code == 200
             return pinged(tmp_path).startswith(b"-LOADING")
 
-        until(answered_while_loading)
+        until(answered_while_loading, 6 * TIMEOUT)
         assert "the embedded store has ended" in running.logged()
         until(lambda: not http.get("/readyz").json().get("degraded", True))
 
