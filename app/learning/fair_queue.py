@@ -37,8 +37,8 @@ class FairQueue:
         self._waiting: list[_Waiting] = []
         self._used: dict[str, float] = {}  # CPU seconds of each model
         self._level = 0.0  # the CPU seconds of the model whose turn was granted last
-        #: Held to write a large state: the store serves no other model meanwhile, for 16 MB some
-        #: 50 ms.
+        #: Held to write a large state: the store serves no other model meanwhile, for 16 MB about
+        #: 0.1 s.
         self.large_write = asyncio.Lock()
 
     async def run(self, model: str, work: Callable[[], T]) -> T:
