@@ -63,7 +63,7 @@ def test_events_on_a_randomised_ranking_give_only_new_pairs(
 ) -> None:
     """Compared with the pairs of every earlier event."""
     drawn, swaps = np.array([*odds, 1.0]), np.array([[0, 1], [3, 0]])
-    strategy, about = "debiased", {"odds": drawn}
+    strategy, about = "debiased", dict[str, Any](odds=drawn)
     if swapped:
         strategy, about = "fair-pairs", {"swaps": swaps}
     clicked, known, so_far = list[int](), set[Pair](), PriorFeedback.load(b"")

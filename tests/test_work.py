@@ -93,7 +93,6 @@ def test_clicks_are_charged_for_the_pairs_of_earlier_clicks_once() -> None:
     assert many == few
 
 
-
 # ---- limit ----
 
 

@@ -53,8 +53,8 @@ class ClickPairs:
         """Number of clicks after the earlier event that gave all known pairs; 0 if none did.
 
         Clicks only grow. So each pair of an earlier event whose other document has no click yet is
-        also a pair of the last earlier event. One strategy has pairs of the last click only: for it,
-        this is the last earlier event with the same last click.
+        also a pair of the last earlier event. One strategy has pairs of the last click only: for
+        it, this is the last earlier event with the same last click.
         """
         rounds, clicks = self._event.rounds, self._clicks
         if rounds is None or not rounds.size:

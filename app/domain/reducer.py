@@ -24,7 +24,7 @@ from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.domain.work import pair_work
 from app.errors import BadBlob
 from app.ranking import bounds, covariance, measures, serving
-from app.ranking.arrays import Floats, as_floats, frozen
+from app.ranking.arrays import Dense, Floats, as_floats, frozen
 from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import GapBatch, LinearLearner, SolarI, SolarII, SolarIIDiagonal, between
@@ -52,7 +52,7 @@ class OpenRecord:
     """Feedback while it is learnt: its gaps, and what it adds to the sums when it is complete."""
 
     chain: bytes
-    documents: Floats
+    documents: Dense
     gaps: GapBatch
     bound: float | None
     gained: Floats
