@@ -44,7 +44,7 @@ class ClickPairs:
         """Pairs of all clicks so far, without those that an earlier event already gave."""
         pairs = self._pairs(len(self._clicks), strategy)
         learnt = self._pairs(self._end_of_earlier(strategy), strategy)
-        if not len(learnt):
+        if not learnt.preferred.size:
             return pairs
         known = np.isin(self._numbered(pairs), self._numbered(learnt))
         return pairs.some(~known)

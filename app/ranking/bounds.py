@@ -42,7 +42,7 @@ def needed(documents: Dense, pairs: Pairs, bound: float | None) -> float | None:
 
     The pairs must be valid. Then a part of them needs no look at the documents.
     """
-    if bound is None or len(pairs) <= 2 * len(documents):
+    if bound is None or pairs.preferred.size <= 2 * len(documents):
         return bound
     weights = owned(pairs.weights, np.float64)
     quick = no_pair_exceeds(as_floats(documents), weights, bound / MARGIN)
