@@ -398,7 +398,7 @@ def golden_blobs() -> dict[str, bytes]:
         "sums-bounded": dump_state(sums_27, 7, "0a1b")[2],
         "sums-term": dump_state(state, 7, "0a1b")[2],
         "part": dump_part(
-            Part(bytes(range(32)), 5, model.weights, model.spread, Tally(1, 3, 1, 2.75))
+            Part(bytes(range(32)), 5, model.weights, model.spread, Tally(1, 3, 1, 2.75), 2)
         ),
         "so-far": PriorFeedback(
             np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])

@@ -149,3 +149,18 @@ def test_the_time_of_models_that_are_gone_is_dropped(monkeypatch: pytest.MonkeyP
         assert len(computer.queue._used) <= 11
 
     asyncio.run(act())
+
+
+def test_a_model_that_is_cancelled_before_its_turn_is_granted_raises_nothing() -> None:
+    async def main() -> tuple[int, list[Any]]:
+        problems = list[Any]()
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, problem: problems.append(problem))
+        queue = FairQueue(1)
+        cancelled = asyncio.create_task(queue.run("a", lambda: 1))
+        await asyncio.sleep(0)  # it waits, and its turn is about to be granted
+        cancelled.cancel()
+        found = await asyncio.wait_for(queue.run("b", lambda: 2), 10.0)
+        return found, problems
+
+    assert asyncio.run(main()) == (2, [])

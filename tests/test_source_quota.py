@@ -71,6 +71,21 @@ def test_refused_events_do_not_count(quota: SourceQuota) -> None:
     assert quota.take("web", 1)
 
 
+def test_work_that_is_given_back_does_not_count(quota: SourceQuota, clock: Clock) -> None:
+    assert quota.take("others", MINIMUM)
+    assert quota.take("web", MINIMUM)
+    clock.now += 10.0
+    assert quota.take("web", 5)
+    quota.give_back("web", MINIMUM + 5)
+    assert quota.take("web", MINIMUM)
+    clock.now += 55.0  # the first counts are too old, those from after 10 s are not
+    assert quota.take("web", 2)
+    clock.now += 60.0
+    assert quota._recent.counts() == {"web": MINIMUM + 2}
+    quota._recent.drop_old()
+    assert (quota._recent.counts(), quota._recent.total) == ({}, 0)
+
+
 def test_two_senders_at_a_share_of_one_half_are_not_both_refused(quota: SourceQuota) -> None:
     assert quota.take("web", 60 * EVENT)
     assert quota.take("app", 60 * EVENT)

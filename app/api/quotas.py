@@ -48,6 +48,17 @@ class RecentCounts:
         self._counts[counted] += count
         self.total += count
 
+    def remove(self, name: str, count: int) -> None:
+        """Remove from the newest counts of a name."""
+        counted = self._counted(name)
+        for _, part in reversed(self._parts):
+            some = min(count, part[counted])
+            if some:
+                count -= some
+                part[counted] -= some
+                self._counts -= Counter({counted: some})  # keeps positive counts only
+                self.total -= some
+
     def of(self, name: str) -> int:
         """Return the count of a name."""
         return self._counts[self._counted(name)]
@@ -94,6 +105,10 @@ class SourceQuota:
             return False
         recent.add(sender, work)
         return True
+
+    def give_back(self, sender: str, work: int) -> None:
+        """Do not count work that was taken, but not stored."""
+        self._recent.remove(sender, work)
 
 
 class StoreQuota:

@@ -4,11 +4,10 @@ Clicks on a randomised ranking (sampled, or with swapped neighbours) reveal rele
 position. From other rankings only the classical click strategies learn.
 """
 
-from functools import cached_property
-
 import numpy as np
 
 from app.domain.impressions import all_clicks, as_positions
+from app.domain.model import Positions
 from app.domain.model_config import EXPLORING
 from app.domain.records import Feedback
 from app.ranking import debiased, fair
@@ -39,48 +38,52 @@ class ClickPairs:
     def __init__(self, event: Feedback) -> None:
         self._event, self._shown = event, len(event.documents)
         self._clicks = all_clicks(event).tolist()
+        self._found: dict[int, Pairs] = {}  # fair pairs by the number of clicks
 
     def new_pairs(self, strategy: str) -> Pairs:
         """Pairs of all clicks so far, without those that an earlier event already gave."""
         pairs = self._pairs(len(self._clicks), strategy)
-        rounds = self._event.rounds
-        if rounds is None or not rounds.size:
+        learnt = self._pairs(self._end_of_earlier(strategy), strategy)
+        if not learnt.preferred.size:
             return pairs
-        learnt = {
-            pair
-            for many in self._different(as_positions(rounds, len(self._clicks) + 1), strategy)
-            for pair in self._pairs(many, strategy).listed()
-        }
-        return pairs.some(np.array([pair not in learnt for pair in pairs.listed()], np.bool_))
+        known = np.isin(self._numbered(pairs), self._numbered(learnt))
+        return pairs.some(~known)
 
-    def _different(self, ends: "np.ndarray", strategy: str) -> list[int]:
-        """Numbers of clicks after which an event ended; states with the same clicks only once.
+    def _end_of_earlier(self, strategy: str) -> int:
+        """Number of clicks after the earlier event that gave all known pairs; 0 if none did.
 
-        Which click came last matters to one strategy only.
+        Clicks only grow. So each pair of an earlier event whose other document has no click yet is
+        also a pair of the last earlier event. One strategy has pairs of the last click only: for
+        it, this is the last earlier event with the same last click.
         """
-        by_last = strategy == "last-click-skip-above"
-        states = {
-            (frozenset(self._clicks[:many]), self._clicks[many - 1] if by_last and many else None):
-            many
-            for many in ends.tolist()
-        }  # fmt: skip
-        return list(states.values())
+        rounds, clicks = self._event.rounds, self._clicks
+        if rounds is None or not rounds.size:
+            return 0
+        ends = as_positions(rounds, len(clicks) + 1).tolist()
+        if strategy == "last-click-skip-above":
+            ends = [many for many in ends if many and clicks[many - 1] == clicks[-1]]
+        return max(ends, default=0)
+
+    def _numbered(self, pairs: Pairs) -> Positions:
+        """One number for each pair."""
+        return pairs.preferred * self._shown + pairs.other
 
     def _pairs(self, many: int, strategy: str) -> Pairs:
         if strategy not in EXPLORING:
             return from_clicks(self._clicks[:many], self._shown, strategy)
-        return self._all_fair if many == len(self._clicks) else self._fair(many)
+        return self._fair(many)
 
     def _fair(self, many: int) -> Pairs:
         """Pairs of the first clicks without position bias; none if there was no exploration."""
+        if many not in self._found:
+            self._found[many] = self._fair_anew(many)
+        return self._found[many]
+
+    def _fair_anew(self, many: int) -> Pairs:
         clicks, event = self._clicks[:many], self._event
         if event.swaps is not None:
             return fair.pairs(clicks, event.swaps, self._shown)
         return Pairs.of([]) if event.odds is None else debiased.pairs(clicks, event.odds)
-
-    @cached_property
-    def _all_fair(self) -> Pairs:
-        return self._fair(len(self._clicks))
 
     def wins(self) -> Floats:
         """Compute what this event adds to the debiased wins: all clicks minus earlier clicks.
@@ -92,7 +95,7 @@ class ClickPairs:
         if event.submitted is None or not explored(event):
             return np.zeros(3)
         before = len(self._clicks) - len(event.clicks if event.clicks is not None else ())
-        won = self._won(self._all_fair)
+        won = self._won(self._fair(len(self._clicks)))
         return won - self._won(self._fair(before)) if before else won
 
     def _won(self, pairs: Pairs) -> Floats:

@@ -50,7 +50,8 @@ SUMS = (
 class Part:
     """The first `pairs` learnt pairs of a record: weights and covariance after them, and outcomes.
 
-    `chain` is the hash over all records up to, and with, this record.
+    `chain` is the hash over all records up to, and with, this record. `scaled` of the pairs have a
+    weight that was scaled down to the bound of the model.
     """
 
     chain: bytes
@@ -58,6 +59,7 @@ class Part:
     weights: Floats
     spread: Floats
     tally: Tally
+    scaled: int = 0
 
     def equals(self, other: "Part | None") -> bool:
         """Whether another part has the same bits."""
@@ -65,7 +67,7 @@ class Part:
 
     def _bits(self) -> tuple[Any, ...]:
         arrays = self.weights.tobytes(), self.spread.tobytes()
-        return self.chain, self.pairs, self.tally, *arrays
+        return self.chain, self.pairs, self.tally, self.scaled, *arrays
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.domain.work import pair_work
 from app.errors import BadBlob
 from app.ranking import bounds, covariance, measures, serving
-from app.ranking.arrays import Floats, as_floats, frozen
+from app.ranking.arrays import Dense, Floats, as_floats, frozen
 from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import GapBatch, LinearLearner, SolarI, SolarII, SolarIIDiagonal, between
@@ -52,13 +52,15 @@ class OpenRecord:
     """Feedback while it is learnt: its gaps, and what it adds to the sums when it is complete."""
 
     chain: bytes
+    documents: Dense
     gaps: GapBatch
+    bound: float | None
     gained: Floats
     won: Floats | float
     explored: bool
-    scaled: int
     learnt: int = 0
     tally: Tally = NO_PAIRS
+    scaled: int = 0
 
 
 class Reducer:
@@ -86,7 +88,8 @@ class Reducer:
         if self._open is None:
             return None
         learnt, opened = _model(self.config, self._learner), self._open
-        return Part(opened.chain, opened.learnt, learnt.weights, learnt.spread, opened.tally)
+        so_far = opened.tally, opened.scaled
+        return Part(opened.chain, opened.learnt, learnt.weights, learnt.spread, *so_far)
 
     @property
     def learnt_pairs(self) -> int:
@@ -161,9 +164,10 @@ class Reducer:
         pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
         gained, won = self._measured(event, submission), clicks.wins() if clicks else 0.0
         documents = as_floats(event.documents)  # copied once for both: stored rows are read-only
-        pairs, scaled = bounds.bounded(documents, pairs, self.config.pair_bound)
         gaps = self._learner.pair_batch(documents, pairs)
-        opened = OpenRecord(chain, gaps, gained, won, click_pairs.explored(event), scaled)
+        bound = bounds.needed(documents, pairs, self.config.pair_bound)
+        explored = click_pairs.explored(event)
+        opened = OpenRecord(chain, documents, gaps, bound, gained, won, explored)
         if self._part is not None:
             self._continue(opened, self._part)
         return opened
@@ -175,7 +179,8 @@ class Reducer:
             before = self.state()
             with suppress(ValueError):  # not a part of this model
                 self._learner = restored(Model(self.config, part.weights, part.spread))
-                self._before, opened.learnt, opened.tally = before, part.pairs, part.tally
+                self._before, opened.learnt = before, part.pairs
+                opened.tally, opened.scaled = part.tally, part.scaled
 
     def _learn_pairs(self, opened: OpenRecord, most: int) -> bool:
         """Learn up to `most` pairs in order; return whether the record is complete."""
@@ -184,6 +189,9 @@ class Reducer:
         if stop < count and self._before is None:
             self._before = self.state()
         gaps = opened.gaps.part(start, stop) if stop - start < count else opened.gaps
+        pairs = Pairs(gaps.p, gaps.o, gaps.omega)
+        pairs, scaled = bounds.bounded(opened.documents, pairs, opened.bound)
+        gaps, opened.scaled = gaps._replace(omega=pairs.weights), opened.scaled + scaled
         opened.tally = self._learner.learn_batch(gaps).tally(opened.tally)
         opened.learnt = stop
         if stop < count:

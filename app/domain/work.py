@@ -14,8 +14,9 @@ from app.domain.records import Feedback
 RECORD_WORK = 1_000_000
 #: Work of each feature value of a record's documents: reading, hashing, measures.
 VALUE_WORK = 60
-#: Work of each pair of earlier clicks, which is compared with those of all earlier events.
-COMPARED_WORK = 4_000
+#: Work of making each pair of clicks on a ranking, earlier clicks included; and of its weight, for
+#: each document of the ranking.
+CLICKED_WORK, CLICKED_WORK_OF_DOCUMENT = 4_000, 8
 _LINEAR, _EACH_PAIR = 8, 200
 
 
@@ -32,7 +33,7 @@ def pair_work(config: ModelConfig) -> int:
 def record_work(record: Feedback, of_pair: int) -> int:
     """Return the work of a record; `of_pair` is the work of one pair."""
     values = record.documents.size * VALUE_WORK
-    return RECORD_WORK + values + most_pairs(record) * of_pair + _compared(record) * COMPARED_WORK
+    return RECORD_WORK + values + most_pairs(record) * of_pair + _clicked_work(record)
 
 
 def most_pairs(record: Feedback) -> int:
@@ -69,10 +70,9 @@ def _clicks(record: Feedback) -> tuple[set[int], set[int]]:
     )
 
 
-def _compared(record: Feedback) -> int:
-    """Return the number of pairs that earlier events on the ranking gave, each event counted."""
-    if record.rounds is None or not record.rounds.size:
-        return 0
+def _clicked_work(record: Feedback) -> int:
+    """Return the work of making the pairs of all clicks on the ranking so far, known ones too."""
     now, before = _clicks(record)
-    clicked = len(now | before)
-    return (len(record.rounds) + 1) * clicked * (len(record.documents) - clicked)
+    clicked, documents = len(now | before), len(record.documents)
+    each = CLICKED_WORK + CLICKED_WORK_OF_DOCUMENT * documents
+    return clicked * (documents - clicked) * each

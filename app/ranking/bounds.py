@@ -37,6 +37,18 @@ def bounded(documents: Dense, pairs: Pairs, bound: float | None) -> tuple[Pairs,
     return (Pairs(p, o, weights), scaled) if scaled else (pairs, 0)
 
 
+def needed(documents: Dense, pairs: Pairs, bound: float | None) -> float | None:
+    """Return the bound, or None if it is quickly seen that no pair exceeds it.
+
+    The pairs must be valid. Then a part of them needs no look at the documents.
+    """
+    if bound is None or pairs.preferred.size <= 2 * len(documents):
+        return bound
+    weights = owned(pairs.weights, np.float64)
+    quick = no_pair_exceeds(as_floats(documents), weights, bound / MARGIN)
+    return None if quick else bound
+
+
 def _is_readable(pairs: Pairs) -> bool:
     """Whether a kernel can read these pairs; the learner reports what is wrong with others."""
     p, o = pairs.preferred, pairs.other
@@ -90,8 +102,6 @@ def scaled_weights(documents: Array, p: Array, o: Array, omega: Array, bound: fl
     """
     count, n = documents.shape
     if not (inside(p, count) and inside(o, count) and fitting(omega, LEAST, MOST)):
-        return omega, 0
-    if p.shape[0] > 2 * count and no_pair_exceeds(documents, omega, bound / MARGIN):
         return omega, 0
     rows, weights, scaled = documents.reshape(-1), omega, 0
     for t in range(p.shape[0]):

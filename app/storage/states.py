@@ -240,6 +240,7 @@ def dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
 def dump_part(part: Part) -> bytes:
     """Return the stored form of the learnt part of a record."""
     fields = {"chain": part.chain.hex(), "pairs": part.pairs, **part.tally._asdict()}
+    fields["scaled"] = part.scaled
     return codec.dump_blob("part", fields, {"weights": part.weights, "spread": part.spread})
 
 
@@ -249,7 +250,8 @@ def _load_part(blob: bytes | None) -> Part | None:
         _, fields, arrays = codec.load_blob(blob or b"", "part")
         tally = Tally(*(fields[name] for name in Tally._fields))
         chain, pairs = bytes.fromhex(fields["chain"]), int(fields["pairs"])
-        return Part(chain, pairs, arrays["weights"], arrays["spread"], tally)
+        scaled = int(fields["scaled"])
+        return Part(chain, pairs, arrays["weights"], arrays["spread"], tally, scaled)
     return None
 
 

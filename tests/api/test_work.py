@@ -93,6 +93,23 @@ def test_a_source_with_most_of_the_work_is_429_also_with_few_events(url: str) ->
         assert client.post("/feedback", json=labels("more", source="app")).status_code == 202
 
 
+def test_refused_and_repeated_events_do_not_count_as_work_of_their_source(url: str) -> None:
+    """A client that retries, as a 503 asks it to, is not over its share for that."""
+    with application(url, source_share=0.5, backlog_work=200.0 * RECORD_WORK) as client:
+        client.put("/models/books", json={"features": N, **PLAIN})
+        first = labels("first", relevant=100, shown=200, source="app")
+        assert client.post("/feedback", json=first).status_code == 202  # waits: nothing learns
+        for _ in range(20):
+            assert client.post("/feedback", json=first).json()["duplicates"] == 1
+        large = labels("large", relevant=100, shown=220, source="web")
+        for _ in range(20):
+            assert client.post("/feedback", json=large).status_code == 503
+        many = [labels(f"{at}", source="web") for at in range(20)]
+        assert client.post("/feedback", json={"events": [*many, large]}).status_code == 503
+        for at in range(20):
+            assert client.post("/feedback", json=labels(f"{at}", source="web")).status_code == 202
+
+
 def test_clicks_are_charged_for_their_pairs(url: str) -> None:
     with application(url) as client:
         client.put("/models/books", json={"features": N, **PLAIN})

@@ -209,7 +209,8 @@ class Checker:
         tally = tuple(fields[name] for name in part.tally._fields)
         expected = [part.weights.tobytes(), part.spread.tobytes()]
         hold(found == expected, f"I4: {fields['pairs']} pairs of {seq + 1}: the replay differs")
-        hold(tally == part.tally, f"I4: {fields['pairs']} pairs of {seq + 1} have other outcomes")
+        same = tally == part.tally and fields["scaled"] == part.scaled
+        hold(same, f"I4: {fields['pairs']} pairs of {seq + 1} have other outcomes")
 
     def _replay_to(self, current: ModelEpoch, until: int) -> ModelState:
         """Replay a log up to `until`; cached by chain."""

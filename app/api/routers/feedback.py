@@ -26,7 +26,7 @@ from app.domain.impressions import Impression
 from app.domain.model import Documents
 from app.domain.records import Feedback
 from app.domain.work import pair_work
-from app.errors import InvalidInput, NoSuchModel
+from app.errors import Backlog, Changed, Full, InvalidInput, NoSuchModel
 from app.ingest.appender import Loaded, PendingEvent, Post, fingerprint, stored_bytes
 from app.serving.weight_cache import ServedModel
 from app.storage.batching import LARGE, SMALL, Held
@@ -76,6 +76,7 @@ class Item:
     pending: PendingEvent | None = None
     result: AppendResult | None = None
     unless_repeated: Problem | None = None  # the refusal of an event that is not in the log yet
+    counted: tuple[str, int] | None = None  # its sender and work, in the quota of the sender
 
     @property
     def admitted(self) -> bool:
@@ -220,12 +221,18 @@ async def _append_once(service: Service, model: str, part: list[Item], call: Cal
     admitted = [item for item in part if item.admitted]
     try:
         results = await service.appender.post((model, served.epoch), post)
+    except (Backlog, Changed, Full, NoSuchModel):
+        _give_back(service, admitted)
+        raise
     except InvalidInput as error:  # the records are too large; earlier parts are stored
+        _give_back(service, admitted)
         for item in admitted:
             item.refused = problem(error)
         return
     for item, result in zip(admitted, results, strict=True):
         item.result = result
+        if result.outcome != APPENDED:
+            _give_back(service, [item])
         if service.store_quota and result.outcome == APPENDED and item.pending is not None:
             service.store_quota.add(call.key.name, stored_bytes(item.pending))
         item.pending = None  # frees its documents
@@ -399,6 +406,17 @@ def _check_quota(service: Service, items: Sequence[Item], key: Key) -> None:
         if not service.source_quota.take(sender, work):
             for item in of_sender:
                 item.refused = Problem(429, OVER_SHARE, RETRY)
+            continue
+        for item in of_sender:
+            item.counted = (sender, item.pending.work) if item.pending is not None else None
+
+
+def _give_back(service: Service, items: Sequence[Item]) -> None:
+    """Do not count events that were not stored: refused or repeated ones take no work."""
+    for item in items:
+        if service.source_quota is not None and item.counted is not None:
+            service.source_quota.give_back(*item.counted)
+            item.counted = None
 
 
 def _no_impression(service: Service, item: Item) -> Problem:
