@@ -61,15 +61,14 @@ class FairQueue:
         try:
             await one.granted
         except asyncio.CancelledError:
-            if one in self._waiting:
-                self._waiting.remove(one)
-            else:  # granted meanwhile
+            if not one.granted.cancelled():  # granted meanwhile
                 self._free += 1
-                loop.call_soon(self._grant)
+            loop.call_soon(self._grant)
             raise
 
     def _grant(self) -> None:
         """Grant turns to the models that have used the least, while threads are free."""
+        self._waiting = [one for one in self._waiting if not one.granted.cancelled()]
         while self._free and self._waiting:
             one = self._next()
             self._waiting.remove(one)
