@@ -14,11 +14,13 @@ from app.domain.model import ModelState, Part
 from app.domain.records import Feedback, ResetMeasures
 from app.domain.reducer import Reducer, decoded
 from app.errors import Fenced, Full
+from app.learning import session
 from app.learning.learner import Learner
 from app.learning.replay import verify
 from app.learning.session import LearnerOptions
 from app.storage.cancellation import end
 from app.storage.keys import Keys
+from app.storage.log import LogEntry
 from app.storage.states import States, dump_part, dump_state, load_state
 from app.storage.store import Store
 from tests.servers import client, eventually, server, url, with_store
@@ -200,6 +202,37 @@ def test_a_wrong_part_is_reported(url: str) -> None:
         assert await verify(store, "books") == []
 
     with_store(url, act)
+
+
+# ---- turns ----
+
+
+@pytest.mark.parametrize(
+    ("size", "decodings"),
+    [(1 << 20, 4 + 3 + 2 + 1), (1, 4)],
+    ids=["small records", "large records"],
+)
+def test_a_turn_within_a_record_decodes_no_other_record(
+    size: int, decodings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that a turn decodes and does not reach are decoded again."""
+    seen = list[bytes]()
+
+    def counted(blob: bytes) -> Any:
+        seen.append(blob)
+        return decoded(blob)
+
+    monkeypatch.setattr(session, "DECODE_BYTES", size)
+    monkeypatch.setattr(session, "decoded", counted)
+    records = [long_record(at) for at in range(4)]
+    left = [LogEntry(seq, blob, 0) for seq, blob in enumerate(records, start=1)]
+    reducer, turns = Reducer(first()), 0
+    while left:
+        left = left[session.apply_for(reducer, left, 0.0, PAIR_BY_PAIR) :]
+        turns += 1
+    assert turns == 4 * PAIRS
+    assert len(seen) == decodings
+    assert bits(reducer.state()) == bits(replayed(first(), records))
 
 
 # ---- learner ----

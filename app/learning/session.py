@@ -7,7 +7,7 @@ It ends with NewerFormat at data that a newer release wrote, and leaves that dat
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,6 +41,9 @@ log = logging.getLogger("solar.learner")
 #: Records decoded before they are applied: alternating decode and apply for each record takes a
 #: fifth longer for SOLAR-I, because the code of both does not fit the CPU caches.
 DECODE_BATCH = 16
+#: Approximate bytes of these records; larger ones are decoded one by one. A turn may end before it
+#: reaches the last of them, and then they are decoded again.
+DECODE_BYTES = 250_000
 #: Approximate bytes of one read; with 3 MB each record took 1.5 times as long.
 READ_BYTES = 700_000
 #: Work of a pair from which on a state is encoded in a thread: with a full covariance of 447
@@ -377,28 +380,42 @@ def apply_for(
     `watch` is called after each record. The log is dense (I2).
     """
     ends, first = options.clock() + seconds, reducer.seq
-    for at in range(0, len(entries), DECODE_BATCH):
-        some = entries[at : at + DECODE_BATCH]
-        for entry, record in zip(some, _decoded(reducer, some), strict=True):
-            if entry.seq != reducer.seq + 1:
-                raise StoreError(
-                    f"the log has a gap: expected record {reducer.seq + 1}, got {entry.seq}"
-                )
-            most = max(1, options.slice_work // reducer.pair_work)
-            while not reducer.apply_part(entry.record, record, most):
-                if options.clock() >= ends:
-                    return reducer.seq - first
-            watch()
+    for entry, record in _decoded(entries, partly_learnt=reducer.learnt_pairs > 0):
+        if entry.seq != reducer.seq + 1:
+            raise StoreError(
+                f"the log has a gap: expected record {reducer.seq + 1}, got {entry.seq}"
+            )
+        most = max(1, options.slice_work // reducer.pair_work)
+        while not reducer.apply_part(entry.record, record, most):
             if options.clock() >= ends:
                 return reducer.seq - first
+        watch()
+        if options.clock() >= ends:
+            break
     return reducer.seq - first
 
 
-def _decoded(reducer: Reducer, entries: Sequence[LogEntry]) -> list[Record | None]:
-    """Decode records, except a first one that is partly learnt."""
-    if reducer.learnt_pairs:
-        return [None, *(decoded(entry.record) for entry in entries[1:])]
-    return [decoded(entry.record) for entry in entries]
+def _decoded(
+    entries: Sequence[LogEntry], *, partly_learnt: bool
+) -> Iterator[tuple[LogEntry, Record | None]]:
+    """Decode some records at a time; a first one that is partly learnt is not decoded again."""
+    if partly_learnt:
+        yield entries[0], None
+        entries = entries[1:]
+    for some in _batches(entries):
+        yield from zip(some, [decoded(entry.record) for entry in some], strict=True)
+
+
+def _batches(entries: Sequence[LogEntry]) -> Iterator[list[LogEntry]]:
+    """Yield records in batches of up to DECODE_BATCH and DECODE_BYTES, or of one record."""
+    batch, size = list[LogEntry](), 0
+    for entry in entries:
+        size += len(entry.record)
+        if batch and (len(batch) == DECODE_BATCH or size > DECODE_BYTES):
+            yield batch
+            batch, size = [], len(entry.record)
+        batch.append(entry)
+    yield batch
 
 
 async def rebuilt(
