@@ -97,18 +97,19 @@ class LeaderSession:
         fence: int,
         options: LearnerOptions,
         base: LogPosition,
-        state: ModelState,
+        reducer: Reducer,
         report: ReportFact = ignore_fact,
         turns: FairQueue | None = None,
     ) -> None:
         self._report, self._turns = report, turns or FairQueue()
         self._store, self._model, self._fence, self._options = store, model, fence, options
-        self._base, self._reducer = base, Reducer(state)
-        self._trace = TraceWatch(model, self._reducer)
+        self._base, self._reducer = base, reducer
+        self._trace = TraceWatch(model, reducer)
         self.position = base  # of the last acknowledged commit
         self._name = os.urandom(8).hex()
         self._learnt: list[LogEntry] = []  # the last record of each read since the last commit
-        self._queue: list[LogEntry] = []
+        self._same_read = False  # whether the next record is of the same read as the last one
+        self._queue: list[LogEntry] = []  # the rest of the last read
         self._bytes = 0  # of records since the last version
         self._record_bytes = READ_BYTES  # recent average; makes the first read a small one
         self._time = 0  # append time of the last record
@@ -117,7 +118,8 @@ class LeaderSession:
         self._took = 0.0
         self._committed = float("-inf")  # the first batch is committed at once
         self._part = 0  # committed pairs of the next record
-        self._part_took, self._part_committed = 0.0, float("-inf")
+        self._part_took = 0.0
+        self._part_age = inf  # seconds since then; the first part is committed at once
         self._last_read = options.clock()  # of a record
 
     @classmethod
@@ -140,13 +142,14 @@ class LeaderSession:
         except BadBlob as error:
             log.warning("model %s: rebuilding the damaged committed state: %s", model, error)
         else:
-            term = cls(store, model, fence, options, base, state, report, turns)
+            reducer = await turns.run(model, partial(Reducer, state))
+            term = cls(store, model, fence, options, base, reducer, report, turns)
             version = max(await store.states.versions(model), default=base[1])
             length, size = await store.log.size(model)
             term._bytes = (base[1] - version) * size // max(1, length)  # also of earlier sessions
             return term
-        state = await rebuilt(store, model, turns, options)
-        term = cls(store, model, fence, options, base, state, report, turns)
+        reducer = await rebuilt(store, model, turns, options)
+        term = cls(store, model, fence, options, base, reducer, report, turns)
         await term.commit(again=True)
         return term
 
@@ -173,7 +176,7 @@ class LeaderSession:
         waited_for = await self._apply_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
             await self.commit(version=self._version_due())
-        elif self._part_due() <= self._options.clock():
+        elif self._until_part() <= 0.0:
             await self.commit_part()
 
     async def _check_position(self) -> None:
@@ -194,13 +197,15 @@ class LeaderSession:
             apply_for, self._reducer, self._chunk(), self._turn_seconds(), self._options,
             self._trace.watch,
         )  # fmt: skip
+        started = self._options.clock()
         applied = await self._turns.run(self._model, turn)
+        self._part_age += self._options.clock() - started
         if not applied:  # a part of a record
             return False
-        self._part = 0
+        self._part, self._part_age = 0, 0.0
         done, self._queue = self._queue[:applied], self._queue[applied:]
         self._time, self._work = done[-1].time, done[-1].work
-        self._learnt.append(done[-1])
+        self._note_learnt(done[-1])
         for fact in self._trace.found():
             self._report(fact)
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
@@ -208,6 +213,13 @@ class LeaderSession:
         size = sum(len(entry.record) for entry in done)
         self._bytes, self._record_bytes = self._bytes + size, max(1, size // applied)
         return any(entry.waited_for for entry in done)
+
+    def _note_learnt(self, entry: LogEntry) -> None:
+        """Keep the last learnt record of this read."""
+        if self._same_read and self._learnt:
+            self._learnt.pop()
+        self._learnt.append(entry)
+        self._same_read = bool(self._queue)
 
     async def _stop_at_newer(self, entry: LogEntry) -> None:
         """Commit the records before one that a newer release wrote, then raise NewerFormat."""
@@ -272,8 +284,8 @@ class LeaderSession:
         started = self._options.clock()
         with suppress(Full):  # the record is learnt all the same
             await self._store.states.commit_part(self._model, self._base, self._fence, blob)
-        self._part, self._part_committed = learnt, self._options.clock()
-        self._part_took = self._part_committed - started
+        self._part, self._part_age = learnt, 0.0
+        self._part_took = self._options.clock() - started
 
     async def _send(
         self, sending: Callable[[], Awaitable[None]], records: int, position: LogPosition
@@ -316,18 +328,19 @@ class LeaderSession:
     def _interval(self) -> float:
         return max(self._options.commit, self._options.commit_share * self._took)
 
-    def _part_due(self) -> float:
-        """Return the time of the next commit within a record; never if none is cut."""
+    def _until_part(self) -> float:
+        """Return the seconds until a part is to be committed; infinite if no record is cut."""
         if not self._reducer.learnt_pairs or self._pending():
             return inf
         wait = max(self._options.part, self._options.part_share * self._part_took)
-        return self._part_committed + wait
+        return wait - self._part_age
 
     def _turn_seconds(self) -> float:
         """Return the seconds of the next turn: at most until the next commit is due."""
-        part_due = self._part_due()
-        due = self._committed + self._interval() if part_due == inf else part_due
-        return min(self._options.slice, max(0.0, due - self._options.clock()))
+        left = self._until_part()
+        if left == inf:
+            left = self._committed + self._interval() - self._options.clock()
+        return min(self._options.slice, max(0.0, left))
 
     def _read_timeout(self) -> float:
         """Return the seconds to wait for records: until the next commit is due."""
@@ -418,9 +431,7 @@ def _batches(entries: Sequence[LogEntry]) -> Iterator[list[LogEntry]]:
     yield batch
 
 
-async def rebuilt(
-    store: Store, model: str, turns: FairQueue, options: LearnerOptions
-) -> ModelState:
+async def rebuilt(store: Store, model: str, turns: FairQueue, options: LearnerOptions) -> Reducer:
     """Rebuild the committed state from the newest undamaged version and the log.
 
     NewerFormat if a newer release wrote one of them: that release can rebuild it.
@@ -432,13 +443,13 @@ async def rebuilt(
         except BadBlob as error:
             log.warning("model %s: version %d is damaged: %s", model, version, error)
             continue
-        reducer = Reducer(state)
+        reducer = await turns.run(model, partial(Reducer, state))
         async for batch in replay.batches(store, model, state.seq, seq):
             left = batch
             while left:
                 work = partial(apply_for, reducer, left, options.slice, options)
                 left = left[await turns.run(model, work) :]
         if reducer.chain == chain:
-            return reducer.state()
+            return reducer
         log.warning("model %s: version %d and the log give another state", model, version)
     raise StoreError("the committed state is damaged, and no kept version rebuilds it")
