@@ -199,6 +199,19 @@ def test_work_is_counted_beyond_the_whole_numbers_of_a_double(url: str) -> None:
     with_store(url, act)
 
 
+@pytest.mark.parametrize("damage", [{"charged": "junk"}, {"worked": "0:junk"}, {"seq": "junk"}])
+def test_damaged_work_is_unknown(url: str, damage: dict[str, str]) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        await append(store, epoch, worth("a", 1000))
+        with client(url) as connection:
+            for name, value in damage.items():
+                connection.hset(KEYS.state, name, value)
+        assert (await store.models.statuses(["books"]))["books"].waiting_work == 0.0
+
+    with_store(url, act)
+
+
 # ---- beside older processes ----
 
 
