@@ -163,6 +163,8 @@ def test_a_part_is_committed_beside_the_state_and_is_not_served(url: str) -> Non
         _, part = cut(state, LONG, 40)
         await store.states.commit_part("books", base, fence, dump_part(part))
         assert part.equals((await store.states.load("books")).state.part)
+        without = (await store.states.load("books", with_part=False)).state
+        assert (without.part, bits(without)) == (None, bits(state))
         assert await store.states.position("books") == base
         now = await store.states.load_weights("books")
         assert now.weights.tobytes() == served.weights.tobytes()
