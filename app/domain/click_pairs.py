@@ -48,22 +48,24 @@ class ClickPairs:
             return pairs
         learnt = {
             pair
-            for many in self._different(as_positions(rounds, len(self._clicks) + 1), strategy)
+            for many in self._earlier(as_positions(rounds, len(self._clicks) + 1), strategy)
             for pair in self._pairs(many, strategy).listed()
         }
         return pairs.some(np.array([pair not in learnt for pair in pairs.listed()], np.bool_))
 
-    def _different(self, ends: "np.ndarray", strategy: str) -> list[int]:
-        """Numbers of clicks after which an event ended; states with the same clicks only once.
+    def _earlier(self, ends: "np.ndarray", strategy: str) -> list[int]:
+        """Numbers of clicks after which an event ended, as far as their pairs differ.
 
-        Which click came last matters to one strategy only.
+        A document without a click had none before. So a pair of all clicks that an event gave is
+        also among those of later events: the last one is enough. That is not so if only the click
+        that came last gives pairs; states with the same clicks and last click then count once.
         """
-        by_last = strategy == "last-click-skip-above"
+        if strategy != "last-click-skip-above":
+            return [int(ends.max())]
         states = {
-            (frozenset(self._clicks[:many]), self._clicks[many - 1] if by_last and many else None):
-            many
+            (frozenset(self._clicks[:many]), *self._clicks[:many][-1:]): many
             for many in ends.tolist()
-        }  # fmt: skip
+        }
         return list(states.values())
 
     def _pairs(self, many: int, strategy: str) -> Pairs:

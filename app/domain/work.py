@@ -14,8 +14,9 @@ from app.domain.records import Feedback
 RECORD_WORK = 1_000_000
 #: Work of each feature value of a record's documents: reading, hashing, measures.
 VALUE_WORK = 60
-#: Work of each pair of earlier clicks, which is compared with those of all earlier events.
-COMPARED_WORK = 4_000
+#: Work of each pair of a clicked and an unclicked document, before it is learnt: to make it, and to
+#: compare it with the pairs of earlier events; by measurement 0.5 and 1.5 µs on 1,000 documents.
+CLICKED_WORK, COMPARED_WORK = 5_000, 15_000
 _LINEAR, _EACH_PAIR = 8, 200
 
 
@@ -32,7 +33,7 @@ def pair_work(config: ModelConfig) -> int:
 def record_work(record: Feedback, of_pair: int) -> int:
     """Return the work of a record; `of_pair` is the work of one pair."""
     values = record.documents.size * VALUE_WORK
-    return RECORD_WORK + values + most_pairs(record) * of_pair + _compared(record) * COMPARED_WORK
+    return RECORD_WORK + values + most_pairs(record) * of_pair + _work_of_clicks(record)
 
 
 def most_pairs(record: Feedback) -> int:
@@ -69,10 +70,15 @@ def _clicks(record: Feedback) -> tuple[set[int], set[int]]:
     )
 
 
-def _compared(record: Feedback) -> int:
-    """Return the number of pairs that earlier events on the ranking gave, each event counted."""
-    if record.rounds is None or not record.rounds.size:
+def _work_of_clicks(record: Feedback) -> int:
+    """Return the work to make the pairs of all clicks so far, and to find the new ones.
+
+    One strategy compares with one document of each earlier event, the others with all clicks.
+    """
+    if record.kind != "clicks":
         return 0
     now, before = _clicks(record)
-    clicked = len(now | before)
-    return (len(record.rounds) + 1) * clicked * (len(record.documents) - clicked)
+    clicked, events = len(now | before), 0 if record.rounds is None else len(record.rounds)
+    compared = max(clicked, events) if events else 0
+    each = clicked * CLICKED_WORK + compared * COMPARED_WORK
+    return each * (len(record.documents) - clicked)
