@@ -126,6 +126,21 @@ def test_failed_and_cancelled_turns_leave_their_thread_to_others() -> None:
     asyncio.run(act())
 
 
+def test_a_turn_that_is_cancelled_before_it_is_granted_fails_nothing() -> None:
+    async def act() -> list[Any]:
+        queue, loop = FairQueue(1), asyncio.get_running_loop()
+        failed = list[Any]()
+        loop.set_exception_handler(lambda _, context: failed.append(context))
+        first, second = (asyncio.create_task(queue.run(name, lambda: 5)) for name in "ab")
+        await asyncio.sleep(0)  # both wait, and the queue is about to grant a turn
+        first.cancel()
+        assert await second == 5
+        assert (first.cancelled(), queue._free) == (True, 1)
+        return failed
+
+    assert asyncio.run(act()) == []
+
+
 def test_two_threads_run_two_models_at_once() -> None:
     async def act() -> None:
         queue, loop = FairQueue(2), asyncio.get_running_loop()

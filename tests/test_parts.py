@@ -1,6 +1,7 @@
 """A record learnt in parts: the same bits wherever it is cut, and no work lost."""
 
 import asyncio
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -14,18 +15,19 @@ from app.domain.model import ModelState, Part
 from app.domain.records import Feedback, ResetMeasures
 from app.domain.reducer import Reducer, decoded
 from app.errors import Fenced, Full
+from app.learning import session
 from app.learning.learner import Learner
 from app.learning.replay import verify
 from app.learning.session import LearnerOptions
 from app.ranking.bounds import bounded
 from app.ranking.pairs import Pairs
-from app.storage.cancellation import end
 from app.storage.keys import Keys
+from app.storage.log import LogEntry
 from app.storage.states import States, dump_part, dump_state, load_state
 from app.storage.store import Store
 from tests.servers import client, eventually, server, url, with_store
 from tests.test_codec import bits
-from tests.test_learner import append, committed, feedback, first, learning, replayed
+from tests.test_learner import append, blobs, committed, feedback, first, learning, replayed
 from tests.test_reducer import ALGORITHMS, applied, blob_logs, start
 
 __all__ = ["server", "url"]  # fixtures
@@ -183,6 +185,8 @@ def test_a_part_is_committed_beside_the_state_and_is_not_served(url: str) -> Non
         _, part = cut(state, LONG, 40)
         await store.states.commit_part("books", base, fence, dump_part(part))
         assert part.equals((await store.states.load("books")).state.part)
+        without = (await store.states.load("books", with_part=False)).state
+        assert (without.part, bits(without)) == (None, bits(state))
         assert await store.states.position("books") == base
         now = await store.states.load_weights("books")
         assert now.weights.tobytes() == served.weights.tobytes()
@@ -224,6 +228,37 @@ def test_a_wrong_part_is_reported(url: str) -> None:
     with_store(url, act)
 
 
+# ---- turns ----
+
+
+@pytest.mark.parametrize(
+    ("size", "decodings"),
+    [(1 << 20, 4 + 3 + 2 + 1), (1, 4)],
+    ids=["small records", "large records"],
+)
+def test_a_turn_within_a_record_decodes_no_other_record(
+    size: int, decodings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that a turn decodes and does not reach are decoded again."""
+    seen = list[bytes]()
+
+    def counted(blob: bytes) -> Any:
+        seen.append(blob)
+        return decoded(blob)
+
+    monkeypatch.setattr(session, "DECODE_BYTES", size)
+    monkeypatch.setattr(session, "decoded", counted)
+    records = [long_record(at) for at in range(4)]
+    left = [LogEntry(seq, blob, 0) for seq, blob in enumerate(records, start=1)]
+    reducer, turns = Reducer(first()), 0
+    while left:
+        left = left[session.apply_for(reducer, left, 0.0, PAIR_BY_PAIR) :]
+        turns += 1
+    assert turns == 4 * PAIRS
+    assert len(seen) == decodings
+    assert bits(reducer.state()) == bits(replayed(first(), records))
+
+
 # ---- learner ----
 
 
@@ -233,8 +268,21 @@ async def progress(store: Store) -> tuple[int, int]:
     return state.seq, 0 if state.part is None else state.part.pairs
 
 
-def test_learners_that_end_at_every_part_continue_after_it(url: str) -> None:
-    """Each learner is cancelled without a last commit, as if it were killed."""
+class Killed(Exception):
+    """The end of a learner: it makes no last commit."""
+
+
+def test_learners_that_end_at_every_part_continue_after_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each learner is killed right after its first commit, of a part or of records."""
+
+    def killing(commit: Any) -> Any:
+        async def killed(*about: Any, **more: Any) -> None:
+            await commit(*about, **more)
+            raise Killed
+
+        return killed
 
     async def act(store: Store) -> None:
         await store.models.create("books", first())
@@ -243,26 +291,94 @@ def test_learners_that_end_at_every_part_continue_after_it(url: str) -> None:
         seen: list[tuple[int, int]] = []
         while (before := await progress(store))[0] < len(records):
             seen.append(before)
-            async with asyncio.timeout(20):
-                await one_step(store, before)
+            with pytest.raises(Killed):
+                await Learner(store, "books", PAIR_BY_PAIR).run(asyncio.Event())
         assert seen == sorted(set(seen))  # never backwards
-        assert len(seen) > 10
+        assert seen[-PAIRS:] == [(3, pairs) for pairs in range(PAIRS)]  # pair by pair
         state = (await store.states.load("books")).state
         assert bits(state) == bits(replayed(first(), records))
         assert await verify(store, "books") == []
 
+    monkeypatch.setattr(States, "commit", killing(States.commit))
+    monkeypatch.setattr(States, "commit_part", killing(States.commit_part))
     with_store(url, act)
 
 
-async def one_step(store: Store, before: tuple[int, int]) -> None:
-    """Learn until something more is committed, then end without a last commit."""
-    learner = asyncio.create_task(Learner(store, "books", PAIR_BY_PAIR).run(asyncio.Event()))
-    try:
-        while before == await progress(store):
-            assert not learner.done()
-            await asyncio.sleep(0.001)
-    finally:
-        await end([learner])
+def test_a_commit_names_one_record_of_each_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store compares each of them, and a record may be large."""
+    named, commit = list[list[int]](), States.commit
+
+    async def counted(self: States, *about: Any, learnt: Any, **more: Any) -> None:
+        named.append([entry.seq for entry in learnt])
+        await commit(self, *about, learnt=learnt, **more)
+
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        await append(store, blobs(0, 10))
+        fence = await store.leases.take("books", 0, 5.0)
+        turns_of_one_record = replace(PAIR_BY_PAIR, commit=1000.0, slice_work=20_000_000)
+        leader = await session.LeaderSession.begin(store, "books", fence, turns_of_one_record)
+        monkeypatch.setattr(States, "commit", counted)
+        for _ in range(10):  # turns
+            await leader.round()
+        await append(store, blobs(10, 15))
+        for _ in range(5):
+            await leader.round()
+        await leader.commit()
+        await leader.commit_done()
+        assert named == [[1], [10, 15]]
+        assert bits((await store.states.load("books")).state) == bits(
+            replayed(first(), blobs(0, 15))
+        )
+
+    with_store(url, act)
+
+
+def test_a_thread_restores_the_model_of_a_session(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full covariance of 1,500 features takes 150 ms: other models would wait for that."""
+    threads = list[threading.Thread]()
+
+    class Noted(Reducer):
+        def __init__(self, state: ModelState) -> None:
+            threads.append(threading.current_thread())
+            super().__init__(state)
+
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        await append(store, [feedback(1)])
+        monkeypatch.setattr(session, "Reducer", Noted)
+        async with learning(store):
+            await committed(store, 1)
+        assert threads
+        assert threading.main_thread() not in threads
+
+    with_store(url, act)
+
+
+def test_a_record_has_no_part_before_the_interval_has_passed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first part after a takeover is committed at once."""
+    now, parts, commit_part = 0.0, list[int](), States.commit_part
+
+    async def counted(self: States, model: str, base: Any, *about: Any) -> None:
+        parts.append(base[1] + 1)
+        await commit_part(self, model, base, *about)
+
+    async def act(store: Store) -> None:
+        nonlocal now
+        await store.models.create("books", first())
+        monkeypatch.setattr(States, "commit_part", counted)
+        async with learning(store, replace(PAIR_BY_PAIR, part=10.0, clock=lambda: now)):
+            for seq in (1, 2, 3):
+                await append(store, [long_record(seq)])
+                await committed(store, seq)
+                now += 60.0  # without a record
+        assert parts == [1]
+
+    with_store(url, act)
 
 
 def test_a_stop_within_a_record_commits_its_part(url: str) -> None:

@@ -13,7 +13,14 @@ from app.domain.impressions import PriorFeedback, on_request
 from app.domain.model import ModelState
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback
-from app.domain.work import RECORD_WORK, label_pairs, most_pairs, pair_work, record_work
+from app.domain.work import (
+    RECORD_WORK,
+    VALUE_WORK,
+    label_pairs,
+    most_pairs,
+    pair_work,
+    record_work,
+)
 from app.errors import Backlog, InvalidInput, WorkBacklog
 from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.pairs import from_labels
@@ -48,6 +55,19 @@ def test_work_is_that_of_the_pairs_and_of_the_record() -> None:
     triplets = Feedback("e", "triplets", documents, preferred=np.arange(3), other=np.arange(3) + 1)
     assert record_work(triplets, 1000) - record_work(triplets, 0) == 3000
     assert record_work(triplets, 0) > RECORD_WORK
+
+
+def test_clicks_are_charged_for_the_pairs_of_all_clicks_on_the_ranking() -> None:
+    """They are made again, and compared with the earlier ones; labels are not."""
+    documents, so_far = np.zeros((100, 1), np.float32), PriorFeedback.load(b"")
+    posted = [Feedback("e", "clicks", documents, clicks=np.array([at])) for at in range(3)]
+    charged = []
+    for one in posted:
+        record, so_far = on_request(one, so_far)
+        charged.append(record_work(record, 0) - RECORD_WORK - 100 * VALUE_WORK)
+    assert charged == [99 * 5_000, 2 * 98 * 20_000, 3 * 97 * 20_000]
+    labels, _ = on_request(Feedback("e", "labels", documents, labels=np.ones(100)), so_far)
+    assert record_work(labels, 0) == RECORD_WORK + 100 * VALUE_WORK
 
 
 @given(st.lists(st.integers(0, 3), max_size=20))
@@ -213,6 +233,19 @@ def test_work_is_counted_beyond_the_whole_numbers_of_a_double(url: str) -> None:
             await append(store, epoch, worth("b", 10**12), work_limit=10**12)
         await commit(store, fence, 1)
         await append(store, epoch, worth("b", 10**12), work_limit=10**12)
+
+    with_store(url, act)
+
+
+@pytest.mark.parametrize("damage", [{"charged": "junk"}, {"worked": "0:junk"}, {"seq": "junk"}])
+def test_damaged_work_is_unknown(url: str, damage: dict[str, str]) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        await append(store, epoch, worth("a", 1000))
+        with client(url) as connection:
+            for name, value in damage.items():
+                connection.hset(KEYS.state, name, value)
+        assert (await store.models.statuses(["books"]))["books"].waiting_work == 0.0
 
     with_store(url, act)
 

@@ -66,7 +66,7 @@ class FairQueue:
         except asyncio.CancelledError:
             if not one.granted.cancelled():  # granted meanwhile
                 self._free += 1
-                loop.call_soon(self._grant)
+            loop.call_soon(self._grant)
             raise
 
     def _grant(self) -> None:

@@ -7,7 +7,7 @@ It ends with NewerFormat at data that a newer release wrote, and leaves that dat
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,6 +41,9 @@ log = logging.getLogger("solar.learner")
 #: Records decoded before they are applied: alternating decode and apply for each record takes a
 #: fifth longer for SOLAR-I, because the code of both does not fit the CPU caches.
 DECODE_BATCH = 16
+#: Approximate bytes of these records; larger ones are decoded one by one. A turn may end before it
+#: reaches the last of them, and then they are decoded again.
+DECODE_BYTES = 250_000
 #: Approximate bytes of one read; with 3 MB each record took 1.5 times as long.
 READ_BYTES = 700_000
 #: Work of a pair from which on a state is encoded in a thread: with a full covariance of 447
@@ -94,18 +97,19 @@ class LeaderSession:
         fence: int,
         options: LearnerOptions,
         base: LogPosition,
-        state: ModelState,
+        reducer: Reducer,
         report: ReportFact = ignore_fact,
         turns: FairQueue | None = None,
     ) -> None:
         self._report, self._turns = report, turns or FairQueue()
         self._store, self._model, self._fence, self._options = store, model, fence, options
-        self._base, self._reducer = base, Reducer(state)
-        self._trace = TraceWatch(model, self._reducer)
+        self._base, self._reducer = base, reducer
+        self._trace = TraceWatch(model, reducer)
         self.position = base  # of the last acknowledged commit
         self._name = os.urandom(8).hex()
         self._learnt: list[LogEntry] = []  # the last record of each read since the last commit
-        self._queue: list[LogEntry] = []
+        self._same_read = False  # whether the next record is of the same read as the last one
+        self._queue: list[LogEntry] = []  # the rest of the last read
         self._bytes = 0  # of records since the last version
         self._record_bytes = READ_BYTES  # recent average; makes the first read a small one
         self._time = 0  # append time of the last record
@@ -114,7 +118,8 @@ class LeaderSession:
         self._took = 0.0
         self._committed = float("-inf")  # the first batch is committed at once
         self._part = 0  # committed pairs of the next record
-        self._part_took, self._part_committed = 0.0, float("-inf")
+        self._part_took = 0.0
+        self._part_age = inf  # seconds since then; the first part is committed at once
         self._last_read = options.clock()  # of a record
 
     @classmethod
@@ -137,13 +142,14 @@ class LeaderSession:
         except BadBlob as error:
             log.warning("model %s: rebuilding the damaged committed state: %s", model, error)
         else:
-            term = cls(store, model, fence, options, base, state, report, turns)
+            reducer = await turns.run(model, partial(Reducer, state))
+            term = cls(store, model, fence, options, base, reducer, report, turns)
             version = max(await store.states.versions(model), default=base[1])
             length, size = await store.log.size(model)
             term._bytes = (base[1] - version) * size // max(1, length)  # also of earlier sessions
             return term
-        state = await rebuilt(store, model, turns, options)
-        term = cls(store, model, fence, options, base, state, report, turns)
+        reducer = await rebuilt(store, model, turns, options)
+        term = cls(store, model, fence, options, base, reducer, report, turns)
         await term.commit(again=True)
         return term
 
@@ -170,7 +176,7 @@ class LeaderSession:
         waited_for = await self._apply_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
             await self.commit(version=self._version_due())
-        elif self._part_due() <= self._options.clock():
+        elif self._until_part() <= 0.0:
             await self.commit_part()
 
     async def _check_position(self) -> None:
@@ -191,13 +197,15 @@ class LeaderSession:
             apply_for, self._reducer, self._chunk(), self._turn_seconds(), self._options,
             self._trace.watch,
         )  # fmt: skip
+        started = self._options.clock()
         applied = await self._turns.run(self._model, turn)
+        self._part_age += self._options.clock() - started
         if not applied:  # a part of a record
             return False
-        self._part = 0
+        self._part, self._part_age = 0, 0.0
         done, self._queue = self._queue[:applied], self._queue[applied:]
         self._time, self._work = done[-1].time, done[-1].work
-        self._learnt.append(done[-1])
+        self._note_learnt(done[-1])
         for fact in self._trace.found():
             self._report(fact)
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
@@ -205,6 +213,13 @@ class LeaderSession:
         size = sum(len(entry.record) for entry in done)
         self._bytes, self._record_bytes = self._bytes + size, max(1, size // applied)
         return any(entry.waited_for for entry in done)
+
+    def _note_learnt(self, entry: LogEntry) -> None:
+        """Keep the last learnt record of this read."""
+        if self._same_read and self._learnt:
+            self._learnt.pop()
+        self._learnt.append(entry)
+        self._same_read = bool(self._queue)
 
     async def _stop_at_newer(self, entry: LogEntry) -> None:
         """Commit the records before one that a newer release wrote, then raise NewerFormat."""
@@ -269,7 +284,7 @@ class LeaderSession:
         )  # fmt: skip
         with suppress(Full):  # the record is learnt all the same
             self._part_took = await self._timed(send)
-        self._part, self._part_committed = learnt, self._options.clock()
+        self._part, self._part_age = learnt, 0.0
 
     async def _send(
         self, sending: Callable[[], Awaitable[None]], records: int, position: LogPosition
@@ -320,18 +335,19 @@ class LeaderSession:
     def _interval(self) -> float:
         return max(self._options.commit, self._options.commit_share * self._took)
 
-    def _part_due(self) -> float:
-        """Return the time of the next commit within a record; never if none is cut."""
+    def _until_part(self) -> float:
+        """Return the seconds until a part is to be committed; infinite if no record is cut."""
         if not self._reducer.learnt_pairs or self._pending():
             return inf
         wait = max(self._options.part, self._options.part_share * self._part_took)
-        return self._part_committed + wait
+        return wait - self._part_age
 
     def _turn_seconds(self) -> float:
         """Return the seconds of the next turn: at most until the next commit is due."""
-        part_due = self._part_due()
-        due = self._committed + self._interval() if part_due == inf else part_due
-        return min(self._options.slice, max(0.0, due - self._options.clock()))
+        left = self._until_part()
+        if left == inf:
+            left = self._committed + self._interval() - self._options.clock()
+        return min(self._options.slice, max(0.0, left))
 
     def _read_timeout(self) -> float:
         """Return the seconds to wait for records: until the next commit is due."""
@@ -384,33 +400,45 @@ def apply_for(
     `watch` is called after each record. The log is dense (I2).
     """
     ends, first = options.clock() + seconds, reducer.seq
-    for at in range(0, len(entries), DECODE_BATCH):
-        some = entries[at : at + DECODE_BATCH]
-        for entry, record in zip(some, _decoded(reducer, some), strict=True):
-            if entry.seq != reducer.seq + 1:
-                raise StoreError(
-                    f"the log has a gap: expected record {reducer.seq + 1}, got {entry.seq}"
-                )
-            most = max(1, options.slice_work // reducer.pair_work)
-            while not reducer.apply_part(entry.record, record, most):
-                if options.clock() >= ends:
-                    return reducer.seq - first
-            watch()
+    for entry, record in _decoded(entries, partly_learnt=reducer.learnt_pairs > 0):
+        if entry.seq != reducer.seq + 1:
+            raise StoreError(
+                f"the log has a gap: expected record {reducer.seq + 1}, got {entry.seq}"
+            )
+        most = max(1, options.slice_work // reducer.pair_work)
+        while not reducer.apply_part(entry.record, record, most):
             if options.clock() >= ends:
                 return reducer.seq - first
+        watch()
+        if options.clock() >= ends:
+            break
     return reducer.seq - first
 
 
-def _decoded(reducer: Reducer, entries: Sequence[LogEntry]) -> list[Record | None]:
-    """Decode records, except a first one that is partly learnt."""
-    if reducer.learnt_pairs:
-        return [None, *(decoded(entry.record) for entry in entries[1:])]
-    return [decoded(entry.record) for entry in entries]
+def _decoded(
+    entries: Sequence[LogEntry], *, partly_learnt: bool
+) -> Iterator[tuple[LogEntry, Record | None]]:
+    """Decode some records at a time; a first one that is partly learnt is not decoded again."""
+    if partly_learnt:
+        yield entries[0], None
+        entries = entries[1:]
+    for some in _batches(entries):
+        yield from zip(some, [decoded(entry.record) for entry in some], strict=True)
 
 
-async def rebuilt(
-    store: Store, model: str, turns: FairQueue, options: LearnerOptions
-) -> ModelState:
+def _batches(entries: Sequence[LogEntry]) -> Iterator[list[LogEntry]]:
+    """Yield records in batches of up to DECODE_BATCH and DECODE_BYTES, or of one record."""
+    batch, size = list[LogEntry](), 0
+    for entry in entries:
+        size += len(entry.record)
+        if batch and (len(batch) == DECODE_BATCH or size > DECODE_BYTES):
+            yield batch
+            batch, size = [], len(entry.record)
+        batch.append(entry)
+    yield batch
+
+
+async def rebuilt(store: Store, model: str, turns: FairQueue, options: LearnerOptions) -> Reducer:
     """Rebuild the committed state from the newest undamaged version and the log.
 
     NewerFormat if a newer release wrote one of them: that release can rebuild it.
@@ -422,13 +450,13 @@ async def rebuilt(
         except BadBlob as error:
             log.warning("model %s: version %d is damaged: %s", model, version, error)
             continue
-        reducer = Reducer(state)
+        reducer = await turns.run(model, partial(Reducer, state))
         async for batch in replay.batches(store, model, state.seq, seq):
             left = batch
             while left:
                 work = partial(apply_for, reducer, left, options.slice, options)
                 left = left[await turns.run(model, work) :]
         if reducer.chain == chain:
-            return reducer.state()
+            return reducer
         log.warning("model %s: version %d and the log give another state", model, version)
     raise StoreError("the committed state is damaged, and no kept version rebuilds it")

@@ -100,7 +100,7 @@ class Models:
                     pipeline.pttl(key)
             found = await pipeline.execute(raise_on_error=False) if models else []
             each = list(zip(*[iter(found)] * 7, strict=True))
-            for error in (part for values in each for part in values[:5]):
+            for error in (part for values in each for part in values[:4]):
                 if isinstance(error, Exception):
                     raise error
         return {
@@ -115,7 +115,7 @@ def _status(
     fence: bytes | None,
     lease: bytes | None,
     trains: bytes | None,
-    work: Sequence[bytes | None],
+    work: Sequence[bytes | None] | Exception,
     *left: object,
 ) -> ModelStatus:
     """Return a status of stored values and the remaining milliseconds of both leases."""
@@ -125,19 +125,18 @@ def _status(
         leader=token_of(lease) if lease and leads else 0,
         terms=int(fence or 0),
         trains=trains is not None and not is_void(trains, left[1]),
-        waiting_work=waiting_work(int(tail), *work),
+        waiting_work=0.0 if isinstance(work, Exception) else waiting_work(tail, *work),
     )
 
 
 def waiting_work(
-    tail: int, seq: bytes | None, charged: bytes | None, worked: bytes | None
+    tail: bytes, seq: bytes | None, charged: bytes | None, worked: bytes | None
 ) -> float:
-    """Return the work of the records that wait, as the append script computes it.
+    """Return the work of the records that wait, as the append script computes it; 0: unknown.
 
-    >>> waiting_work(7, b"5", b"900", b"5:200"), waiting_work(7, b"6", b"900", b"5:200")
+    >>> waiting_work(b"7", b"5", b"900", b"5:200"), waiting_work(b"7", b"6", b"900", b"5:200")
     (700.0, 0.0)
     """
     at, _, done = (worked or b"").partition(b":")
-    if seq is None or at != seq or not done or int(seq) == tail:
-        return 0.0
-    return float(charged or 0) - float(done)
+    known = is_number(charged) and is_number(done) and seq == at != tail
+    return float(charged or 0) - float(done) if known else 0.0

@@ -26,6 +26,7 @@ from app.storage.log import LogEntry
 LOADED_AT_ONCE = 50
 _POSITION_FIELDS = ("epoch", "seq", "chain")
 _SERVED_FIELDS = (*_POSITION_FIELDS, "meta", "w", "sums")
+_STATE_FIELDS = (*_SERVED_FIELDS, "spread")
 _BLOBS = (b"meta", b"w", b"spread", b"sums")
 
 #: Sums in one array; each further one is an array of its own and needs a newer format.
@@ -75,17 +76,25 @@ class States:
     def __init__(self, client: Any, calls: ScriptRunner) -> None:
         self._client, self._calls = client, calls
 
-    async def load(self, model: str) -> StoredState:
-        """Return the complete committed state; BadBlob if it is damaged, or NewerFormat."""
-        return await self._load(model, keys_of(model).state)
+    async def load(self, model: str, *, with_part: bool = True) -> StoredState:
+        """Return the complete committed state; BadBlob if it is damaged, or NewerFormat.
+
+        `with_part` also reads the part of the next record, which is as large as the state.
+        """
+        names = (*_STATE_FIELDS, "part") if with_part else _STATE_FIELDS
+        return await self._load(model, keys_of(model).state, names)
 
     async def version(self, model: str, seq: int) -> StoredState:
         """Return the version after record `seq`; NoSuchModel if it is not kept."""
         return await self._load(model, keys_of(model).snapshot(seq))
 
-    async def _load(self, model: str, key: str) -> StoredState:
+    async def _load(
+        self, model: str, key: str, names: Sequence[str] = _STATE_FIELDS
+    ) -> StoredState:
         with translated(self._client):
-            fields = await self._client.hgetall(key)
+            found = await self._client.hmget(key, names)
+        each = zip(names, found, strict=True)
+        fields = {name.encode(): value for name, value in each if value is not None}
         if not fields:
             raise NoSuchModel(f"model {model}: no model of this name, or no such version")
         try:

@@ -117,3 +117,15 @@ def test_clicks_are_charged_for_their_pairs(url: str) -> None:
         metrics = client.get("/metrics").text
     [line] = [one for one in metrics.splitlines() if one.startswith("solar_backlog_work{")]
     assert float(line.split()[1]) >= RECORD_WORK + 20 * 20 * N * N
+
+
+def test_the_damaged_state_of_a_model_hides_the_work_of_no_other_model(url: str) -> None:
+    with application(url) as client:
+        for name in ("books", "music"):
+            client.put(f"/models/{name}", json={"features": N, **PLAIN})
+        assert client.post("/feedback", json=labels("a")).status_code == 202
+        with redis_client(url) as connection:
+            connection.set("solar:{music}:state", "of another type")
+        metrics = client.get("/metrics").text
+    [line] = [one for one in metrics.splitlines() if one.startswith('solar_backlog_work{model="b')]
+    assert float(line.split()[1]) >= RECORD_WORK

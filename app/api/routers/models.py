@@ -106,7 +106,7 @@ async def get_model(name: ModelName, service: FromState) -> Any:
 async def _read(service: Service, name: str) -> dict[str, Any]:
     config = (await service.weight_cache.find(name)).config
     async with service.holding(config) as held:
-        stored = await service.store.states.load(name)
+        stored = await service.store.states.load(name, with_part=False)
         seq = await service.store.log.tail(name)
         await service.memory.turn(held.size)  # 100,000 weights take 0.3 s to describe
         return describe_model(name, stored.state, seq)

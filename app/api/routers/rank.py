@@ -210,7 +210,7 @@ async def _spread(service: Service, served: ServedModel) -> Any:
         return None
     try:
         async with asyncio.timeout(EXPLAIN_SECONDS):
-            stored = await service.store.states.load(served.name)
+            stored = await service.store.states.load(served.name, with_part=False)
     except (StoreError, Unreadable, TimeoutError):  # the answer then has contributions only
         return None
     return stored.state.model.spread if stored.epoch == served.epoch else None

@@ -2,14 +2,15 @@
 -- Append all events of one post to the log, each once; or none, if one must be rebuilt.
 -- KEYS: state seq log, then d:<event> of each event (if given), then the imp:<request> and the
 --       e:<epoch>:<slice>:<bucket> of all events
--- ARGV: epoch, backlog limit in records and in work ('': none), time in ms, required seq of the last record ('': any), '1' if a client
---       waits, the field `slices` as the caller knows it, window of the deduplication in ms ('' if
---       all events are internal), TTL of d:<event> in ms ('' if they are not given), number of
---       events, then for each event: hash of its id ('' of an internal event: its entry is
---       d:<event>), digest of the body, record, its work, number of its conditions ('': none). Then
---       for each of the conditions: number of imp:<request> in KEYS ('' without request, '-' if only a
---       repeated event is accepted), tenant, expected and new accumulated feedback, SHA-1 of the
---       impression that the record builds on ('': any), time of the event in ms ('': none)
+-- ARGV: epoch, backlog limit in records and in work ('': none), time in ms, required seq of the last
+--       record ('': any), '1' if a client waits, the field `slices` as the caller knows it, window of
+--       the deduplication in ms ('' if all events are internal), TTL of d:<event> in ms ('' if they
+--       are not given), number of events, then for each event: hash of its id ('' of an internal
+--       event: its entry is d:<event>), digest of the body, record, its work, number of its
+--       conditions ('': none). Then for each of the conditions: number of imp:<request> in KEYS (''
+--       without request, '-' if only a repeated event is accepted), tenant, expected and new
+--       accumulated feedback, SHA-1 of the impression that the record builds on ('': any), time of
+--       the event in ms ('': none)
 -- Returns a code for the post, then `slices` if it has changed, then code and seq of each event.
 -- Post: 0 success, 1 no such model, 2 backlog limit reached, 3 another last record, 4 the feedback
 -- or impression has changed (then the numbers of the events that are in the log or refused), 5 other
