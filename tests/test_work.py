@@ -65,7 +65,7 @@ def test_clicks_are_charged_for_the_pairs_of_all_clicks_on_the_ranking() -> None
     for one in posted:
         record, so_far = on_request(one, so_far)
         charged.append(record_work(record, 0) - RECORD_WORK - 100 * VALUE_WORK)
-    assert charged == [99 * 5_000, 2 * 98 * 20_000, 3 * 97 * 20_000]
+    assert charged == [clicked * (100 - clicked) * (4_000 + 8 * 100) for clicked in (1, 2, 3)]
     labels, _ = on_request(Feedback("e", "labels", documents, labels=np.ones(100)), so_far)
     assert record_work(labels, 0) == RECORD_WORK + 100 * VALUE_WORK
 
