@@ -11,9 +11,9 @@ from app.domain.records import Feedback
 from app.domain.work import RECORD_WORK
 from app.errors import Backlog, WorkBacklog
 from app.ingest.appender import Appender, PendingEvent, Post
+from app.learning.options import LearnerOptions
 from app.learning.pool import learn_all
 from app.learning.replay import verify
-from app.learning.session import LearnerOptions
 from app.storage.batching import LARGE, MemoryBudget, MicroBatcher
 from app.storage.log import APPENDED, REPEATED, NewImpression
 from app.storage.store import Store

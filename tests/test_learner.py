@@ -19,9 +19,9 @@ from app.domain.records import Feedback, Replace, ResetMeasures, Retune
 from app.domain.reducer import Reducer
 from app.errors import BadBlob, NoSuchModel
 from app.learning.learner import Learner
+from app.learning.options import LearnerOptions, ReportFact, ignore_fact
 from app.learning.pool import learn_all
 from app.learning.replay import verify
-from app.learning.session import LearnerOptions, ReportFact, ignore_fact
 from app.storage.keys import Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store

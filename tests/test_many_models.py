@@ -12,8 +12,8 @@ from redis.cluster import RedisCluster
 
 from app.domain.facts import LogRolledBack
 from app.learning.learner import warm_up
+from app.learning.options import Fact, LearnerOptions
 from app.learning.pool import learn_all
-from app.learning.session import Fact, LearnerOptions
 from app.serving.weight_cache import WeightCache
 from app.storage.keys import Keys
 from app.storage.store import Store

@@ -17,8 +17,8 @@ from app.domain.reducer import Reducer
 from app.errors import NewerFormat
 from app.ingest.appender import Appender, PendingEvent, Post
 from app.learning.learner import warm_up
+from app.learning.options import Fact
 from app.learning.replay import SourceFilter, verify
-from app.learning.session import Fact
 from app.storage.keys import APPENDED_CHANNEL, Keys
 from app.storage.log import NewImpression
 from app.storage.store import Store

@@ -15,10 +15,12 @@ from app.domain.model import ModelState, Part
 from app.domain.records import Feedback, ResetMeasures
 from app.domain.reducer import Reducer, decoded
 from app.errors import Fenced, Full
-from app.learning import session
+from app.learning import applying, session
+from app.learning.applying import apply_for
 from app.learning.learner import Learner
+from app.learning.options import LearnerOptions
 from app.learning.replay import verify
-from app.learning.session import LearnerOptions
+from app.learning.session import LeaderSession
 from app.ranking.bounds import bounded
 from app.ranking.pairs import Pairs
 from app.storage.keys import Keys
@@ -246,13 +248,13 @@ def test_a_turn_within_a_record_decodes_no_other_record(
         seen.append(blob)
         return decoded(blob)
 
-    monkeypatch.setattr(session, "DECODE_BYTES", size)
-    monkeypatch.setattr(session, "decoded", counted)
+    monkeypatch.setattr(applying, "DECODE_BYTES", size)
+    monkeypatch.setattr(applying, "decoded", counted)
     records = [long_record(at) for at in range(4)]
     left = [LogEntry(seq, blob, 0) for seq, blob in enumerate(records, start=1)]
     reducer, turns = Reducer(first()), 0
     while left:
-        left = left[session.apply_for(reducer, left, 0.0, PAIR_BY_PAIR) :]
+        left = left[apply_for(reducer, left, 0.0, PAIR_BY_PAIR) :]
         turns += 1
     assert turns == 4 * PAIRS
     assert len(seen) == decodings
@@ -317,7 +319,7 @@ def test_a_commit_names_one_record_of_each_read(url: str, monkeypatch: pytest.Mo
         await append(store, blobs(0, 10))
         fence = await store.leases.take("books", 0, 5.0)
         turns_of_one_record = replace(PAIR_BY_PAIR, commit=1000.0, slice_work=20_000_000)
-        leader = await session.LeaderSession.begin(store, "books", fence, turns_of_one_record)
+        leader = await LeaderSession.begin(store, "books", fence, turns_of_one_record)
         monkeypatch.setattr(States, "commit", counted)
         for _ in range(10):  # turns
             await leader.round()

@@ -10,8 +10,9 @@ from app.domain.facts import LogRolledBack, Served, ServingFact
 from app.errors import RolledBack
 from app.ingest.appender import Appender, Post
 from app.learning.learner import Learner
+from app.learning.options import Fact, LearnerOptions
 from app.learning.pool import learn_all
-from app.learning.session import Fact, LeaderSession, LearnerOptions
+from app.learning.session import LeaderSession
 from app.observability.metrics import Metrics
 from app.observability.model_metrics import StoreHealth
 from app.serving.weight_cache import WeightCache

@@ -11,7 +11,7 @@ from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig, new_model_config
 from app.domain.records import Feedback, Record, Replace, Retune
 from app.domain.reducer import Reducer
-from app.learning.session import Fact
+from app.learning.options import Fact
 from app.learning.trace_watch import EVERY, WINDOW, TraceWatch
 from app.storage.store import Store
 from tests.servers import server, url, with_store

@@ -29,7 +29,8 @@ from fastapi import FastAPI
 
 import app
 from app.config import Settings
-from app.learning.session import LeaderSession, LearnerOptions
+from app.learning.options import LearnerOptions
+from app.learning.session import LeaderSession
 from app.main import create_app
 from app.observability.metrics import Metrics
 from app.storage.embedded.server import EmbeddedServer

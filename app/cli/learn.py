@@ -18,8 +18,8 @@ from app.cli.with_store import with_store
 from app.config import Settings
 from app.errors import SolarError, Unavailable
 from app.learning.learner import warm_up
+from app.learning.options import LearnerOptions
 from app.learning.pool import learn_all
-from app.learning.session import LearnerOptions
 from app.observability.logging import limited_server_lines
 from app.observability.metrics import Metrics
 from app.observability.multiprocess import report_ready

@@ -21,7 +21,8 @@ from app.domain.records import Feedback
 from app.domain.reducer import Reducer
 from app.errors import Fenced, NewerFormat, NoSuchModel, RolledBack, SolarError, Unavailable
 from app.learning.fair_queue import FairQueue
-from app.learning.session import LeaderSession, LearnerOptions, ReportFact, ignore_fact
+from app.learning.options import LearnerOptions, ReportFact, ignore_fact
+from app.learning.session import LeaderSession
 from app.storage.cancellation import end
 from app.storage.rollback import rolled_back
 from app.storage.states import LogPosition
@@ -223,8 +224,8 @@ class Learner:
 
 def warm_up() -> None:
     """Compile or load the kernels, so that the first record does not wait for them."""
-    rows = np.eye(2, dtype=np.float32)
-    judged = Feedback("warm", "labels", rows, labels=np.array([0.0, 1.0]))
+    rows, many = np.eye(2, dtype=np.float32), np.eye(7, 2, dtype=np.float32)
+    judged = Feedback("warm", "labels", many, labels=np.arange(7.0))  # more pairs than documents
     randomised = Feedback(
         "warm", "clicks", rows, np.arange(2), clicks=np.array([1]), odds=np.array([1.0, 1.0, 0.0])
     )

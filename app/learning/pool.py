@@ -17,7 +17,7 @@ from uuid import uuid4
 from app.domain.facts import Deleted
 from app.errors import SolarError, Unavailable
 from app.learning.learner import Capacity, Learner, sleep
-from app.learning.session import LearnerOptions, ReportFact, ignore_fact
+from app.learning.options import LearnerOptions, ReportFact, ignore_fact
 from app.storage.cancellation import end
 from app.storage.leases import with_length
 from app.storage.store import Store

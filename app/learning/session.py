@@ -7,84 +7,34 @@ It ends with NewerFormat at data that a newer release wrote, and leaves that dat
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
-from time import monotonic
-from typing import TypeAlias
 
 from app.domain import codec
-from app.domain.facts import (
-    Committed,
-    Deleted,
-    LeaseLost,
-    LogRolledBack,
-    NewerFormatFound,
-    Replaced,
-    TraceHalved,
-)
-from app.domain.model import Model, ModelState
-from app.domain.records import Record, Replace
-from app.domain.reducer import Reducer, decoded, sound
+from app.domain.facts import Committed, Replaced
+from app.domain.model import ModelState
+from app.domain.records import Replace
+from app.domain.reducer import Reducer, decoded
 from app.errors import BadBlob, Fenced, Full, StoreError
 from app.learning import replay
+from app.learning.applying import DECODE_BATCH, apply_for, encoded, encoded_part
 from app.learning.fair_queue import FairQueue
+from app.learning.options import LearnerOptions, ReportFact, ignore_fact
 from app.learning.trace_watch import TraceWatch
 from app.storage.log import LogEntry
-from app.storage.states import LogPosition, dump_part, dump_state
+from app.storage.states import LogPosition
 from app.storage.store import Store
 
 log = logging.getLogger("solar.learner")
 
-#: Records decoded before they are applied: alternating decode and apply for each record takes a
-#: fifth longer for SOLAR-I, because the code of both does not fit the CPU caches.
-DECODE_BATCH = 16
-#: Approximate bytes of these records; larger ones are decoded one by one. A turn may end before it
-#: reaches the last of them, and then they are decoded again.
-DECODE_BYTES = 250_000
 #: Approximate bytes of one read; with 3 MB each record took 1.5 times as long.
 READ_BYTES = 700_000
 #: Work of a pair from which on a state is encoded in a thread: with a full covariance of 447
 #: features that takes a millisecond.
 LARGE_PAIR_WORK = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class LearnerOptions:
-    """Intervals and limits of a learner, in seconds and records."""
-
-    lease: float = 5.0
-    batch: int = 256
-    commit: float = 0.030
-    commit_share: float = 3.0  # minimum interval, in durations of the last commit
-    part: float = 0.25  # minimum interval of commits within a record
-    part_share: float = 10.0  # the same, in durations of the last one
-    slice: float = 0.02  # the longest turn of a model in a thread
-    slice_work: int = 20_000_000  # work between two looks at the clock: about 2 ms
-    idle: float = 0.5
-    version: int = 10_000  # records between two versions
-    versions: int = 10  # versions to keep, fewer if the log exceeds `log_bytes`
-    log_bytes: int = 1 << 30
-    discover: float = 0.25
-    ask: float = 0.4  # maximum interval of attempts to take a lease that another learner holds
-    always: int = 16  # models up to which a process leads, or waits for, each of them all the time
-    rest: float = 5.0  # with more models: time without a record until a learner releases one
-    sessions: int = 64  # models that a process leads at once; each holds a connection
-    turn: float = 1.0  # time of a model with many records while other models wait
-    repeat: float = 30.0  # maximum interval of attempts on a model that fails
-    clock: Callable[[], float] = monotonic
-
-
-Fact: TypeAlias = (
-    Committed | Replaced | TraceHalved | LogRolledBack | LeaseLost | NewerFormatFound | Deleted
-)
-ReportFact: TypeAlias = Callable[[Fact], None]
-
-
-def ignore_fact(_: Fact) -> None:
-    """Ignore a fact: the default."""
 
 
 class LeaderSession:
@@ -366,76 +316,6 @@ class LeaderSession:
             or self._version_due()
             or self._options.clock() >= self._committed + self._interval()
         )
-
-
-def encoded(reducer: Reducer, time: int, term: str) -> tuple[ModelState, list[bytes]]:
-    """Return the state after the last record, and its stored fields; StoreError if unsound."""
-    state = reducer.state()
-    complaints = sound(state.model)
-    if complaints:
-        raise StoreError(f"at record {state.seq}: {'; '.join(complaints)}")
-    return state, dump_state(state, time, term)
-
-
-def encoded_part(reducer: Reducer) -> bytes:
-    """Return the stored form of the learnt part of a record; StoreError if it is not sound."""
-    part = reducer.part()
-    if part is None:
-        raise StoreError(f"record {reducer.seq + 1}: expected a part of it")
-    complaints = sound(Model(reducer.config, part.weights, part.spread))
-    if complaints:
-        raise StoreError(f"in record {reducer.seq + 1}: {'; '.join(complaints)}")
-    return dump_part(part)
-
-
-def apply_for(
-    reducer: Reducer,
-    entries: Sequence[LogEntry],
-    seconds: float,
-    options: LearnerOptions,
-    watch: Callable[[], None] = lambda: None,
-) -> int:
-    """Apply records for `seconds`, at least some pairs of the first; return the complete ones.
-
-    `watch` is called after each record. The log is dense (I2).
-    """
-    ends, first = options.clock() + seconds, reducer.seq
-    for entry, record in _decoded(entries, partly_learnt=reducer.learnt_pairs > 0):
-        if entry.seq != reducer.seq + 1:
-            raise StoreError(
-                f"the log has a gap: expected record {reducer.seq + 1}, got {entry.seq}"
-            )
-        most = max(1, options.slice_work // reducer.pair_work)
-        while not reducer.apply_part(entry.record, record, most):
-            if options.clock() >= ends:
-                return reducer.seq - first
-        watch()
-        if options.clock() >= ends:
-            break
-    return reducer.seq - first
-
-
-def _decoded(
-    entries: Sequence[LogEntry], *, partly_learnt: bool
-) -> Iterator[tuple[LogEntry, Record | None]]:
-    """Decode some records at a time; a first one that is partly learnt is not decoded again."""
-    if partly_learnt:
-        yield entries[0], None
-        entries = entries[1:]
-    for some in _batches(entries):
-        yield from zip(some, [decoded(entry.record) for entry in some], strict=True)
-
-
-def _batches(entries: Sequence[LogEntry]) -> Iterator[list[LogEntry]]:
-    """Yield records in batches of up to DECODE_BATCH and DECODE_BYTES, or of one record."""
-    batch, size = list[LogEntry](), 0
-    for entry in entries:
-        size += len(entry.record)
-        if batch and (len(batch) == DECODE_BATCH or size > DECODE_BYTES):
-            yield batch
-            batch, size = [], len(entry.record)
-        batch.append(entry)
-    yield batch
 
 
 async def rebuilt(store: Store, model: str, turns: FairQueue, options: LearnerOptions) -> Reducer:

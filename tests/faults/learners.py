@@ -15,7 +15,7 @@ EAGER = f"""
 import asyncio, sys
 from app.cli.learn import learn_until_stopped
 from app.config import Settings
-from app.learning.session import LearnerOptions
+from app.learning.options import LearnerOptions
 from app.storage.store import Store
 options = LearnerOptions(lease={LEASE}, batch=16, version=20, versions=3, always=0, rest=0.3)
 asyncio.run(learn_until_stopped(Store.open(sys.argv[1]), options, Settings()))

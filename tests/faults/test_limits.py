@@ -21,9 +21,9 @@ from app.domain.records import Feedback
 from app.domain.reducer import Reducer
 from app.errors import Changed, Full, Unavailable
 from app.ingest.appender import PendingEvent, fingerprint, post
+from app.learning.options import LearnerOptions
 from app.learning.pool import learn_all
 from app.learning.replay import verify
-from app.learning.session import LearnerOptions
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.log import APPENDED, NO_IMPRESSION, REPEATED, NewImpression, NewRecord
 from app.storage.store import Store

@@ -7,8 +7,8 @@ from time import monotonic
 import numpy as np
 
 from app.domain.facts import ModelStatus
+from app.learning.options import LearnerOptions
 from app.learning.pool import learn_all
-from app.learning.session import LearnerOptions
 from app.storage.keys import MODELS
 from app.storage.store import Store
 from tests.faults.event_generator import new_model

@@ -22,8 +22,8 @@ from app.domain.records import Replace, ResetMeasures, Retune
 from app.errors import Full, InvalidInput, ModelExists, NoSuchModel, SolarError, StoreError
 from app.ingest.appender import Appender, PendingEvent, Post
 from app.learning import learner
+from app.learning.options import Fact, LearnerOptions
 from app.learning.pool import learn_all
-from app.learning.session import Fact, LearnerOptions
 from app.serving import weight_cache as weight_cache_module
 from app.serving.weight_cache import ServedModel, WeightCache
 from app.storage import rollback

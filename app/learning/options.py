@@ -1,0 +1,52 @@
+"""Options of a learner, and the facts that it reports."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import TypeAlias
+
+from app.domain.facts import (
+    Committed,
+    Deleted,
+    LeaseLost,
+    LogRolledBack,
+    NewerFormatFound,
+    Replaced,
+    TraceHalved,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerOptions:
+    """Intervals and limits of a learner, in seconds and records."""
+
+    lease: float = 5.0
+    batch: int = 256
+    commit: float = 0.030
+    commit_share: float = 3.0  # minimum interval, in durations of the last commit
+    part: float = 0.25  # minimum interval of commits within a record
+    part_share: float = 10.0  # the same, in durations of the last one
+    slice: float = 0.02  # the longest turn of a model in a thread
+    slice_work: int = 20_000_000  # work between two looks at the clock: about 2 ms
+    idle: float = 0.5
+    version: int = 10_000  # records between two versions
+    versions: int = 10  # versions to keep, fewer if the log exceeds `log_bytes`
+    log_bytes: int = 1 << 30
+    discover: float = 0.25
+    ask: float = 0.4  # maximum interval of attempts to take a lease that another learner holds
+    always: int = 16  # models up to which a process leads, or waits for, each of them all the time
+    rest: float = 5.0  # with more models: time without a record until a learner releases one
+    sessions: int = 64  # models that a process leads at once; each holds a connection
+    turn: float = 1.0  # time of a model with many records while other models wait
+    repeat: float = 30.0  # maximum interval of attempts on a model that fails
+    clock: Callable[[], float] = monotonic
+
+
+Fact: TypeAlias = (
+    Committed | Replaced | TraceHalved | LogRolledBack | LeaseLost | NewerFormatFound | Deleted
+)
+ReportFact: TypeAlias = Callable[[Fact], None]
+
+
+def ignore_fact(_: Fact) -> None:
+    """Ignore a fact: the default."""
