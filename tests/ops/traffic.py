@@ -57,7 +57,8 @@ class Traffic:
         unknown = {"type": "clicks", "request_id": f"{CLICKED}.unknown", "clicked": ["d0"]}
         self._post([{"event_id": self._name(), "model": CLICKED, **unknown}])
         self._call("POST", "/rank", {"model": "unknown", "documents": []})
-        self._post([{**event, "event_id": self._name(), "source": "robot"}] * EXCESS)
+        robot = {**event, "source": "robot"}
+        self._post([{**robot, "event_id": self._name()} for _ in range(EXCESS)])
 
     def _name(self) -> str:
         return f"e{next(self._numbers)}"
