@@ -35,7 +35,7 @@ bench: $(VENV)/.bench ## speed, side by side with C, BLAS and other libraries
 	$(BIN)/python -m benchmarks
 
 chaos: $(VENV)/.dev ## hundreds of rounds of faults against real servers
-	SOLAR_DEV_CHAOS=20 $(BIN)/python -m pytest -s tests/faults tests/api/test_bad_input.py
+	SOLAR_DEV_CHAOS=20 $(BIN)/python -m pytest -s tests/faults tests/api/test_bad_input.py tests/api/test_openapi.py
 
 simulate: $(VENV)/.dev ## SEEDS=10000 worlds of faults by seed, or one with its trace: SEED=1234
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --start $(or $(START),1000))

@@ -26,6 +26,7 @@ from app.api.errors import TITLES
 from tests.api.operations import GUARDED, Operation
 from tests.api.operations import OPEN as OPEN_OPERATIONS
 from tests.api.services import Running, serving
+from tests.faults import rounds
 from tests.servers import until
 
 CHECKS = [
@@ -37,7 +38,7 @@ CHECKS = [
 OPERATIONS = [(one.method, one.path) for one in GUARDED]
 OPEN = [one.path for one in OPEN_OPERATIONS]
 EXAMPLES = settings(
-    max_examples=60,
+    max_examples=rounds(30),
     derandomize=True,
     deadline=None,
     database=None,
