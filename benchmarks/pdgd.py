@@ -9,12 +9,12 @@ examined, unclicked d_l, the gradient increases `P(d_k > d_l) = σ(w·x)`. The w
 
 import numpy as np
 
-from app.ranking.debiased import KAPPA
+from app.ranking.limits import KAPPA
 from app.ranking.solar import GapBatch, LinearLearner, Steps
 from app.ranking.traffic import SAMPLED, Show
 
 #: Rankings are sampled from unscaled scores.
-SHOW = Show(SAMPLED, 10, sharpness=0.0)
+SHOW = Show(SAMPLED, 10, scale=1.0)
 
 
 class Pdgd(LinearLearner):

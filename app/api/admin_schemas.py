@@ -13,6 +13,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from app.domain.model_config import MOST_EXPLORATION, MOST_FORGETTING
 from app.domain.names import unknown_name
 from app.ranking.limits import LEAST, MOST, MOST_FEATURES_SERVED
 from app.training.options import Training
@@ -23,6 +24,16 @@ ClickStrategy = Literal[
     "click-no-click-next",
 ]  # fmt: skip
 Positive = Annotated[float, Field(ge=LEAST, le=MOST)]
+ExplorationAmount = Annotated[
+    float,
+    Field(
+        ge=0.0,
+        le=MOST_EXPLORATION,
+        description="how much rankings are randomised: 0 is not at all, 1 the default",
+    ),
+]
+ForgettingShare = Annotated[float, Field(ge=0.0, le=MOST_FORGETTING)]
+_FORGETTING = "share of the initial uncertainty that returns with each ranking that taught"
 FeatureName = Annotated[str, Field(min_length=1, max_length=128)]
 FeatureNames = Annotated[
     list[FeatureName], Field(fail_fast=True, max_length=MOST_FEATURES_SERVED), Tag("names")
@@ -77,7 +88,11 @@ class NewModel(Body):
     ] = None
     pair_bound: Annotated[
         Positive,
-        Field(description="largest `weight·‖x‖²` of a pair; omitted: 20·n, 80·n with `fair-pairs`"),
+        Field(description="largest `weight·‖x‖²` of a pair; omitted: 2·n, 80·n with `fair-pairs`"),
+    ] = _OPTIONAL
+    exploration: ExplorationAmount = 1.0
+    forgetting: Annotated[
+        ForgettingShare, Field(description=f"{_FORGETTING}; omitted: 3e-5, 0 for `solar-i`")
     ] = _OPTIONAL
 
 
@@ -89,6 +104,8 @@ class ModelPatch(Body):
     clicks: ClickStrategy = _OPTIONAL
     explore: bool = _OPTIONAL
     pair_bound: Positive = _OPTIONAL
+    exploration: ExplorationAmount = _OPTIONAL
+    forgetting: Annotated[ForgettingShare, Field(description=_FORGETTING)] = _OPTIONAL
 
 
 class RollbackBody(Body):
@@ -206,9 +223,10 @@ class RankingQuality(BaseModel):
 
 
 class ExploredQuality(RankingQuality):
-    """Mean measures of the randomised rankings."""
+    """Mean measures of the randomised rankings; `share` is theirs of all queries."""
 
     queries: int
+    share: float
 
 
 class ModelDetails(BaseModel):
@@ -226,6 +244,11 @@ class ModelDetails(BaseModel):
     pair_bound: Annotated[
         float, Field(description="largest `weight·‖x‖²` of a pair; absent: no bound")
     ] = _OPTIONAL
+    exploration: Annotated[
+        float,
+        Field(description="how much rankings are randomised; absent: by the spread of the scores"),
+    ] = _OPTIONAL
+    forgetting: Annotated[float, Field(description=_FORGETTING)]
     version: int
     seq: int
     features: list[str]
@@ -240,6 +263,9 @@ class ModelDetails(BaseModel):
     baseline: RankingQuality
     explored: ExploredQuality
     debiased_wins: dict[str, float]
+    drift: Annotated[
+        float, Field(description="evidence that the debiased wins have fallen; from 20 on an alarm")
+    ]
 
 
 class KeptVersion(BaseModel):

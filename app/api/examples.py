@@ -90,6 +90,7 @@ NEW_MODELS: dict[str, Any] = {
 PATCHES: dict[str, Any] = {
     "gamma": {"summary": "Larger steps from now on", "value": {"gamma": 1e3}},
     "explore": {"summary": "No exploration: rank by score alone", "value": {"explore": False}},
+    "exploration": {"summary": "Half as much exploration", "value": {"exploration": 0.5}},
     "pair_bound": {"summary": "A bound of pairs for a model of 46 features without one",
                    "value": {"pair_bound": 920}},
 }  # fmt: skip

@@ -18,6 +18,9 @@ from app.simulation.runner import Judged, Scenario
 
 DEFAULT_USERS = ("perfect", "navigational", "informational")
 
+#: Settings of a model that have options of the same name.
+TUNED = ("gamma", "C", "prior", "pair_bound", "exploration", "forgetting")
+
 
 def add_simulate_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `solar simulate`."""
@@ -72,7 +75,15 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--pair-bound", type=number, metavar="BOUND",
-        help="largest weight·‖x‖² of a pair (default 20 per feature, 80 with fair-pairs)",
+        help="largest weight·‖x‖² of a pair (default 2 per feature, 80 with fair-pairs)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--exploration", type=float, metavar="AMOUNT",
+        help="how much rankings are randomised; 0 is not at all (default 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--forgetting", type=float, metavar="SHARE",
+        help="share of the initial uncertainty that returns with each ranking (default 3e-5)",
     )  # fmt: skip
     parser.add_argument(
         "--normalization", choices=NORMALIZATIONS, default="none",
@@ -174,7 +185,7 @@ def _judged(options: argparse.Namespace) -> Judged:
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
-    names = ("clicks", "algorithm", "gamma", "C", "prior", "pair_bound")
+    names = ("clicks", "algorithm", *TUNED)
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     return Scenario(
         stop=options.stop, attackers=options.attackers, submitted=options.submitted,
@@ -190,7 +201,7 @@ def _runs(
     from app.simulation import http_runner  # noqa: PLC0415
     from app.storage.keys import check_name  # noqa: PLC0415
 
-    tuned = {name: getattr(options, name) for name in ("gamma", "C", "prior", "pair_bound")}
+    tuned = {name: getattr(options, name) for name in TUNED}
     live = http_runner.Live(
         options.url, check_name(options.model) if options.model else None, options.connections,
         {"normalization": options.normalization, **tuned}, _print_progress,

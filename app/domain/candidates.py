@@ -34,16 +34,21 @@ class Ranking(NamedTuple):
 
     shown: Positions
     scores: Floats
-    odds: Floats | None = None  # of a sampled ranking; also if all scores are equal
+    odds: Floats | None = None  # of a sampled ranking
     swaps: Positions | None = None  # of a ranking with randomly swapped neighbours
     explored: bool = False
 
 
 class Exploration(NamedTuple):
-    """Randomisation of a ranking: Plackett-Luce sample or FairPairs swaps, and its uniforms."""
+    """Randomisation of a ranking: Plackett-Luce sample or FairPairs swaps, and its uniforms.
+
+    `scale` and `amount` are those of a sample (`serving.sharpened`).
+    """
 
     how: Literal["sampled", "swapped"]
     uniforms: Callable[[int], Floats]
+    scale: float = 0.0
+    amount: float = 1.0
 
 
 def as_documents(
@@ -160,13 +165,10 @@ def _swapped(scores: Floats, pinned: Positions, length: int, explore: Exploratio
 
 
 def _sampled(scores: Floats, pinned: Positions, length: int, explore: Exploration) -> Ranking:
-    """Sample a ranking of the unpinned documents; the submitted order if all scores are equal."""
+    """Sample a ranking of the unpinned documents; each order is equally likely at equal scores."""
     if pinned.size:
         return _sampled_around_pinned(scores, pinned, length, explore)
-    sharp = serving.sharpened(scores)
-    if sharp is None:
-        shown = np.arange(length)
-        return Ranking(shown, scores, serving.odds(np.zeros(len(scores)), shown))
+    sharp = serving.sharpened(scores, explore.scale, explore.amount)
     shown = serving.top_k(serving.sampled(sharp, explore.uniforms(len(sharp))), length)
     return Ranking(shown, scores, serving.odds(sharp, shown), explored=True)
 

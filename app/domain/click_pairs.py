@@ -13,6 +13,7 @@ from app.domain.records import Feedback
 from app.ranking import debiased, fair
 from app.ranking.arrays import Floats
 from app.ranking.pairs import Pairs, from_clicks
+from app.ranking.serving import PINNED
 
 
 def check_exploration(event: Feedback) -> None:
@@ -26,17 +27,30 @@ def check_exploration(event: Feedback) -> None:
 
 
 def explored(event: Feedback) -> bool:
-    """Check whether the ranking was randomised."""
+    """Check whether the ranking was randomised; at equal scores, whether that changed it."""
+    if judges(event):
+        return True
+    if event.odds is None or event.submitted is None:
+        return False
+    drawn = event.submitted[event.odds[:-1] != PINNED]
+    return bool((drawn[1:] < drawn[:-1]).any())
+
+
+def judges(event: Feedback) -> bool:
+    """Check whether clicks on the ranking tell the model order from the submitted order."""
     if event.swaps is not None:
         return len(event.swaps) > 0
-    return event.odds is not None and debiased.is_randomised(event.odds)
+    return event.odds is not None and debiased.has_preference(event.odds)
 
 
 class ClickPairs:
-    """A click event, with the earlier clicks on the same ranking."""
+    """A click event, with the earlier clicks on the same ranking.
 
-    def __init__(self, event: Feedback) -> None:
-        self._event, self._shown = event, len(event.documents)
+    `kappa` is the weight of a debiased pair whose two orders are equally likely.
+    """
+
+    def __init__(self, event: Feedback, kappa: float) -> None:
+        self._event, self._shown, self._kappa = event, len(event.documents), kappa
         self._clicks = all_clicks(event).tolist()
         self._found: dict[int, Pairs] = {}  # fair pairs by the number of clicks
 
@@ -83,7 +97,9 @@ class ClickPairs:
         clicks, event = self._clicks[:many], self._event
         if event.swaps is not None:
             return fair.pairs(clicks, event.swaps, self._shown)
-        return Pairs.of([]) if event.odds is None else debiased.pairs(clicks, event.odds)
+        if event.odds is None:
+            return Pairs.of([])
+        return debiased.pairs(clicks, event.odds, self._kappa)
 
     def wins(self) -> Floats:
         """Compute what this event adds to the debiased wins: all clicks minus earlier clicks.
@@ -92,7 +108,7 @@ class ClickPairs:
         those that the submitted order does. All are 0 if the ranking was not randomised.
         """
         event = self._event
-        if event.submitted is None or not explored(event):
+        if event.submitted is None or not judges(event):
             return np.zeros(3)
         before = len(self._clicks) - len(event.clicks if event.clicks is not None else ())
         won = self._won(self._fair(len(self._clicks)))
@@ -110,5 +126,5 @@ class ClickPairs:
         both = debiased.wins(pairs, model_order), debiased.wins(pairs, event.submitted)
         found = np.array([float(pairs.weights.sum()), *both])
         if event.swaps is not None:  # weigh as sampled pairs with both orders equally likely
-            found *= debiased.KAPPA / fair.WEIGHT
+            found *= self._kappa / fair.WEIGHT
         return found

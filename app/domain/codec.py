@@ -25,6 +25,7 @@ from app.domain.model import CHAIN, Model
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob, NewerFormat
+from app.ranking.certainty import UNKNOWN, Certainty
 
 MAGIC = b"SLR"
 #: What needs a newer format than 1: (kind, name of a field or an array) → format. The name is
@@ -32,10 +33,20 @@ MAGIC = b"SLR"
 #: without a value: a null needs the format, too.
 NEEDED_FORMATS: dict[tuple[str, str], int] = {
     ("meta", "pair_bound"): 2,
+    ("meta", "exploration"): 3,
+    ("meta", "forgetting"): 3,
     ("part", ""): 2,
+    ("part", "variance"): 3,
     ("replace", "settings.pair_bound"): 2,
+    ("replace", "settings.exploration"): 3,
+    ("replace", "settings.forgetting"): 3,
+    ("replace", "certainty"): 3,
     ("retune", "pair_bound"): 2,
+    ("retune", "exploration"): 3,
+    ("retune", "forgetting"): 3,
     ("sums", "bounded"): 2,
+    ("sums", "drift"): 3,
+    ("w", "certainty"): 3,
 }
 CHECKSUM = 4  # bytes; detects damage; the chain detects forgery
 _TYPES = {name: np.dtype(f"<{name}") for name in ("f4", "f8", "i8", "i4")}
@@ -167,6 +178,8 @@ def _checksum(*content: bytes | memoryview) -> bytes:
 
 
 _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "clicks", "normalization")
+#: Fields of a configuration and of a change of it that older releases do not know.
+_LATER_FIELDS = ("explore", "pair_bound", "exploration", "forgetting")
 
 
 def dump_config(config: ModelConfig) -> dict[str, Any]:
@@ -175,7 +188,7 @@ def dump_config(config: ModelConfig) -> dict[str, Any]:
         "features": list(config.features),
         **{name: getattr(config, name) for name in _CONFIG_FIELDS},
         **({"prior": config.prior} if config.prior else {}),
-        **_stated(config, "explore", "pair_bound"),
+        **_stated(config, *_LATER_FIELDS),
     }
 
 
@@ -188,11 +201,26 @@ def _stated(value: ModelConfig | Retune, *names: str) -> dict[str, Any]:
 def load_config(fields: dict[str, Any]) -> ModelConfig:
     """Convert plain fields to a configuration; BadBlob if they are invalid."""
     texts = dict.fromkeys(("algorithm", "covariance", "clicks", "normalization"), _TEXT)
-    later = _present(fields, {"prior": _NUMBER, "explore": (bool,), "pair_bound": _NUMBER})
+    later = _present(fields, {"prior": _NUMBER, **_LATER_TYPES})
     _expect(fields, {**texts, "C": _NUMBER, "gamma": _NUMBER, "features": (list,), **later})
     if not all(type(name) is str for name in fields["features"]):
         raise BadBlob("features: expected a list of names")
     return ModelConfig(**{**fields, "features": tuple(fields["features"])})
+
+
+def dump_certainty(certainty: Certainty) -> dict[str, Any]:
+    """Return the array of a model's certainty; none if it is unknown."""
+    return {"certainty": np.array(certainty, np.float64)} if certainty.rankings else {}
+
+
+def load_certainty(arrays: dict[str, Any]) -> Certainty:
+    """Invert `dump_certainty`; BadBlob if the values are impossible."""
+    if "certainty" not in arrays:
+        return UNKNOWN
+    found = arrays["certainty"]
+    if found.shape != (2,) or not (0.0 <= found[0] < np.inf and 1.0 <= found[1] < np.inf):
+        raise BadBlob("certainty: expected a variance and a number of rankings")
+    return Certainty(float(found[0]), int(found[1]))
 
 
 _ARRAYS = (
@@ -210,10 +238,11 @@ def dump_record(record: Record) -> bytes:
     if isinstance(record, Replace):
         model = record.model
         fields = {"reason": record.reason, "settings": dump_config(model.config)}
-        return dump_blob("replace", fields, {"weights": model.weights, "spread": model.spread})
+        arrays = {"weights": model.weights, "spread": model.spread}
+        return dump_blob("replace", fields, {**arrays, **dump_certainty(model.certainty)})
     if isinstance(record, Retune):
         fields = {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}
-        return dump_blob("retune", {**fields, **_stated(record, "explore", "pair_bound")}, {})
+        return dump_blob("retune", {**fields, **_stated(record, *_LATER_FIELDS)}, {})
     return dump_blob("reset-measures", {}, {})
 
 
@@ -224,14 +253,15 @@ def load_record(blob: bytes) -> Record:
         return _load_feedback(fields, arrays)
     if kind == "replace":
         _expect(fields, {"reason": _TEXT, "settings": (dict,)})
-        if set(arrays) != {"weights", "spread"}:
+        if set(arrays) - {"certainty"} != {"weights", "spread"}:
             raise BadBlob("replace: expected the arrays weights and spread")
-        config = load_config(fields["settings"])
-        return Replace(Model(config, arrays["weights"], arrays["spread"]), fields["reason"])
+        config, certainty = load_config(fields["settings"]), load_certainty(arrays)
+        model = Model(config, arrays["weights"], arrays["spread"], certainty)
+        return Replace(model, fields["reason"])
     if kind == "retune":
         nothing = (type(None),)
         types = {"C": _NUMBER + nothing, "gamma": _NUMBER + nothing, "clicks": _TEXT + nothing}
-        later = _present(fields, {"explore": (bool,), "pair_bound": _NUMBER})
+        later = _present(fields, _LATER_TYPES)
         _expect(fields, {**types, **later})
         return Retune(**fields)
     return ResetMeasures()
@@ -249,6 +279,9 @@ def _load_feedback(fields: dict[str, Any], arrays: dict[str, Any]) -> Feedback:
 
 _TEXT: tuple[type, ...] = (str,)
 _NUMBER: tuple[type, ...] = (float, int)
+_LATER_TYPES = {
+    "explore": (bool,), "pair_bound": _NUMBER, "exploration": _NUMBER, "forgetting": _NUMBER,
+}  # fmt: skip
 _FEEDBACK_TYPES = dict.fromkeys(_FEEDBACK_FIELDS, _TEXT)
 _FEEDBACK_NAMES = frozenset(_ARRAYS)
 

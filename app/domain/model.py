@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 from app.domain.model_config import ModelConfig, check_config, has_full_covariance
 from app.ranking import covariance
 from app.ranking.arrays import Floats, frozen
+from app.ranking.certainty import UNKNOWN, Certainty
 from app.ranking.tally import Tally
 
 Positions: TypeAlias = NDArray[np.int64]
 Documents: TypeAlias = NDArray[np.float32]
 
 CHAIN = 32
-#: Initial variance of `_order`: after some hundred rankings its weight is what clicks suggest.
-PRIOR_VARIANCE = 14.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +24,27 @@ class Model:
     """A whole model: its settings, weights and covariance.
 
     `spread` is SOLAR-II's covariance: the packed lower triangle or the diagonal; SOLAR-I has none.
+    `certainty` is unknown in a model that has learnt nothing, and after a warm start.
     """
 
     config: ModelConfig
     weights: Floats
     spread: Floats
+    certainty: Certainty = UNKNOWN
 
 
 #: The sums of a state, in order; append new ones at the end, as stored states may not have them.
 #: `stepped` to `rejected` are over pairs and records, the others over measured queries. The
 #: `explored_…` sums are over queries with randomised rankings only. `bounded` counts the pairs that
-#: got a smaller weight; they are stepped, passive or refused, too.
+#: got a smaller weight; they are stepped, passive or refused, too. `win_share` is the running mean
+#: of the model's debiased wins, and `drift` the evidence that they have fallen (`drift.py`).
 SUMS = (
     "queries", "ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map",
     "baseline_ndcg@1", "baseline_ndcg@5", "baseline_ndcg@10", "baseline_ndcg", "baseline_map",
     "stepped", "passive", "refused", "squared_loss", "feedback", "rejected",
     "debiased_weight", "debiased_wins", "baseline_debiased_wins",
     "explored_queries", "explored_ndcg@1", "explored_ndcg@5", "explored_ndcg@10", "explored_ndcg",
-    "explored_map", "bounded",
+    "explored_map", "bounded", "win_share", "drift",
 )  # fmt: skip
 
 
@@ -110,7 +112,16 @@ def _weights(config: ModelConfig) -> Floats:
 def _spread(config: ModelConfig) -> Floats:
     if config.algorithm == "solar-i":
         return np.zeros(0)
-    spread = covariance.identity(config.n) if has_full_covariance(config) else np.ones(config.n)
-    if config.prior:
-        spread[-1] = PRIOR_VARIANCE  # the last diagonal element is the last element of the triangle
+    if not has_full_covariance(config):
+        return initial_variances(config)
+    spread = np.zeros(covariance.triangle_size(config.n))
+    spread[covariance.diagonal(config.n)] = initial_variances(config)
     return spread
+
+
+def initial_variances(config: ModelConfig) -> Floats:
+    """Return the diagonal of Σ of a new model: 1, but more for the submitted order."""
+    variances = np.ones(config.n)
+    if config.prior:
+        variances[-1] = config.prior_variance
+    return variances

@@ -9,6 +9,8 @@ from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.limits import (
     BOUND_PER_FEATURE,
     FAIR_BOUND_PER_FEATURE,
+    FORMER_KAPPA,
+    KAPPA,
     LEAST,
     MOST,
     MOST_FEATURES,
@@ -25,7 +27,16 @@ ORDER = "_order"
 EXPLORING = ("debiased", "fair-pairs")
 LARGEST_PRIOR = 1e4
 #: Initial weight of the submitted order in a new model (`docs/clicks.md` has the experiments).
-PRIORS: dict[Algorithm, float] = {"solar-i": 0.03, "solar-ii": 0.2}
+PRIOR = 0.03
+#: Share of the initial uncertainty that returns with each ranking that taught: half of what a
+#: model knows fades in 23,000 rankings.
+FORGETTING = 3e-5
+MOST_FORGETTING = 0.1
+#: Above this, a ranking is as good as random.
+MOST_EXPLORATION = 100.0
+#: How many rankings of clicks the initial weight of the submitted order counts for: its initial
+#: variance is γ divided by this.
+PRIOR_RANKINGS = 300.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +46,10 @@ class ModelConfig:
     With a `prior` the submitted order is one more feature, `_order`, with this initial weight.
     `explore` switches randomised rankings on or off; None: on if the click strategy needs them.
     `pair_bound` bounds `ω‖x‖²` of a pair (`ranking/bounds.py`); None, as in models created before
-    there were bounds: unbounded.
+    there were bounds: unbounded. `exploration` is the amount of randomisation: 0 is none, 1 the
+    default; None, as in models from before there was a choice: by the spread of the scores, and
+    pairs weigh ten times as much. `forgetting` is the share of the initial covariance that returns
+    with each ranking that taught; None: 0.
     """
 
     features: tuple[str, ...]
@@ -48,6 +62,8 @@ class ModelConfig:
     prior: float = 0.0
     explore: bool | None = None
     pair_bound: float | None = None
+    exploration: float | None = None
+    forgetting: float | None = None
 
     @property
     def n(self) -> int:
@@ -67,7 +83,24 @@ class ModelConfig:
     @cached_property
     def explores(self) -> bool:
         """Whether rankings are randomised by default; a request may override it."""
+        if self.exploration == 0.0:
+            return False
         return self.clicks in EXPLORING if self.explore is None else self.explore
+
+    @property
+    def noise(self) -> float:
+        """γ, the noise of a pair of weight 1; SOLAR-I steps like SOLAR-II with Σ = I and this γ."""
+        return self.gamma if self.algorithm == "solar-ii" else 1.0 / (2.0 * self.C)
+
+    @property
+    def kappa(self) -> float:
+        """The weight of a debiased pair whose two orders are equally likely."""
+        return FORMER_KAPPA if self.exploration is None else KAPPA
+
+    @property
+    def prior_variance(self) -> float:
+        """The initial variance of the weight of the submitted order; that of the others is 1."""
+        return max(1.0, self.gamma / PRIOR_RANKINGS)
 
 
 def check_config(config: ModelConfig) -> ModelConfig:
@@ -77,13 +110,21 @@ def check_config(config: ModelConfig) -> ModelConfig:
     _one_of("clicks", config.clicks, CLICK_STRATEGIES)
     _one_of("normalization", config.normalization, NORMALIZATIONS)
     _check_features(config)
-    if not 0.0 <= config.prior <= LARGEST_PRIOR:
-        raise InvalidInput(f"prior: expected a number from 0 to {LARGEST_PRIOR:g}")
+    _within("prior", config.prior, LARGEST_PRIOR)
+    check_amounts(config)
+    if config.forgetting and config.algorithm == "solar-i":
+        raise InvalidInput("forgetting: expected 0 for solar-i, which has no covariance")
     bound = MOST if config.pair_bound is None else config.pair_bound
     for name, value in (("C", config.C), ("gamma", config.gamma), ("pair_bound", bound)):
         if not LEAST <= value <= MOST:
             raise InvalidInput(f"{name}: expected a value from {LEAST} to {MOST}")
     return config
+
+
+def check_amounts(config: ModelConfig) -> None:
+    """Check how much a model explores and forgets; InvalidInput, a ValueError."""
+    _within("exploration", config.exploration or 0.0, MOST_EXPLORATION)
+    _within("forgetting", config.forgetting or 0.0, MOST_FORGETTING)
 
 
 def _check_features(config: ModelConfig) -> None:
@@ -109,6 +150,8 @@ def new_model_config(
     clicks: str = "debiased",
     prior: float | None = None,
     pair_bound: float | None = None,
+    exploration: float | None = None,
+    forgetting: float | None = None,
     **others: Any,
 ) -> ModelConfig:
     """Create a configuration with the defaults for these features; InvalidInput if invalid.
@@ -116,16 +159,23 @@ def new_model_config(
     >>> new_model_config(("bm25", "price")).features
     ('bm25', 'price', '_order')
     >>> new_model_config(("bm25", "price")).pair_bound
-    60.0
+    6.0
     """
     config = ModelConfig(given, algorithm, clicks=clicks, **others)
     if prior is None:  # the default, if the limit allows one more feature
-        prior = PRIORS[algorithm] if len(given) < most_features(config) else 0.0
+        prior = PRIOR if len(given) < most_features(config) else 0.0
     features = (*given, ORDER) if prior else given
     if pair_bound is None:
         each = FAIR_BOUND_PER_FEATURE if clicks == "fair-pairs" else BOUND_PER_FEATURE
         pair_bound = each * len(features)
-    return check_config(replace(config, features=features, prior=prior, pair_bound=pair_bound))
+    if forgetting is None:
+        forgetting = 0.0 if algorithm == "solar-i" else FORGETTING
+    return check_config(
+        replace(
+            config, features=features, prior=prior, pair_bound=pair_bound,
+            exploration=1.0 if exploration is None else exploration, forgetting=forgetting,
+        )
+    )  # fmt: skip
 
 
 def most_features(config: ModelConfig) -> int:
@@ -136,6 +186,11 @@ def most_features(config: ModelConfig) -> int:
 def has_full_covariance(config: ModelConfig) -> bool:
     """Check whether the model has a full covariance matrix: SOLAR-II, not diagonal."""
     return config.algorithm == "solar-ii" and config.covariance == "full"
+
+
+def _within(name: str, value: float, most: float) -> None:
+    if not 0.0 <= value <= most:
+        raise InvalidInput(f"{name}: expected a number from 0 to {most:g}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

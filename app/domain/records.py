@@ -60,6 +60,8 @@ class Retune:
     clicks: str | None = None
     explore: bool | None = None
     pair_bound: float | None = None
+    exploration: float | None = None
+    forgetting: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

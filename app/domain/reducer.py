@@ -10,7 +10,7 @@ measures count with its last part.
 """
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,14 @@ import numpy as np
 from app.domain import click_pairs, codec
 from app.domain.click_pairs import ClickPairs
 from app.domain.impressions import as_labels, as_positions, measured_labels
-from app.domain.model import SUMS, Model, ModelState, Part, Positions
-from app.domain.model_config import ModelConfig
+from app.domain.model import SUMS, Model, ModelState, Part, Positions, initial_variances
+from app.domain.model_config import ModelConfig, check_amounts
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.domain.work import pair_work
 from app.errors import BadBlob
-from app.ranking import bounds, covariance, measures, serving
+from app.ranking import bounds, covariance, drift, measures, serving
 from app.ranking.arrays import Dense, Floats, as_floats, frozen
+from app.ranking.certainty import UNKNOWN, Certainty, after_ranking
 from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import GapBatch, LinearLearner, SolarI, SolarII, SolarIIDiagonal, between
@@ -34,6 +35,7 @@ _AT = {name: index for index, name in enumerate(SUMS)}
 _QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
 _DEBIASED = slice(_AT["debiased_weight"], _AT["baseline_debiased_wins"] + 1)
 _EXPLORED = slice(_AT["explored_queries"], _AT["explored_map"] + 1)
+_DRIFT = slice(_AT["win_share"], _AT["drift"] + 1)
 _STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
 #: More pairs than a record can have.
 _ALL_PAIRS = 1 << 62
@@ -56,7 +58,7 @@ class OpenRecord:
     gaps: GapBatch
     bound: float | None
     gained: Floats
-    won: Floats | float
+    won: Floats
     explored: bool
     learnt: int = 0
     tally: Tally = NO_PAIRS
@@ -70,7 +72,7 @@ class Reducer:
         self.seq, self.chain = state.seq, state.chain
         self.config = state.model.config
         self.pair_work = pair_work(self.config)
-        self._learner = restored(state.model)
+        self._learner, self._certainty = restored(state.model), state.model.certainty
         self._sums = state.sums.copy()
         self._part = state.part
         self._open: OpenRecord | None = None  # the next record, if a part of it is learnt
@@ -80,7 +82,7 @@ class Reducer:
         """Return the state after the last complete record."""
         if self._before is not None:
             return self._before
-        model = _model(self.config, self._learner)
+        model = _model(self.config, self._learner, self._certainty)
         return ModelState(self.seq, self.chain, model, frozen(self._sums.copy()), self._part)
 
     def part(self) -> Part | None:
@@ -139,6 +141,7 @@ class Reducer:
             return self._learn_pairs(self._opened(chain, record), most)
         if isinstance(record, Replace):
             self._learner, self.config = restored(record.model), record.model.config
+            self._certainty = record.model.certainty
             self.pair_work = pair_work(self.config)
         elif isinstance(record, Retune):
             self._retune(record)
@@ -147,8 +150,7 @@ class Reducer:
         return True
 
     def _retune(self, change: Retune) -> None:
-        names = ("C", "gamma", "clicks", "explore", "pair_bound")
-        given: dict[str, Any] = {name: getattr(change, name) for name in names}
+        given: dict[str, Any] = {one.name: getattr(change, one.name) for one in fields(change)}
         config = replace(self.config, **{k: v for k, v in given.items() if v is not None})
         self._learner = restored(_model(config, self._learner))
         self.config = config
@@ -160,9 +162,10 @@ class Reducer:
         """
         submission = _submission(event)
         click_pairs.check_exploration(event)
-        clicks = ClickPairs(event) if event.kind == "clicks" else None
+        clicks = ClickPairs(event, self.config.kappa) if event.kind == "clicks" else None
         pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
-        gained, won = self._measured(event, submission), clicks.wins() if clicks else 0.0
+        gained = self._measured(event, submission)
+        won = clicks.wins() if clicks else np.zeros(3)
         documents = as_floats(event.documents)  # copied once for both: stored rows are read-only
         gaps = self._learner.pair_batch(documents, pairs)
         bound = bounds.needed(documents, pairs, self.config.pair_bound)
@@ -224,6 +227,19 @@ class Reducer:
         self._sums[_AT["bounded"]] += learnt.scaled
         tally = learnt.tally
         self._sums[_STEPS] += (tally.stepped, tally.passive, tally.refused, tally.squared_loss)
+        if self.config.exploration is not None:
+            self._certainty = after_ranking(
+                self._certainty, tally, self._learner, self.config.forgetting or 0.0,
+                initial_variances(self.config),
+            )  # fmt: skip
+            if learnt.won[0] > 0.0 and learnt.gained[0]:
+                self._note_drift(learnt.won[1] / learnt.won[0])
+
+    def _note_drift(self, share: float) -> None:
+        """Compare the wins of the first clicks on a ranking with those on earlier rankings."""
+        rankings, (mean, evidence) = self._sums[_AT["explored_queries"]], self._sums[_DRIFT]
+        found = drift.after(float(mean), float(evidence), float(share), float(rankings))
+        self._sums[_DRIFT] = found
 
 
 def _qualities(labels: Floats, shown: Positions | None, submission: Positions) -> Floats:
@@ -263,6 +279,7 @@ def _learner(config: ModelConfig, weights: Floats | None, spread: Floats | None)
         raise ValueError(f"clicks: expected one of {', '.join(CLICK_STRATEGIES)}")
     if config.pair_bound is not None:
         between(config.pair_bound, "pair_bound")
+    check_amounts(config)
     kind = (config.algorithm, config.covariance)
     if kind[0] == "solar-i":
         return SolarI(config.n, config.C, weights=weights)
@@ -280,13 +297,13 @@ def restored(model: Model) -> LinearLearner:
     return _learner(model.config, model.weights, model.spread)
 
 
-def _model(config: ModelConfig, learner: LinearLearner) -> Model:
+def _model(config: ModelConfig, learner: LinearLearner, certainty: Certainty = UNKNOWN) -> Model:
     spread: Floats = np.zeros(0)
     if isinstance(learner, SolarII):
         spread = learner.covariance
     elif isinstance(learner, SolarIIDiagonal):
         spread = learner.variances
-    return Model(config, learner.weights, spread)
+    return Model(config, learner.weights, spread, certainty)
 
 
 def sound(model: Model) -> list[str]:

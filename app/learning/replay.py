@@ -36,6 +36,7 @@ class Replay:
             "settings": (new.model.config, old.model.config),
             "weights": (new.model.weights.tobytes(), old.model.weights.tobytes()),
             "covariance": (new.model.spread.tobytes(), old.model.spread.tobytes()),
+            "certainty": (new.model.certainty, old.model.certainty),
             "measures": (new.sums.tobytes(), old.sums.tobytes()),
         }
         return [name for name, (one, other) in pairs.items() if one != other]

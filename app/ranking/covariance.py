@@ -46,6 +46,12 @@ def pack(panels: Floats, n: int) -> Floats:
     return triangle
 
 
+def panel_diagonal(n: int) -> Integers:
+    """Return the indices of the diagonal in the panels."""
+    k = np.arange(n)
+    return _panel_index(k, k)
+
+
 def variances(spread: Floats, n: int) -> Floats:
     """Return the diagonal of Σ, given a triangle or the diagonal; SOLAR-I has none."""
     return spread[diagonal(n)] if spread.size == triangle_size(n) else spread

@@ -18,11 +18,10 @@ import numpy as np
 
 from app.ranking.arrays import Floats, Integers, owned
 from app.ranking.lanes import kernel
+from app.ranking.limits import KAPPA
 from app.ranking.pairs import Pairs
 from app.ranking.serving import PINNED
 
-#: The weight of a pair with P(R) = P(R*), for the default γ = 1e4.
-KAPPA = 10.0
 LEAST_WEIGHT = 1e-6
 
 
@@ -33,7 +32,7 @@ def pairs(clicks: Sequence[int], odds: Floats, kappa: float = KAPPA) -> Pairs:
 
     >>> found = pairs([1], np.array([1.0, 1.0, 1.0, 0.0]))
     >>> found.listed(), found.weights
-    ([(1, 0), (1, 2)], array([10., 10.]))
+    ([(1, 0), (1, 2)], array([1., 1.]))
     """
     shown = len(odds) - 1
     clicked = np.zeros(shown, np.uint8)
@@ -99,10 +98,10 @@ def pair_weights(preferred: Any, other: Any, odds: Any, kappa: float) -> Any:
     return found
 
 
-def is_randomised(odds: Floats) -> bool:
-    """Whether a ranking was randomised: with equal scores all e are 1, and `rest` is a count.
+def has_preference(odds: Floats) -> bool:
+    """Whether the model prefers some order: with equal scores all e are 1, and `rest` is a count.
 
-    >>> is_randomised(np.array([1.0, 1.0, 3.0])), is_randomised(np.array([0.5, 1.0, 3.0]))
+    >>> has_preference(np.array([1.0, 1.0, 3.0])), has_preference(np.array([0.5, 1.0, 3.0]))
     (False, True)
     """
     return bool((odds[:-1][odds[:-1] != PINNED] != 1.0).any() or odds[-1] % 1.0)

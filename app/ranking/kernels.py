@@ -12,8 +12,9 @@ Conventions of all kernels:
 - The full covariance is stored as four-row *panels* of its lower triangle (`covariance.py`). `u`
   holds the outer product of the last step. The pass that multiplies for the next step subtracts
   it: one read and one write of the triangle a step.
-- `loss[t]` gets the hinge loss before the step, and `outcome[t]` the outcome. A kernel never
-  raises: a pair with a non-finite or too large gap is REFUSED and changes nothing.
+- `loss[t]` gets the hinge loss before the step, `outcome[t]` the outcome, and `variance[t]` of a
+  STEPPED pair `x·Σx` before the step (`x·x` for SOLAR-I, whose Σ is I). A kernel never raises: a
+  pair with a non-finite or too large gap is REFUSED and changes nothing.
 - Kernels do not check bounds; `solar.py` does.
 """
 
@@ -100,6 +101,7 @@ def first_order(
     x: Array,
     loss: Array,
     outcome: Array,
+    variance: Array,
 ) -> None:
     """SOLAR-I, eqs. 5-6: `λ = ℓ / (‖x‖² + 1/(2ωC))`, `w ← w + λx`."""
     for t in range(p.shape[0]):
@@ -107,6 +109,7 @@ def first_order(
         hinge, verdict = judge(margin, squared_norm)
         loss[t], outcome[t] = hinge, verdict
         if verdict == STEPPED:
+            variance[t] = squared_norm
             step = fill(hinge / (squared_norm + 1.0 / (2.0 * (omega[t] * C))))
             for k in range(0, w.shape[0], 4):
                 store(w, k, load(w, k) + step * load(x, k))
@@ -191,6 +194,7 @@ def second_order(
     s: Array,
     loss: Array,
     outcome: Array,
+    variance: Array,
 ) -> None:
     """SOLAR-II, eqs. 8-9: `s = Σx`, `β = x·s + γ/ω`, `w ← w + (ℓ/β)s`, `Σ ← Σ - s sᵀ/β`.
 
@@ -204,6 +208,7 @@ def second_order(
             continue
         multiply(panels, u, x, s)
         chi, noise = dot(x, s), gamma / omega[t]
+        variance[t] = chi
         if leaves_enough(chi, noise, weighted_square(x, diagonal)):
             alpha, shrink = fill(loss[t] / (chi + noise)), fill(1.0 / sqrt(chi + noise))
         else:
@@ -244,6 +249,7 @@ def second_order_diagonal(
     s: Array,
     loss: Array,
     outcome: Array,
+    variance: Array,
 ) -> None:
     """SOLAR-II with a diagonal Σ, an approximation: `σ_k ← σ_k - (σ_k x_k)²/β`."""
     for t in range(p.shape[0]):
@@ -254,6 +260,7 @@ def second_order_diagonal(
         for k in range(0, w.shape[0], 4):
             store(s, k, load(sigma, k) * load(x, k))
         chi, noise = dot(x, s), gamma / omega[t]
+        variance[t] = chi
         if not leaves_enough(chi, noise, chi):
             loss[t], outcome[t] = 0.0, REFUSED
             continue
@@ -265,8 +272,8 @@ def second_order_diagonal(
 
 
 @kernel
-def tally(loss: Array, outcome: Array, squared: float) -> Any:
-    """Count passive, stepped and refused pairs; add the squared losses to `squared`, in order."""
+def tally(loss: Array, outcome: Array, variance: Array, squared: float, variances: float) -> Any:
+    """Count passive, stepped and refused pairs; add losses² and variances to the sums, in order."""
     passive, stepped, refused = 0, 0, 0
     for t in range(loss.shape[0]):
         squared += loss[t] * loss[t]
@@ -274,9 +281,10 @@ def tally(loss: Array, outcome: Array, squared: float) -> Any:
             passive += 1
         elif outcome[t] == STEPPED:
             stepped += 1
+            variances += variance[t]
         else:
             refused += 1
-    return passive, stepped, refused, squared
+    return passive, stepped, refused, squared, variances
 
 
 @kernel

@@ -4,10 +4,13 @@
 #: bounds model weights. Within these limits no step overflows.
 LEAST, MOST = 1e-12, 1e12
 LARGEST_WEIGHT = 1e100
+#: The weight of a debiased pair whose two orders are equally likely, and the same for models from
+#: before there was `exploration`.
+KAPPA, FORMER_KAPPA = 1.0, 10.0
 #: Default bound of `ω‖x‖²` of a pair, for each feature of a new model. Debiased clicks have weights
-#: up to 20, so pairs of features from 0 to 1 stay below it. Fair pairs have the weight 100: no pair
+#: up to 2, so pairs of features from 0 to 1 stay below it. Fair pairs have the weight 100: no pair
 #: of MQ2008 reached 80, some reached 60.
-BOUND_PER_FEATURE, FAIR_BOUND_PER_FEATURE = 20.0, 80.0
+BOUND_PER_FEATURE, FAIR_BOUND_PER_FEATURE = 2.0, 80.0
 #: Bounds of the weight of a triplet for a model with a bound of its pairs.
 LEAST_TRIPLET, MOST_TRIPLET = 1e-3, 20.0
 

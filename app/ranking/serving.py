@@ -5,15 +5,18 @@ from math import inf, sqrt
 
 import numpy as np
 
+from app.ranking import measures
 from app.ranking.arrays import Floats, Integers
 
 #: Below this many documents a full sort is faster (k = 10: 6 against 15 µs at 100, 15 each at 500);
 #: above it, selecting the first k is (17 against 28 µs at 1000, 27 against 296 at 5000).
 SORT_BELOW = 600
-#: The largest sharpness `a` of the Plackett-Luce sample: how closely a ranking follows the scores.
-#: With a = 8 the second of two documents would be first once in nine million rankings, and a click
-#: on it would carry no information; so a ranking of fewer documents uses their number as `a`.
-SHARPNESS = 8.0
+#: The largest sharpness `a` of a sample by the spread of the scores. With a = 8 the second of two
+#: documents would be first once in nine million rankings, and a click on it would carry no
+#: information; so a ranking of fewer documents uses their number as `a`.
+SPREAD_SHARPNESS = 8.0
+#: The k of the expected NDCG@k.
+EXPECTED_DEPTH = 10
 #: The e of a pinned document, which is not sampled.
 PINNED = -1.0
 
@@ -46,20 +49,26 @@ def top_k(scores: Floats, k: int) -> Integers:
     return np.concatenate([best, ties])
 
 
-def sharpened(scores: Floats) -> Floats | None:
-    """Return `s = a·scores/std(scores)`, the input of the sample; None if all scores are equal.
+def sharpened(scores: Floats, scale: float = 0.0, exploration: float = 1.0) -> Floats:
+    """Return `s = scale·scores`, the input of the sample; all 0 if all scores are equal.
 
-    >>> sharpened(np.array([1.0, -1.0]))
-    array([ 2., -2.])
+    Without a scale (a model that has learnt nothing yet) the spread of the scores is the scale:
+    `s = (a/exploration)·scores/std(scores)`.
+
+    >>> sharpened(np.array([1.0, -1.0]), 3.0), sharpened(np.array([1.0, -1.0]))
+    (array([ 3., -3.]), array([ 2., -2.]))
     """
     scores = _finite(scores)
     if scores.min() == scores.max():  # std of equal numbers may be 1e-17
-        return None
+        return np.zeros(len(scores))
+    if scale:
+        scaled: Floats = scores * scale
+        return scaled if np.isfinite(scaled).all() else np.zeros(len(scores))
     centred = scores - scores.sum() / len(scores)
     spread = sqrt(centred @ centred / len(scores))  # takes a third of the time of numpy's std
     if not 0.0 < spread < inf:
-        return None
-    sharp: Floats = scores * (min(SHARPNESS, float(len(scores))) / spread)
+        return np.zeros(len(scores))
+    sharp: Floats = scores * (min(SPREAD_SHARPNESS, float(len(scores))) / exploration / spread)
     return sharp
 
 
@@ -116,6 +125,20 @@ def odds(sharp: Floats, shown: Integers) -> Floats:
     hidden = np.ones(len(e), np.bool_)
     hidden[shown] = False
     return np.append(e[shown], e[hidden].sum())
+
+
+def expected_loss(scores: Floats, shown: Integers) -> float:
+    """Return the share of NDCG@10 that a ranking loses against the model order, if scores are true.
+
+    A document gains its score minus the lowest one. 0 if all scores are equal.
+
+    >>> round(expected_loss(np.array([3.0, 2.0, 1.0]), np.array([1, 0, 2])), 3)
+    0.14
+    """
+    gains, depth = scores - scores.min(), min(EXPECTED_DEPTH, len(shown))
+    discounts = measures.discounts("standard", EXPECTED_DEPTH)[:depth]
+    best = float((gains[top_k(scores, depth)] * discounts).sum())
+    return 1.0 - float((gains[shown[:depth]] * discounts).sum()) / best if best > 0.0 else 0.0
 
 
 def with_pinned(best: Integers, pinned: Integers, length: int) -> Integers:

@@ -32,16 +32,20 @@ Rows: TypeAlias = Any
 
 
 class Steps(NamedTuple):
-    """The hinge loss before the step and the outcome, for each pair of a batch."""
+    """For each pair of a batch: the hinge loss before the step, the outcome, and `x·Σx`.
+
+    Learners other than SOLAR leave `variance` at 0.
+    """
 
     loss: Floats
     outcome: Bytes
+    variance: Floats
 
     def tally(self, before: Tally | None = None) -> Tally:
         """Count the outcomes and sum the squared losses, in order, after the pairs `before`."""
-        passive, stepped, refused, squared = before or NO_PAIRS
-        found = kernels.tally(self.loss, self.outcome, squared)
-        return Tally(passive + found[0], stepped + found[1], refused + found[2], found[3])
+        passive, stepped, refused, *sums = before or NO_PAIRS
+        found = kernels.tally(*self, *sums)
+        return Tally(passive + found[0], stepped + found[1], refused + found[2], *found[3:])
 
     @property
     def stepped(self) -> int:
@@ -95,6 +99,9 @@ class LinearLearner:
         """The trace of Σ; 0 for a learner without one. Not bit-equal on all CPUs."""
         return 0.0
 
+    def forget(self, kept: float, initial: Floats) -> None:
+        """`Σ ← kept·Σ + (1 - kept)·Σ₀`; `initial` is the diagonal of Σ₀. Without Σ: nothing."""
+
     def score(self, documents: Rows) -> Floats:
         """Return `w·φ` of each document, in the order of the rows."""
         rows = as_rows(documents, self.n)
@@ -138,7 +145,8 @@ class LinearLearner:
 
     def learn_batch(self, batch: GapBatch) -> Steps:
         """Learn from validated gaps, in their order."""
-        steps = Steps(np.empty(batch.p.size), np.empty(batch.p.size, np.uint8))
+        count = batch.p.size
+        steps = Steps(np.empty(count), np.empty(count, np.uint8), np.zeros(count))
         if isinstance(batch.preferred, SparseRows):
             self._learn_sparse(batch, steps)
         else:
@@ -221,6 +229,14 @@ class SolarII(LinearLearner):
         kernels.settle(self._panels, self._u)
         return frozen(cov.pack(self._panels, self.n))
 
+    def forget(self, kept: float, initial: Floats) -> None:
+        """`Σ ← kept·Σ + (1 - kept)·Σ₀`; `initial` is the diagonal of Σ₀."""
+        kernels.settle(self._panels, self._u)
+        self._panels *= kept
+        back = (1.0 - kept) * initial
+        self._panels[cov.panel_diagonal(self.n)] += back
+        self._diagonal[: self.n] = kept * self._diagonal[: self.n] + back
+
     def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         kernels.second_order(
             self._w,
@@ -272,6 +288,10 @@ class SolarIIDiagonal(LinearLearner):
     def variances(self) -> Floats:
         """A read-only copy of the diagonal of Σ."""
         return frozen(self._sigma[: self.n].copy())
+
+    def forget(self, kept: float, initial: Floats) -> None:
+        """`σ ← kept·σ + (1 - kept)·σ₀`; `initial` is σ₀."""
+        self._sigma[: self.n] = kept * self._sigma[: self.n] + (1.0 - kept) * initial
 
     def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         self._scratch = self._scratch or (aligned(self.n), aligned(self.n))

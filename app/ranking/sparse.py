@@ -174,6 +174,7 @@ def first_order_sparse(
     omega: Array,
     loss: Array,
     outcome: Array,
+    variance: Array,
 ) -> None:
     """SOLAR-I (eqs. 5-6) on sparse rows."""
     room = longest(indptr) + longest(indptr2)
@@ -188,6 +189,7 @@ def first_order_sparse(
         margin, squared_norm = gap_sums(w, n, index, x, count, dots, norms)
         loss[t], outcome[t] = judge(margin, squared_norm)
         if outcome[t] == STEPPED:
+            variance[t] = squared_norm
             step = loss[t] / (squared_norm + 1.0 / (2.0 * (omega[t] * C)))
             for at in range(count):
                 w[index[at]] += step * x[at]
@@ -210,6 +212,7 @@ def second_order_sparse(
     omega: Array,
     loss: Array,
     outcome: Array,
+    variance: Array,
 ) -> None:
     """SOLAR-II with a diagonal Σ on sparse rows."""
     room = longest(indptr) + longest(indptr2)
@@ -229,6 +232,7 @@ def second_order_sparse(
             s[at] = sigma[index[at]] * x[at]
             dots[index[at] & 7] += x[at] * s[at]  # dense x and s are padded: no ninth sum
         chi, noise = sum_up(dots), gamma / omega[t]
+        variance[t] = chi
         if not leaves_enough(chi, noise, chi):
             loss[t], outcome[t] = 0.0, REFUSED
             continue

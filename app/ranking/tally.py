@@ -4,12 +4,16 @@ from typing import NamedTuple
 
 
 class Tally(NamedTuple):
-    """The numbers of passive, stepped and refused pairs of a batch, and their squared loss."""
+    """The numbers of passive, stepped and refused pairs of a batch, and sums over them.
+
+    `variance` is the sum of `x·Σx` of the stepped pairs.
+    """
 
     passive: int
     stepped: int
     refused: int
     squared_loss: float
+    variance: float = 0.0
 
 
 NO_PAIRS = Tally(0, 0, 0, 0.0)

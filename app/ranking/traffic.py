@@ -8,19 +8,20 @@ passed in: the same generator gives the same queries and numbers, whatever is le
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log, sqrt
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from app.ranking import measures
 from app.ranking.arrays import Dense, Floats, Integers
 from app.ranking.clicks import CLICK_STRATEGIES
-from app.ranking.debiased import KAPPA, pair_weights, seen_pairs
+from app.ranking.debiased import pair_weights, seen_pairs
 from app.ranking.fair import WEIGHT
 from app.ranking.lanes import kernel
+from app.ranking.limits import KAPPA
 from app.ranking.online import LabelledQuery
 from app.ranking.pairs import Pairs, from_clicks
-from app.ranking.serving import SHARPNESS
+from app.ranking.serving import SPREAD_SHARPNESS
 from app.ranking.solar import LinearLearner
 from app.ranking.users import Users, visit_ranking
 
@@ -80,22 +81,47 @@ class Site:
 class Show(NamedTuple):
     """How rankings of `length` documents are made: MODEL_ORDER, SAMPLED or SWAPPED.
 
-    `sharpness` is `a` of the sample, `s = a·scores/std`; with 0 the scores are sampled unscaled.
+    `scale` and `amount` are those of a sample (`serving.sharpened`). `kappa` is the weight of a
+    debiased pair whose two orders are equally likely.
     """
 
     how: int = SAMPLED
     length: int = 10
-    sharpness: float = SHARPNESS
+    scale: float = 0.0
+    amount: float = 1.0
+    kappa: float = KAPPA
 
     @classmethod
     def to_learn(cls, strategy: str, length: int) -> "Show":
-        """Return the exploration that the setting `clicks` needs."""
+        """Return the exploration that the setting `clicks` needs, of a new model."""
         hows = {"debiased": SAMPLED, "fair-pairs": SWAPPED}
         if strategy not in CLICK_STRATEGIES:
             raise ValueError(
                 f"clicks: expected one of {', '.join(CLICK_STRATEGIES)}, got {strategy!r}"
             )
         return cls(hows.get(strategy, MODEL_ORDER), length)
+
+
+class Ranker(Protocol):
+    """What users visit: something that scores documents and says how to show them."""
+
+    @property
+    def show(self) -> Show:
+        """How the next ranking is made."""
+
+    def score(self, documents: Dense) -> Floats:
+        """Return the score of each document."""
+
+
+class FixedRanker(NamedTuple):
+    """A learner whose rankings are always made in the same way."""
+
+    learner: LinearLearner
+    show: Show
+
+    def score(self, documents: Dense) -> Floats:
+        """Return the score of each document."""
+        return self.learner.score(documents)
 
 
 class Visit(NamedTuple):
@@ -129,15 +155,15 @@ class Visit(NamedTuple):
 
 def visits(
     site: Site,
-    learner: LinearLearner,
-    show: Show,
+    ranker: Ranker,
     users: Users,
     rng: np.random.Generator,
     count: int,
 ) -> Iterator[Visit]:
-    """Yield `count` visits to random queries, ranked by the learner's current weights."""
-    user_numbers = 1 + 2 * show.length
-    width = user_numbers + max(site.longest, 1 + show.length)
+    """Yield `count` visits to random queries, ranked by the ranker's current weights."""
+    length = ranker.show.length
+    user_numbers = 1 + 2 * length
+    width = user_numbers + max(site.longest, 1 + length)
     discounts, starts = discount_table(), site.starts.tolist()
     for begun in range(0, count, USERS_AT_ONCE):
         queries = rng.integers(len(site.ideal), size=USERS_AT_ONCE).tolist()
@@ -149,7 +175,7 @@ def visits(
             yield Visit(
                 q,
                 *impression(
-                    learner.score(site.documents[rows]), site.labels[rows], *show, *users,
+                    ranker.score(site.documents[rows]), site.labels[rows], *ranker.show, *users,
                     numbers[:user_numbers], numbers[user_numbers:], discounts, site.ideal[q],
                 ),
             )  # fmt: skip
@@ -166,7 +192,9 @@ def impression(
     labels: Any,
     how: int,
     length: int,
-    sharpness: float,
+    scale: float,
+    amount: float,
+    kappa: float,
     click: Any,
     stop: Any,
     examine: Any,
@@ -179,7 +207,7 @@ def impression(
 ) -> Any:
     """Simulate one user: ranking, clicks, pairs, and the ranking's NDCG@10."""
     length = min(length, scores.shape[0])
-    order, sharp, first, explored = draw_order(scores, how, length, sharpness, draws)
+    order, sharp, first, judges = draw_order(scores, how, length, scale, amount, draws)
     shown = order[:length].copy()
     clicked = np.zeros(length, np.uint8)
     last = visit_ranking(labels[shown], click, stop, examine, every, attackers, uniforms, clicked)
@@ -187,9 +215,9 @@ def impression(
         preferred, other, omega = fair_pairs(clicked, first)
     else:
         preferred, other, omega = sampled_pairs(
-            clicked, last if how == SAMPLED else -1, sharp, order
+            clicked, last if how == SAMPLED else -1, sharp, order, kappa
         )
-    judging = omega * (explored * KAPPA / WEIGHT if how == SWAPPED else explored)
+    judging = omega * (judges * kappa / WEIGHT if how == SWAPPED else judges)
     weight, won, submitted_won = count_wins(scores, shown, preferred, other, judging)
     gained = measures.discounted(labels[shown], discounts, min(DEPTH, length))
     ndcg = gained / ideal if ideal > 0.0 else 0.0
@@ -198,21 +226,18 @@ def impression(
 
 
 @kernel
-def draw_order(scores: Any, how: int, length: int, sharpness: float, draws: Any) -> Any:
-    """Return the order, its s, the first position of a pair, and 1 if randomised, else 0.
+def draw_order(scores: Any, how: int, length: int, scale: float, amount: float, draws: Any) -> Any:
+    """Return the order, its s, the first position of a pair, and 1 if clicks judge, else 0.
 
-    Equal scores keep the submitted order with equal odds, unless sharpness is 0.
+    Clicks on a sample of equal scores do not tell the model order from the submitted order.
     """
     sharp = np.zeros(scores.shape[0])
     if how == SAMPLED:
-        if sharpness == 0.0:
-            sharp[:] = scores
-        elif not sharpen(scores, sharpness, sharp):
-            return np.arange(scores.shape[0]), sharp, 0, 0.0
+        judges = 1.0 if sharpen(scores, scale, amount, sharp) else 0.0
         noisy = np.empty(scores.shape[0])
         for d in range(scores.shape[0]):
             noisy[d] = -(sharp[d] - log(-log(draws[d])))
-        return np.argsort(noisy, kind="mergesort"), sharp, 0, 1.0
+        return np.argsort(noisy, kind="mergesort"), sharp, 0, judges
     order = np.argsort(-scores, kind="mergesort")
     first = 1 if draws[0] >= 0.5 else 0
     if how == SWAPPED:
@@ -224,17 +249,23 @@ def draw_order(scores: Any, how: int, length: int, sharpness: float, draws: Any)
 
 
 @kernel
-def sharpen(scores: Any, sharpness: float, sharp: Any) -> bool:
-    """Write `s = a·scores/std(scores)`, like `serving.sharpened`; False if all are equal."""
+def sharpen(scores: Any, scale: float, amount: float, sharp: Any) -> bool:
+    """Write s, like `serving.sharpened`; False if all are equal."""
+    if scores.min() == scores.max():
+        return False
+    if scale > 0.0:
+        for d in range(scores.shape[0]):
+            sharp[d] = scores[d] * scale
+        return True
     mean = scores.mean()
     squares = 0.0
     for score in scores:
         squares += (score - mean) ** 2
     spread = sqrt(squares / scores.shape[0])
-    if not spread > 0.0 or scores.min() == scores.max():
+    if not spread > 0.0:
         return False
     for d in range(scores.shape[0]):
-        sharp[d] = scores[d] / spread * min(sharpness, float(scores.shape[0]))
+        sharp[d] = scores[d] * (min(SPREAD_SHARPNESS, float(scores.shape[0])) / amount / spread)
     return True
 
 
@@ -249,13 +280,13 @@ def shown_odds(sharp: Any, order: Any, length: int) -> Any:
 
 
 @kernel
-def sampled_pairs(clicked: Any, last: int, sharp: Any, order: Any) -> Any:
+def sampled_pairs(clicked: Any, last: int, sharp: Any, order: Any, kappa: float) -> Any:
     """Return the pairs and weights of clicks on a sampled ranking; none without a last click."""
     if last < 0:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     found = shown_odds(sharp, order, clicked.shape[0])
     preferred, other = seen_pairs(clicked, found)
-    return preferred, other, pair_weights(preferred, other, found, KAPPA)
+    return preferred, other, pair_weights(preferred, other, found, kappa)
 
 
 @kernel

@@ -38,7 +38,10 @@ CALL_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model for serving; `version` is the seq of the last record in these weights."""
+    """A model for serving; `version` is the seq of the last record in these weights.
+
+    `scale` is the factor of the scores in the sampling of rankings (`ranking/certainty.py`).
+    """
 
     name: str
     epoch: int
@@ -49,13 +52,16 @@ class ServedModel:
     trace: float
     chain: bytes = b""
     term: str = ""
+    scale: float = 0.0
 
     @classmethod
     def of(cls, name: str, found: StoredWeights) -> "ServedModel":
         """Create from stored weights."""
+        config = found.config
+        scale = found.certainty.scale(config.noise, config.exploration or 0.0)
         return cls(
-            name, found.epoch, found.seq, found.config, found.weights, found.sums,
-            found.info.trace, found.chain, found.info.term,
+            name, found.epoch, found.seq, config, found.weights, found.sums,
+            found.info.trace, found.chain, found.info.term, scale,
         )  # fmt: skip
 
     @property

@@ -7,23 +7,25 @@ scenarios with the same seeds get the same queries and the same random numbers.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from tqdm import tqdm
 
 from app.domain.candidates import min_max, with_order
-from app.domain.model import initial_state
-from app.domain.model_config import Algorithm, ModelConfig, new_model_config
+from app.domain.model import initial_state, initial_variances
+from app.domain.model_config import EXPLORING, Algorithm, ModelConfig, new_model_config
 from app.domain.reducer import restored
 from app.errors import SolarError
 from app.evaluation.letor import JudgedData
 from app.ranking import traffic
 from app.ranking import users as crowd
-from app.ranking.arrays import Integers
+from app.ranking.arrays import Dense, Floats, Integers
 from app.ranking.bounds import bounded
+from app.ranking.certainty import UNKNOWN, after_ranking
 from app.ranking.online import LabelledQuery
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, LinearLearner
-from app.ranking.traffic import MODEL_ORDER, USERS_AT_ONCE, Show, Site
+from app.ranking.traffic import MODEL_ORDER, USERS_AT_ONCE, Show, Site, Visit
 from app.simulation.results import Trace, checkpoints
 
 
@@ -39,6 +41,8 @@ class Scenario:
     gamma: float = DEFAULT_GAMMA
     prior: float = 0.0
     pair_bound: float | None = None  # None: the default of a new model
+    exploration: float = 1.0
+    forgetting: float | None = None  # None: the default of a new model
     submitted: str = "file"
     impressions: int = 10_000
     top_k: int = 10
@@ -142,7 +146,7 @@ def run_simulation(
 def check_scenario(scenario: Scenario, judged: Judged, users: Sequence[str]) -> None:
     """Report invalid settings before hours of work."""
     Show.to_learn(scenario.clicks, scenario.top_k)
-    learner(scenario, judged.n)
+    model(scenario, judged.n)
     judged.submitted(scenario.submitted, np.random.default_rng(0))
     for name in users:
         visitors(scenario, judged, name)
@@ -169,6 +173,15 @@ def sites(scenario: Scenario, judged: Judged, seed: int) -> tuple[Site, Site]:
     return Site.of(arranged.train), Site.of(arranged.test)
 
 
+class LearningRanker(traffic.Ranker, Protocol):
+    """A ranker that learns from visits."""
+
+    learner: LinearLearner
+
+    def learn(self, documents: Dense, visit: Visit) -> None:
+        """Learn the clicks of a visit."""
+
+
 def model_config(scenario: Scenario, n: int) -> ModelConfig:
     """Return the configuration of a new model of n features, plus one if there is a prior."""
     names = tuple(f"f{at}" for at in range(1, n + 1))
@@ -177,13 +190,46 @@ def model_config(scenario: Scenario, n: int) -> ModelConfig:
     return new_model_config(
         names, algorithm=algorithm, covariance="diagonal" if diagonal else "full", C=scenario.C,
         gamma=scenario.gamma, clicks=scenario.clicks, prior=scenario.prior,
-        pair_bound=scenario.pair_bound,
+        pair_bound=scenario.pair_bound, exploration=scenario.exploration,
+        forgetting=scenario.forgetting,
     )  # fmt: skip
 
 
-def learner(scenario: Scenario, n: int) -> LinearLearner:
-    """Return the learner of a new model."""
-    return restored(initial_state(model_config(scenario, n)).model)
+class SimulatedModel:
+    """A model that learns from the clicks of a simulation, like the reducer of the service."""
+
+    def __init__(self, config: ModelConfig, top_k: int) -> None:
+        self._config, self.learner = config, restored(initial_state(config).model)
+        self._initial, self.certainty = initial_variances(config), UNKNOWN
+        show = Show.to_learn(config.clicks, top_k) if config.explores else Show(MODEL_ORDER, top_k)
+        self._show = show._replace(amount=config.exploration or 1.0, kappa=config.kappa)
+
+    @property
+    def show(self) -> Show:
+        """How the next ranking is made."""
+        scale = self.certainty.scale(self._config.noise, self._config.exploration or 0.0)
+        return self._show._replace(scale=scale)
+
+    def score(self, documents: Dense) -> Floats:
+        """Return the score of each document."""
+        return self.learner.score(documents)
+
+    def learn(self, documents: Dense, visit: Visit) -> None:
+        """Learn the clicks of a visit."""
+        classical = self._config.clicks not in EXPLORING
+        pairs = visit.classical(self._config.clicks) if classical else visit.pairs
+        if not len(pairs):
+            return
+        pairs, _ = bounded(documents, pairs, self._config.pair_bound)
+        tally = self.learner.learn_pairs(documents, pairs).tally()
+        self.certainty = after_ranking(
+            self.certainty, tally, self.learner, self._config.forgetting or 0.0, self._initial
+        )
+
+
+def model(scenario: Scenario, n: int) -> SimulatedModel:
+    """Return a new model."""
+    return SimulatedModel(model_config(scenario, n), scenario.top_k)
 
 
 def play_traffic(
@@ -193,12 +239,11 @@ def play_traffic(
     seed: int,
     tick: Callable[[int], object] = lambda _: None,
 ) -> Trace:
-    """Run one simulation with a new learner."""
+    """Run one simulation with a new model."""
     site, test = sites(scenario, judged, seed)
-    fresh, bound = learner(scenario, judged.n), model_config(scenario, judged.n).pair_bound
-    show = Show.to_learn(scenario.clicks, scenario.top_k)
+    fresh = model(scenario, judged.n)
     return follow_traffic(
-        scenario, site, test, fresh, show, visitors(scenario, judged, users), seed, tick, bound
+        scenario, site, test, fresh, visitors(scenario, judged, users), seed, tick
     )
 
 
@@ -206,28 +251,23 @@ def follow_traffic(
     scenario: Scenario,
     site: Site,
     test: Site,
-    learner: LinearLearner,
-    show: Show,
+    ranker: LearningRanker,
     users: crowd.Users,
     seed: int,
     tick: Callable[[int], object] = lambda _: None,
-    bound: float | None = None,
 ) -> Trace:
-    """Run all impressions: the learner ranks, then learns from the clicks."""
+    """Run all impressions: the model ranks, then learns from the clicks."""
     trace = Trace.begun(scenario.impressions, site.submitted_ndcg())
     ends = checkpoints(scenario.impressions)
-    trace.test[0], at = test.ndcg(learner.weights), 1
+    trace.test[0], at = test.ndcg(ranker.learner.weights), 1
     rng = np.random.default_rng([seed, 0])
-    visits = traffic.visits(site, learner, show, users, rng, scenario.impressions)
+    visits = traffic.visits(site, ranker, users, rng, scenario.impressions)
     for t, visit in enumerate(trace.timed(visits)):
         trace.add(t, visit)
-        pairs = visit.pairs if show.how != MODEL_ORDER else visit.classical(scenario.clicks)
-        if len(pairs):
-            documents = site.of_query(visit.query)
-            learner.learn_pairs(documents, bounded(documents, pairs, bound)[0])
+        ranker.learn(site.of_query(visit.query), visit)
         if t + 1 == ends[at]:
             with trace.paused():
-                trace.test[at] = test.ndcg(learner.weights)
+                trace.test[at] = test.ndcg(ranker.learner.weights)
                 tick(int(ends[at] - ends[at - 1]))
                 at += 1
     return trace

@@ -16,6 +16,7 @@ from app.domain.model import SUMS, Model, ModelState, Part
 from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, Fenced, NoSuchModel, RolledBack, Unreadable
 from app.ranking.arrays import frozen
+from app.ranking.certainty import UNKNOWN, Certainty
 from app.ranking.covariance import variances
 from app.ranking.tally import Tally
 from app.storage.calls import ScriptRunner, translated
@@ -29,8 +30,9 @@ _SERVED_FIELDS = (*_POSITION_FIELDS, "meta", "w", "sums")
 _STATE_FIELDS = (*_SERVED_FIELDS, "spread")
 _BLOBS = (b"meta", b"w", b"spread", b"sums")
 
-#: Sums in one array; each further one is an array of its own and needs a newer format.
+#: Sums in one array; the later ones are arrays of their own and need a newer format.
 _FORMAT_1_SUMS = 26
+_LATER_SUMS = {"bounded": slice(26, 27), "drift": slice(27, 29)}
 
 #: Epoch, seq and chain of a state.
 LogPosition: TypeAlias = tuple[int, int, bytes]
@@ -68,6 +70,7 @@ class StoredWeights(NamedTuple):
     weights: Any
     sums: Any
     info: CommitInfo
+    certainty: Certainty = UNKNOWN
 
 
 class States:
@@ -239,7 +242,9 @@ def dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
         del info["term"]
     position = {"seq": state.seq, "chain": state.chain.hex()}
     return [
-        codec.dump_blob("w", position, {"values": model.weights}),
+        codec.dump_blob(
+            "w", position, {"values": model.weights, **codec.dump_certainty(model.certainty)}
+        ),
         codec.dump_blob("spread", {}, {"values": model.spread}),
         codec.dump_blob("sums", info, _split(state.sums)),
         codec.dump_blob("meta", codec.dump_config(model.config), {}),
@@ -250,6 +255,8 @@ def dump_part(part: Part) -> bytes:
     """Return the stored form of the learnt part of a record."""
     fields = {"chain": part.chain.hex(), "pairs": part.pairs, **part.tally._asdict()}
     fields["scaled"] = part.scaled
+    if not part.tally.variance:  # the bytes of parts from before it was summed
+        del fields["variance"]
     return codec.dump_blob("part", fields, {"weights": part.weights, "spread": part.spread})
 
 
@@ -257,7 +264,7 @@ def _load_part(blob: bytes | None) -> Part | None:
     """Invert `dump_part`; None if there is no part, or an unreadable one: it is learnt again."""
     with suppress(Unreadable, KeyError, TypeError, ValueError):
         _, fields, arrays = codec.load_blob(blob or b"", "part")
-        tally = Tally(*(fields[name] for name in Tally._fields))
+        tally = Tally(**{name: fields[name] for name in Tally._fields if name in fields})
         chain, pairs = bytes.fromhex(fields["chain"]), int(fields["pairs"])
         scaled = int(fields["scaled"])
         return Part(chain, pairs, arrays["weights"], arrays["spread"], tally, scaled)
@@ -276,10 +283,11 @@ def load_state(fields: dict[bytes, bytes]) -> ModelState:
     codec.refuse_newer(*(fields[name] for name in _BLOBS if name in fields))
     config = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
     seq, chain = int(fields[b"seq"]), fields[b"chain"]
-    weights, spread = _weights(fields[b"w"], seq, chain), _array(fields[b"spread"], "spread")
+    weights, certainty = _weights(fields[b"w"], seq, chain)
+    spread = _array(fields[b"spread"], "spread")
     sums = _joined(codec.load_blob(fields[b"sums"], "sums").arrays)
     part = _load_part(fields.get(b"part"))
-    return ModelState(seq, chain, Model(config, weights, spread), sums, part)
+    return ModelState(seq, chain, Model(config, weights, spread, certainty), sums, part)
 
 
 def _position(fields: Sequence[bytes]) -> LogPosition:
@@ -296,38 +304,39 @@ def _stored_weights(fields: Sequence[Any]) -> StoredWeights:
     codec.refuse_newer(meta or b"", w or b"", sums or b"")
     try:
         config = codec.load_config(codec.load_blob(meta or b"", "meta").fields)
-        weights = _weights(w or b"", int(seq), chain)
+        weights, certainty = _weights(w or b"", int(seq), chain)
         _, stored, arrays = codec.load_blob(sums or b"", "sums")
         info = CommitInfo(
             int(stored.get("time", 0)), float(stored.get("trace", 0.0)), str(stored.get("term", ""))
         )
         sums = _joined(arrays)
-        return StoredWeights(int(epoch), int(seq), chain, config, weights, sums, info)
+        return StoredWeights(int(epoch), int(seq), chain, config, weights, sums, info, certainty)
     except (KeyError, TypeError, ValueError) as error:
         raise BadBlob(f"expected a complete state, got one without {error}") from error
 
 
 def _split(sums: Any) -> dict[str, Any]:
-    """Return the arrays of the sums; `bounded` only if it is not 0: older releases lack it."""
-    bounded = sums[_FORMAT_1_SUMS:]
-    later = {"bounded": bounded} if any(bounded.tobytes()) else {}  # keeps -0.0
-    return {"values": sums[:_FORMAT_1_SUMS], **later}
+    """Return the arrays of the sums; later ones only if they are used: older releases lack them."""
+    later = {name: sums[some] for name, some in _LATER_SUMS.items()}
+    used = {name: some for name, some in later.items() if any(some.tobytes())}  # keeps -0.0
+    return {"values": sums[:_FORMAT_1_SUMS], **used}
 
 
 def _joined(arrays: dict[str, Any]) -> Any:
     """Return all sums, with zeros for those that an older version did not store."""
     found = np.zeros(len(SUMS))
     found[: len(arrays["values"])] = arrays["values"]
-    found[_FORMAT_1_SUMS:] = arrays.get("bounded", 0.0)
+    for name, some in _LATER_SUMS.items():
+        found[some] = arrays.get(name, 0.0)
     return frozen(found)
 
 
-def _weights(blob: bytes, seq: int, chain: bytes) -> Any:
-    """Return the weights; BadBlob if they belong to another position in the log."""
+def _weights(blob: bytes, seq: int, chain: bytes) -> tuple[Any, Certainty]:
+    """Return the weights and their certainty; BadBlob if they are of another log position."""
     _, fields, arrays = codec.load_blob(blob, "w")
     if _claim(fields) != (seq, chain):
         raise BadBlob(f"expected the weights after record {seq}, got those of another record")
-    return arrays["values"]
+    return arrays["values"], codec.load_certainty(arrays)
 
 
 def _claim(fields: dict[str, Any]) -> tuple[int, bytes]:

@@ -27,7 +27,7 @@ from app.api.examples import NEW_MODELS, PATCHES, ROLLBACKS
 from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
 from app.domain import codec
 from app.domain.model import ModelState
-from app.domain.model_config import check_config, new_model_config
+from app.domain.model_config import ORDER, ModelConfig, check_config, new_model_config
 from app.domain.records import Record, Replace, Retune
 from app.errors import InvalidInput, ModelExists, NewerFormat, NoSuchModel, Unreadable
 from app.ingest.appender import now
@@ -82,12 +82,24 @@ async def create(
         return describe_model(name, await service.create(name, config), 0)
     except ModelExists:
         existing = (await service.store.states.load_weights(name)).config
-        if existing.pair_bound is None and "pair_bound" not in body.model_fields_set:
-            config = replace(config, pair_bound=None)  # created before there were bounds
-        if existing != config:
+        if existing != _as_created_before(config, existing, body):
             raise
     response.status_code = 200
     return await _read(service, name)
+
+
+def _as_created_before(config: ModelConfig, existing: ModelConfig, body: NewModel) -> ModelConfig:
+    """Return the configuration with the defaults of the release that created the existing model."""
+    former = existing.exploration is None
+    omitted = [
+        name
+        for name in ("pair_bound", "exploration", "forgetting", "prior")
+        if name not in body.model_fields_set or getattr(body, name) is None
+    ]
+    found = {name: getattr(existing, name) for name in omitted}
+    earlier = {name: value for name, value in found.items() if former or value is None}
+    features = (*config.given, ORDER) if earlier.get("prior", config.prior) else config.given
+    return replace(config, features=features, **earlier)
 
 
 @router.get(
@@ -125,6 +137,8 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
         "explore": config.explores,
         "prior": config.prior,
         **({} if config.pair_bound is None else {"pair_bound": config.pair_bound}),
+        **({} if config.exploration is None else {"exploration": config.exploration}),
+        "forgetting": config.forgetting or 0.0,
         "version": state.seq,
         "seq": seq,
         "features": list(config.given),
@@ -143,12 +157,14 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
         "baseline": _means(sums, "baseline_"),
         "explored": {
             "queries": int(sums["explored_queries"]),
+            "share": sums["explored_queries"] / max(1.0, sums["queries"]),
             **_means(sums, "explored_", "explored_queries"),
         },
         "debiased_wins": {
             order: sums[f"{prefix}debiased_wins"] / max(sums["debiased_weight"], LEAST)
             for order, prefix in (("model", ""), ("submitted", "baseline_"))
         },
+        "drift": sums["drift"],
     }
 
 
@@ -225,7 +241,7 @@ async def tune(
     """Change hyper-parameters, effective from the next record."""
     given = body.model_dump(exclude_unset=True)
     if not given:
-        raise InvalidInput("expected at least one of C, gamma, clicks, explore, pair_bound")
+        raise InvalidInput(f"expected at least one of {', '.join(ModelPatch.model_fields)}")
     config = (await service.weight_cache.find(known_name(name))).config
     check_config(replace(config, **given))
     return await _append(service, name, Retune(**given))

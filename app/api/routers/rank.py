@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from fastapi import APIRouter
@@ -153,10 +153,12 @@ def _pinned(ids: Sequence[str], submitted: Candidates) -> Positions:
 
 def _exploration(served: ServedModel, request: str, asked: bool | None) -> Exploration | None:
     """Return how to randomise the ranking; the same for the same request to the same model."""
-    if not (served.config.explores if asked is None else asked):
+    config = served.config
+    if config.exploration == 0.0 or not (config.explores if asked is None else asked):
         return None
     draw = partial(uniforms, f"{served.name}:{served.epoch}:{request}")
-    return Exploration("swapped" if served.config.clicks == "fair-pairs" else "sampled", draw)
+    how: Literal["sampled", "swapped"] = "swapped" if config.clicks == "fair-pairs" else "sampled"
+    return Exploration(how, draw, served.scale, config.exploration or 1.0)
 
 
 def _ranked_documents(submitted: Candidates, ranking: Ranking) -> list[RankedDocument]:

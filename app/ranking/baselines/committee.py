@@ -68,7 +68,7 @@ class CommitteePerceptron(LinearLearner):
 
     def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         rows = (batch.preferred, batch.p, batch.other, batch.o)
-        survive(self._v, self.n, self._members, self._runs, *rows, self._x, *steps)
+        survive(self._v, self.n, self._members, self._runs, *rows, self._x, *steps[:2])
         self._w[:] = self._vote()
 
     def _vote(self) -> Floats:

@@ -52,4 +52,4 @@ class Pamir(LinearLearner):
         self._C = between(C, "C")
 
     def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
-        capped(self._w, self.n, self._C, *batch, aligned(self.n), *steps)
+        capped(self._w, self.n, self._C, *batch, aligned(self.n), *steps[:2])
