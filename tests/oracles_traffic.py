@@ -20,11 +20,17 @@ def gumbel_order(s: Sequence[float], uniforms: Sequence[float]) -> list[int]:
     return sorted(range(len(s)), key=lambda d: -noisy[d])
 
 
-def sharpened(scores: Sequence[float]) -> list[float] | None:
+def sharpened(
+    scores: Sequence[float], scale: float = 0.0, amount: float = 1.0
+) -> list[float] | None:
+    if max(scores) == min(scores):
+        return None
+    if scale:
+        return [scale * s for s in scores]
     mean = math.fsum(scores) / len(scores)
     spread = math.sqrt(math.fsum((s - mean) ** 2 for s in scores) / len(scores))
     sharpness = min(8.0, len(scores))
-    return [sharpness * s / spread for s in scores] if max(scores) > min(scores) else None
+    return [sharpness / amount * s / spread for s in scores]
 
 
 def swapped(order: list[int], uniforms: Sequence[float]) -> tuple[list[int], list[int]]:
@@ -82,7 +88,7 @@ def weight(order: Sequence[int], s: Sequence[float], shown: int, pair: Pair) -> 
     other = list(order)
     other[pair[0]], other[pair[1]] = order[pair[1]], order[pair[0]]
     here, there = probability(order, s, shown), probability(other, s, shown)
-    return max(1e-6, 20.0 * there / (here + there))
+    return max(1e-6, 2.0 * there / (here + there))
 
 
 def ndcg_10(labels: Sequence[float], everything: Sequence[float]) -> float:

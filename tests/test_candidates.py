@@ -102,10 +102,12 @@ def swapping(name: str) -> Exploration:
     return Exploration("swapped", partial(uniforms, name))
 
 
-def test_exploration_of_equal_scores_keeps_the_submitted_order() -> None:
-    found = candidates.rank_candidates(np.ones((5, 2), np.float32), np.ones(2), 4, sampling("any"))
-    assert found.shown.tolist() == [0, 1, 2, 3]
-    assert not found.explored
+@pytest.mark.parametrize("scale", [0.0, 7.0])
+def test_exploration_of_equal_scores_draws_any_order(scale: float) -> None:
+    explore = sampling("any")._replace(scale=scale)
+    found = candidates.rank_candidates(np.ones((5, 2), np.float32), np.ones(2), 4, explore)
+    assert found.shown.tolist() == np.argsort(-uniforms("any", 5))[:4].tolist()
+    assert found.explored
     assert found.odds is not None
     assert found.odds.tolist() == [1.0, 1.0, 1.0, 1.0, 1.0]
 

@@ -13,6 +13,7 @@ from app.domain.impressions import PriorFeedback, on_request
 from app.domain.records import Feedback
 from app.ranking import debiased, fair
 from app.ranking.clicks import CLASSICAL_STRATEGIES, CLICK_STRATEGIES
+from app.ranking.limits import KAPPA
 from app.ranking.pairs import Pairs
 from app.ranking.serving import PINNED
 from tests.oracles import click_pairs
@@ -31,7 +32,7 @@ def new_pairs_of(events: list[list[int]], strategy: str) -> list[list[Pair]]:
         documents = np.zeros((SHOWN, 1), np.float32)
         event = Feedback("e", "clicks", documents, clicks=np.array(clicks), **explored)
         record, so_far = on_request(event, so_far)
-        found.append(ClickPairs(record).new_pairs(strategy).listed())
+        found.append(ClickPairs(record, KAPPA).new_pairs(strategy).listed())
     return found
 
 
@@ -88,7 +89,7 @@ def test_events_on_a_randomised_ranking_give_only_new_pairs(
         clicked += clicks
         whole = fair.pairs(clicked, swaps, SHOWN) if swapped else debiased.pairs(clicked, drawn)
         expected = whole.some(np.array([one not in known for one in whole.listed()], np.bool_))
-        found = ClickPairs(record).new_pairs(strategy)
+        found = ClickPairs(record, KAPPA).new_pairs(strategy)
         assert found.listed() == expected.listed()
         assert found.weights.tobytes() == expected.weights.tobytes()
         known.update(whole.listed())
@@ -98,9 +99,9 @@ def test_pairs_of_earlier_events_are_made_once(monkeypatch: pytest.MonkeyPatch) 
     """With the pairs of each of 500 earlier events, a record took the learner a minute."""
     made, shown = list[int](), 30
 
-    def spy(clicks: list[int], odds: Any) -> Pairs:
+    def spy(clicks: list[int], odds: Any, kappa: float) -> Pairs:
         made.append(len(clicks))
-        return pairs(clicks, odds)
+        return pairs(clicks, odds, kappa)
 
     pairs = debiased.pairs
     monkeypatch.setattr(debiased, "pairs", spy)
@@ -111,7 +112,7 @@ def test_pairs_of_earlier_events_are_made_once(monkeypatch: pytest.MonkeyPatch) 
             clicks=np.array([at]), odds=np.linspace(1.0, 0.1, shown + 1),
         )  # fmt: skip
         record, so_far = on_request(event, so_far)
-    found = ClickPairs(record)
+    found = ClickPairs(record, KAPPA)
     found.new_pairs("debiased")
     found.wins()
     assert made == [20, 19]
@@ -129,5 +130,5 @@ def test_the_pairs_of_many_earlier_events_are_found_at_once(strategy: str) -> No
         clicked_before=clicks[:100], rounds=np.arange(1, 101), **explored,
     )  # fmt: skip
     started = time.thread_time()
-    ClickPairs(record).new_pairs(strategy)
+    ClickPairs(record, KAPPA).new_pairs(strategy)
     assert time.thread_time() - started < 1.0

@@ -1,6 +1,6 @@
 """Blobs: values survive encoding, and damaged blobs are refused.
 
-The golden files hold blobs of each kind: `v1-…` as format 1 writes them, `v2-…` as format 2 does.
+The golden files hold blobs of each kind: `v1-…` as format 1 writes them, and so on for each format.
 `python -m tests.test_codec` writes those that are missing and never touches one that exists: old
 data must stay readable.
 """
@@ -23,6 +23,7 @@ from app.domain.model import SUMS, Model, ModelState, Part, initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob, NewerFormat, StoreError
+from app.ranking.certainty import UNKNOWN, Certainty
 from app.ranking.tally import Tally
 from app.storage.states import CommitInfo, dump_part, dump_state, load_state
 
@@ -55,8 +56,11 @@ model_settings = st.builds(
     clicks=words,
     normalization=words,
     pair_bound=maybe(numbers),
+    exploration=maybe(numbers),
+    forgetting=maybe(numbers),
 )
-models = st.builds(Model, model_settings, floats, floats)
+certainties = st.just(UNKNOWN) | st.builds(Certainty, st.floats(0.0, 1e12), st.integers(1, 2**53))
+models = st.builds(Model, model_settings, floats, floats, certainties)
 feedback = st.builds(
     Feedback,
     event=words,
@@ -77,7 +81,15 @@ feedback = st.builds(
 records: st.SearchStrategy[Record] = st.one_of(
     feedback,
     st.builds(Replace, models, words),
-    st.builds(Retune, maybe(numbers), maybe(numbers), maybe(words), pair_bound=maybe(numbers)),
+    st.builds(
+        Retune,
+        maybe(numbers),
+        maybe(numbers),
+        maybe(words),
+        pair_bound=maybe(numbers),
+        exploration=maybe(numbers),
+        forgetting=maybe(numbers),
+    ),
     st.just(ResetMeasures()),
 )
 states = st.builds(
@@ -235,13 +247,13 @@ def test_each_kind_of_damage_has_a_separate_message() -> None:
 
 def test_a_newer_format_is_refused_with_both_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NewerFormat) as refused:
-        codec.load_blob(sealed(b"any content", version=3), "w")
-    assert str(refused.value) == "written by a newer release (format 3, this one reads up to 2)"
-    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 3)
-    assert codec.load_blob(sealed(b'["w",{},[]]', version=3), "w").kind == "w"
-    with pytest.raises(NewerFormat) as refused:
-        codec.load_blob(sealed(b'["w",{},[]]', version=4), "w")
+        codec.load_blob(sealed(b"any content", version=4), "w")
     assert str(refused.value) == "written by a newer release (format 4, this one reads up to 3)"
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 4)
+    assert codec.load_blob(sealed(b'["w",{},[]]', version=4), "w").kind == "w"
+    with pytest.raises(NewerFormat) as refused:
+        codec.load_blob(sealed(b'["w",{},[]]', version=5), "w")
+    assert str(refused.value) == "written by a newer release (format 5, this one reads up to 4)"
 
 
 def test_a_newer_format_is_not_handled_as_damage_or_as_a_failure_of_the_store() -> None:
@@ -274,7 +286,7 @@ NEWER_NAMES = {
     "replace-prior": ("replace", "settings.prior"),
     "shown-drawn": ("shown", "odds"),
     "reset-measures": ("reset-measures", ""),
-    "sums-bounded": ("sums", "bounded"),
+    "sums-drift": ("sums", "drift"),
 }
 
 
@@ -283,11 +295,11 @@ def test_a_blob_is_written_in_the_lowest_format_that_can_carry_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = golden_blobs()
-    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 3)
-    monkeypatch.setitem(codec.NEEDED_FORMATS, NEWER_NAMES[name], 4)
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 4)
+    monkeypatch.setitem(codec.NEEDED_FORMATS, NEWER_NAMES[name], 5)
     after = golden_blobs()
     assert [other for other in after if after[other] != before[other]] == [name]
-    assert after[name][3] == 4
+    assert after[name][3] == 5
     assert after[name][4:-4] == before[name][4:-4]
     assert codec.load_blob(after[name], NEWER_NAMES[name][0]).kind == NEWER_NAMES[name][0]
 
@@ -369,6 +381,9 @@ def golden_blobs() -> dict[str, bytes]:
     w, spread, sums, meta = dump_state(state)
     prior = replace(settings, features=("bm25", "_order"), prior=0.5, explore=False)
     bounded = replace(settings, pair_bound=40.0)
+    exploring = replace(bounded, exploration=0.5, forgetting=1e-4)
+    certainty = Certainty(0.75, 12)
+    sums_29 = replace(state, sums=np.append(np.arange(27) / 4.0, [0.625, 3.5]))
     sums_27 = replace(state, sums=np.append(np.arange(26) / 4.0, 3.0))
     return {
         "feedback": codec.dump_record(record),
@@ -400,6 +415,16 @@ def golden_blobs() -> dict[str, bytes]:
         "part": dump_part(
             Part(bytes(range(32)), 5, model.weights, model.spread, Tally(1, 3, 1, 2.75), 2)
         ),
+        "replace-exploration": codec.dump_record(
+            Replace(replace(model, config=exploring, certainty=certainty), "rollback")
+        ),
+        "retune-exploration": codec.dump_record(Retune(exploration=0.5, forgetting=1e-4)),
+        "meta-exploration": codec.dump_blob("meta", codec.dump_config(exploring), {}),
+        "w-certainty": dump_state(replace(state, model=replace(model, certainty=certainty)))[0],
+        "sums-drift": dump_state(sums_29, 7, "0a1b")[2],
+        "part-variance": dump_part(
+            Part(bytes(range(32)), 5, model.weights, model.spread, Tally(1, 3, 1, 2.75, 4.5), 2)
+        ),
         "so-far": PriorFeedback(
             np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])
         ).dump(),
@@ -415,7 +440,10 @@ def test_a_blob_is_still_written_with_the_same_bytes(kind: str) -> None:
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("v*.bin")), ids=lambda path: path.stem)
 def test_every_golden_blob_can_still_be_read(path: Path) -> None:
     kind = path.stem.split("-", 1)[1]
-    suffixes = "bare aside drawn swapped explore prior term bound bounded"
+    suffixes = (
+        "bare aside drawn swapped explore prior term bound bounded exploration certainty drift "
+        "variance"
+    )
     for suffix in (f"-{one}" for one in suffixes.split()):
         kind = kind.removesuffix(suffix)
     assert codec.load_blob(path.read_bytes(), kind).kind == kind
@@ -475,7 +503,7 @@ def known_names() -> set[tuple[str, str]]:
         | of("replace", replaced) | of("reset-measures", fields_of(ResetMeasures))
         | of("shown", fields_of(Impression)) | of("so-far", fields_of(PriorFeedback))
         | of("sums", [*CommitInfo._fields, "values", *SUMS[26:]]) | of("meta", config)
-        | of("w", ["seq", "chain", "values"]) | of("spread", ["values"])
+        | of("w", ["seq", "chain", "values", "certainty"]) | of("spread", ["values"])
         | of("part", [*({*fields_of(Part)} - {"tally"}), *Tally._fields])
     )  # fmt: skip
 
@@ -523,6 +551,12 @@ def test_golden_blobs_decode_to_their_known_values() -> None:
     assert retuned == Retune(C=0.5, gamma=None, clicks="click-skip-above")
     bound = codec.load_record((GOLDEN / "v2-retune-bound.bin").read_bytes())
     assert bound == Retune(pair_bound=40.0)
+    exploring = codec.load_record((GOLDEN / "v3-retune-exploration.bin").read_bytes())
+    assert exploring == Retune(exploration=0.5, forgetting=1e-4)
+    certain = codec.load_record((GOLDEN / "v3-replace-exploration.bin").read_bytes())
+    assert isinstance(certain, Replace)
+    assert certain.model.certainty == Certainty(0.75, 12)
+    assert (certain.model.config.exploration, certain.model.config.forgetting) == (0.5, 1e-4)
 
 
 def test_sums_missing_in_an_old_state_start_at_0() -> None:
@@ -531,7 +565,7 @@ def test_sums_missing_in_an_old_state_start_at_0() -> None:
     sums = (GOLDEN / "v1-sums-aside.bin").read_bytes()
     chain = bytes(range(32))
     state = load_state({**fields, b"seq": b"7", b"chain": chain, b"sums": sums})
-    assert state.sums.tolist() == [*(np.arange(17) / 4.0), *[0.0] * 10]
+    assert state.sums.tolist() == [*(np.arange(17) / 4.0), *[0.0] * 12]
     assert state.measures()["debiased_weight"] == 0.0
 
 

@@ -14,7 +14,7 @@ from app.api.admin_schemas import ClickStrategy
 from app.domain import candidates, codec
 from app.domain.candidates import Exploration
 from app.domain.impressions import Impression, PriorFeedback, on_request
-from app.domain.model import PRIOR_VARIANCE, ModelState, Positions, initial_state
+from app.domain.model import ModelState, Positions, initial_state
 from app.domain.model_config import (
     EXPLORING,
     Algorithm,
@@ -26,8 +26,10 @@ from app.domain.model_config import (
 from app.domain.records import Feedback, ResetMeasures, Retune
 from app.domain.reducer import Reducer
 from app.ranking import debiased, fair, serving
+from app.ranking.certainty import UNKNOWN
 from app.ranking.clicks import CLASSICAL_STRATEGIES, CLICK_STRATEGIES
 from app.ranking.covariance import diagonal
+from app.ranking.limits import KAPPA
 from app.ranking.pairs import Pairs
 from app.ranking.serving import uniforms
 from app.ranking.solar import SolarII
@@ -193,8 +195,9 @@ def clicked(shown: Impression, clicks: list[int]) -> Feedback:
     )  # fmt: skip
 
 
-def applied(clicks: str, *records: Feedback) -> ModelState:
-    reducer = Reducer(initial_state(ModelConfig(("a", "b", "c"), clicks=clicks)))
+def applied(clicks: str, *records: Feedback, exploration: float | None = 1.0) -> ModelState:
+    config = ModelConfig(("a", "b", "c"), clicks=clicks, exploration=exploration)
+    reducer = Reducer(initial_state(config))
     for record in records:
         assert reducer.apply(codec.dump_record(record))
     return reducer.state()
@@ -215,6 +218,16 @@ def test_debiased_clicks_are_learnt_with_the_weight_of_each_pair() -> None:
     state = applied("debiased", clicked(shown, [3, 1]))
     assert state.model.weights.tolist() == learnt_weights(shown, pairs)
     assert state.measures()["stepped"] == len(pairs) > 0
+
+
+def test_a_model_from_before_exploration_keeps_the_weights_of_its_pairs() -> None:
+    shown = shown_list(sampling(1))
+    assert shown.odds is not None
+    former = applied("debiased", clicked(shown, [3, 1]), exploration=None)
+    pairs = debiased.pairs([3, 1], shown.odds, kappa=10.0)
+    assert former.model.weights.tolist() == learnt_weights(shown, pairs)
+    assert former.model.certainty == UNKNOWN
+    assert former.measures()["drift"] == former.measures()["win_share"] == 0.0
 
 
 def test_more_clicks_on_a_sampled_ranking_add_only_new_pairs() -> None:
@@ -238,9 +251,9 @@ def test_fair_pairs_are_learnt_and_counted_in_the_debiased_wins() -> None:
     assert state.model.weights.tolist() == learnt_weights(shown, pairs)
     sums, (c, u) = state.measures(), pairs.listed()[0]
     plain = fair.model_positions(shown.swaps, 5)
-    assert sums["debiased_weight"] == 10.0
-    assert sums["debiased_wins"] == 10.0 * (plain[c] < plain[u])
-    assert sums["baseline_debiased_wins"] == 10.0 * (shown.submitted[c] < shown.submitted[u])
+    assert sums["debiased_weight"] == 1.0
+    assert sums["debiased_wins"] == 1.0 * (plain[c] < plain[u])
+    assert sums["baseline_debiased_wins"] == 1.0 * (shown.submitted[c] < shown.submitted[u])
 
 
 @pytest.mark.parametrize("strategy", ["debiased", "fair-pairs"])
@@ -250,15 +263,30 @@ def test_clicks_without_exploration_teach_nothing_but_are_measured(strategy: str
     assert (sums["queries"], sums["explored_queries"]) == (1.0, 0.0)
 
 
-def test_with_equal_scores_clicks_on_the_submitted_order_are_learnt() -> None:
+def drawn_at_equal_scores(name: object, top: int = 5) -> Impression:
     rows = np.random.default_rng(7).standard_normal((8, 3)).astype(np.float32)
-    found = candidates.rank_candidates(rows, np.zeros(3), 5, sampling(1))
-    shown = Impression(tuple("abcde"), rows[found.shown], found.shown, found.odds)
-    assert (found.shown.tolist(), found.explored) == ([0, 1, 2, 3, 4], False)
+    found = candidates.rank_candidates(rows, np.zeros(3), top, sampling(name))
+    assert found.explored
+    return Impression(tuple("abcdefgh")[:top], rows[found.shown], found.shown, found.odds)
+
+
+def test_with_equal_scores_every_order_is_equally_likely_and_clicks_are_learnt() -> None:
+    shown = drawn_at_equal_scores(1)
+    assert sorted(shown.submitted.tolist()) != shown.submitted.tolist()
     state = applied("debiased", clicked(shown, [2]))
-    pairs = Pairs(np.array([2, 2, 2]), np.array([0, 1, 3]), np.full(3, debiased.KAPPA))
+    pairs = Pairs(np.array([2, 2, 2]), np.array([0, 1, 3]), np.full(3, KAPPA))
     assert state.model.weights.tolist() == learnt_weights(shown, pairs)
-    assert state.measures()["debiased_weight"] == 0.0  # both orders equal the shown one
+    assert state.measures()["explored_queries"] == 1.0
+    assert state.measures()["debiased_weight"] == 0.0  # the model has no order of its own
+    first = [drawn_at_equal_scores(at).submitted[0] for at in range(800)]
+    assert np.bincount(first) == pytest.approx([100] * 8, abs=40)
+
+
+def test_a_ranking_in_the_submitted_order_at_equal_scores_does_not_count_as_explored() -> None:
+    shown = shown_list(None)
+    rows, submitted, odds = shown.documents, np.arange(5), np.array([1.0] * 5 + [3.0])
+    record = clicked(Impression(shown.ids, rows, submitted, odds), [2])
+    assert applied("debiased", record).measures()["explored_queries"] == 0.0
 
 
 @pytest.mark.parametrize("explore", [None, sampling(4), swapping(4)])
@@ -295,11 +323,12 @@ def test_api_core_and_settings_have_the_same_click_strategies() -> None:
 
 def test_a_new_model_has_debiased_clicks_and_a_prior_on_the_submitted_order() -> None:
     settings = new_model_config(("a", "b"))
-    assert (settings.clicks, settings.explores, settings.prior) == ("debiased", True, 0.2)
+    assert (settings.clicks, settings.explores, settings.prior) == ("debiased", True, 0.03)
+    assert (settings.exploration, settings.forgetting) == (1.0, 3e-5)
     assert (settings.given, settings.features) == (("a", "b"), ("a", "b", "_order"))
     model = initial_state(settings).model
-    assert model.weights.tolist() == [0.0, 0.0, 0.2]
-    assert model.spread[diagonal(3)].tolist() == [1.0, 1.0, PRIOR_VARIANCE]
+    assert model.weights.tolist() == [0.0, 0.0, 0.03]
+    assert model.spread[diagonal(3)].tolist() == [1.0, 1.0, 1e4 / 300]
     rows = candidates.as_documents(np.ones((4, 2)), "none", 1.0, ordered=True)
     assert candidates.rank_candidates(rows, model.weights, None).shown.tolist() == [0, 1, 2, 3]
 
@@ -321,7 +350,7 @@ def test_every_type_of_model_can_have_a_prior_or_none(
 def test_a_model_with_the_maximum_number_of_features_has_no_prior() -> None:
     names = tuple(map(str, range(2000)))
     assert new_model_config(names).prior == 0.0
-    assert new_model_config(names, covariance="diagonal").prior == 0.2
+    assert new_model_config(names, covariance="diagonal").prior == 0.03
     with pytest.raises(ValueError, match="expected 1 to 1999 with a prior, got 2000"):
         new_model_config(names, prior=0.25)
 

@@ -2,10 +2,10 @@
 
 A golden file holds a data directory after a clean stop, and the last answers of `GET /models/…`.
 Keys with a TTL have expired: impressions, dedupe keys, jobs. Each format has the directory of the
-oldest service that wrote it: commit 2b5dfff for format 1, without warm starts and fair pairs, and
-the commit that added `pair_bound` for format 2. The other file is of commit 8009a6c. To write a
-file, run `python -m tests.test_old_data_directory CHECKOUT FILE`, with `--oldest` for commit
-2b5dfff; CHECKOUT is a `git worktree` of the commit.
+oldest service that wrote it: commit 2b5dfff for format 1, without warm starts and fair pairs, the
+commit that added `pair_bound` for format 2, and the one that added `exploration` for format 3. The
+other file is of commit 8009a6c. To write a file, run `python -m tests.test_old_data_directory
+CHECKOUT FILE`, with `--oldest` for commit 2b5dfff; CHECKOUT is a `git worktree` of the commit.
 """
 
 import io
@@ -33,6 +33,7 @@ from tests.servers import TIMEOUT, until, with_store
 GOLDEN = Path(__file__).parent / "golden"
 DIRECTORIES = (
     "data-directory-format-1.tar.xz", "data-directory-0.1.tar.xz", "data-directory-format-2.tar.xz",
+    "data-directory-format-3.tar.xz",
 )  # fmt: skip
 EXPECTED = "said.json"  # beside the data: the service's answers for each model
 FILES = (LOCK, LOG, "appendonlydir")

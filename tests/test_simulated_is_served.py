@@ -8,21 +8,20 @@ import pytest
 
 from app.domain import candidates, codec
 from app.domain.candidates import Exploration
-from app.domain.model import initial_state
-from app.domain.model_config import new_model_config
+from app.domain.model import Model, initial_state
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer
 from app.evaluation.synthetic import SyntheticData
 from app.ranking import traffic
 from app.ranking import users as crowd
 from app.ranking.arrays import Floats
-from app.ranking.bounds import bounded
 from app.ranking.online import LabelledQuery
-from app.ranking.traffic import MODEL_ORDER, USERS_AT_ONCE, Show, Site
+from app.ranking.traffic import USERS_AT_ONCE, Show, Site
 from app.simulation import runner
 from app.simulation.runner import Judged, Scenario
 
 RANKINGS = 600  # more than one block of USERS_AT_ONCE
+EXPLORATION = 0.7
 
 
 _, QUERIES = SyntheticData(6, 40, 14, noise=0.8).draw(np.random.default_rng(2))
@@ -41,9 +40,12 @@ def numbers(site: Site, show: Show) -> Iterator[tuple[int, Floats, Floats]]:
             yield int(q), some[:clicks], some[clicks:]
 
 
-def exploring(strategy: str, draws: Floats) -> Exploration | None:
+def exploring(strategy: str, draws: Floats, model: Model) -> Exploration | None:
     hows: dict[str, Any] = {"debiased": "sampled", "fair-pairs": "swapped"}
-    return Exploration(hows[strategy], lambda many: draws[:many]) if strategy in hows else None
+    if strategy not in hows:
+        return None
+    scale = model.certainty.scale(model.config.noise, EXPLORATION)
+    return Exploration(hows[strategy], lambda many: draws[:many], scale, EXPLORATION)
 
 
 @pytest.mark.parametrize("strategy", ["debiased", "fair-pairs", "click-skip-above"])
@@ -52,42 +54,41 @@ def exploring(strategy: str, draws: Floats) -> Exploration | None:
 def test_a_simulated_visit_agrees_with_the_service(
     strategy: str, algorithm: Any, prior: float, top_k: int
 ) -> None:
-    scenario = Scenario(strategy, algorithm=algorithm, prior=prior, top_k=top_k, attackers=0.05)
+    scenario = Scenario(
+        strategy, algorithm=algorithm, prior=prior, top_k=top_k, attackers=0.05,
+        exploration=EXPLORATION, forgetting=0.0 if algorithm == "solar-i" else 0.001,
+    )  # fmt: skip
     site, _ = runner.sites(scenario, JUDGED, 0)
-    learner, bound = runner.learner(scenario, 6), runner.model_config(scenario, 6).pair_bound
-    show, users = (
-        Show.to_learn(strategy, top_k),
-        runner.visitors(scenario, JUDGED, "navigational"),
-    )
-    names = tuple(f"f{at}" for at in range(1, 7))
-    reducer = Reducer(
-        initial_state(new_model_config(names, algorithm=algorithm, clicks=strategy, prior=prior))
-    )
+    simulated = runner.model(scenario, 6)
+    users = runner.visitors(scenario, JUDGED, "navigational")
+    reducer = Reducer(initial_state(runner.model_config(scenario, 6)))
     won = np.zeros(3)
-    visits = traffic.visits(site, learner, show, users, np.random.default_rng([0, 0]), RANKINGS)
-    for visit, (q, clicks, draws) in zip(visits, numbers(site, show), strict=False):
+    visits = traffic.visits(site, simulated, users, np.random.default_rng([0, 0]), RANKINGS)
+    for visit, (q, clicks, draws) in zip(visits, numbers(site, simulated.show), strict=False):
         documents = candidates.as_documents(
             np.asarray(JUDGED.train[q].documents, np.float64), "none", 1e4, ordered=prior > 0.0
         )
-        weights = reducer.state().model.weights
-        ranking = candidates.rank_candidates(documents, weights, top_k, exploring(strategy, draws))
+        model = reducer.state().model
+        explore = exploring(strategy, draws, model)
+        ranking = candidates.rank_candidates(documents, model.weights, top_k, explore)
         labels = JUDGED.train[q].labels[ranking.shown]
         clicked = crowd.clicks(users, labels, clicks)
         assert visit.query == q
         assert visit.shown.tolist() == ranking.shown.tolist()
         assert np.flatnonzero(visit.clicked).tolist() == clicked.tolist()
 
-        pairs = visit.pairs if show.how != MODEL_ORDER else visit.classical(strategy)
-        learner.learn_pairs(site.of_query(q), bounded(site.of_query(q), pairs, bound)[0])
+        simulated.learn(site.of_query(q), visit)
         won += (visit.weight, visit.won, visit.submitted_won)
         event = Feedback(
             "e", "clicks", documents[ranking.shown], ranking.shown, clicks=clicked,
             odds=ranking.odds, swaps=ranking.swaps,
         )  # fmt: skip
         assert reducer.apply(codec.dump_record(event))
-        difference = learner.weights - reducer.state().model.weights
+        difference = simulated.learner.weights - reducer.state().model.weights
         assert np.abs(difference).max() <= 1e-9
+    assert simulated.certainty == pytest.approx(reducer.state().model.certainty, rel=1e-9)
+    assert simulated.certainty.rankings > 100
     sums = reducer.state().measures()
     names = ("debiased_weight", "debiased_wins", "baseline_debiased_wins")
     assert won == pytest.approx([sums[name] for name in names], rel=1e-9)
-    assert learner.weights.any()
+    assert simulated.learner.weights.any()

@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 import pytest
 
+from app.domain.model_config import PRIOR
 from app.evaluation.letor import JudgedData
 from app.evaluation.synthetic import SyntheticData
 from app.ranking import measures, traffic
@@ -42,8 +43,9 @@ def ends(
 
 @pytest.mark.parametrize("users", ["navigational", "informational", "pbm"])
 def test_debiased_clicks_learn_better_than_click_skip_above(users: str) -> None:
-    classical = replace(SCENARIO, clicks="click-skip-above")
-    gain = np.mean(ends(SCENARIO, users)) - np.mean(ends(classical, users))
+    debiased = replace(SCENARIO, impressions=6000)
+    classical = replace(debiased, clicks="click-skip-above")
+    gain = np.mean(ends(debiased, users)) - np.mean(ends(classical, users))
     assert gain > 0.05
 
 
@@ -63,13 +65,14 @@ def judged_by_clicks(submitted: str, trained: bool) -> tuple[float, float, float
     judged = synthetic().submitted(submitted, np.random.default_rng(1))
     site, _ = runner.sites(SCENARIO, judged, 0)
     rng = np.random.default_rng(4)
-    learner = runner.learner(SCENARIO, 12)
+    learner = SolarII(12)
     for q, query in enumerate(judged.train):
         learner.learn_pairs(site.of_query(q), query.pairs)
     w = learner.weights if trained else rng.standard_normal(12)
     users = runner.visitors(SCENARIO, judged, "informational")
-    fixed, ahead, clicked = SolarII(12, weights=w), [], []
-    for visit in traffic.visits(site, fixed, traffic.Show(), users, rng, 3000):
+    fixed, ahead, clicked = SolarII(12, weights=w), list[float](), list[float]()
+    ranker = traffic.FixedRanker(fixed, traffic.Show())
+    for visit in traffic.visits(site, ranker, users, rng, 3000):
         ahead.append(visit.won - visit.submitted_won)
         clicks = visit.clicked.astype(np.float64)
         as_submitted = clicks[np.argsort(visit.shown)]
@@ -96,17 +99,14 @@ def test_click_ndcg_favours_the_order_that_was_shown() -> None:
 
 
 def test_a_prior_starts_from_the_submitted_order() -> None:
-    best = replace(SCENARIO, submitted="best", impressions=300)
+    best, judged = replace(SCENARIO, submitted="best", impressions=100), synthetic().normalised()
     plain, prior = (
         np.mean(
-            [
-                runner.play_traffic(one, synthetic(), "informational", s).shown.mean()
-                for s in range(4)
-            ]
+            [runner.play_traffic(one, judged, "informational", s).shown.mean() for s in range(8)]
         )
-        for one in (best, replace(best, prior=0.25))
+        for one in (best, replace(best, prior=PRIOR))
     )
-    submitted = runner.play_traffic(best, synthetic(), "informational", 0).submitted.mean()
+    submitted = runner.play_traffic(best, judged, "informational", 0).submitted.mean()
     assert prior > plain
     assert prior > submitted - 0.02
 
@@ -127,7 +127,7 @@ def test_with_a_prior_the_submitted_order_is_the_last_feature() -> None:
     for one in (site, test):
         assert one.documents.shape[1] == 13
         assert one.documents[:2, -1].tolist() == pytest.approx([1.0, 18.0 / 19.0])
-    learner = runner.learner(replace(SCENARIO, prior=0.25), 12)
+    learner = runner.model(replace(SCENARIO, prior=0.25), 12).learner
     assert learner.weights.tolist() == [0.0] * 12 + [0.25]
 
 

@@ -49,7 +49,7 @@ def test_one_attack_on_a_bounded_model_is_not_reported() -> None:
 
 
 def test_a_flood_of_pairs_at_the_bound_is_reported() -> None:
-    config = new_model_config(NAMES, prior=0.0)
+    config = new_model_config(NAMES, prior=0.0, pair_bound=20.0 * N)
     assert reported(config, [forged(1e4, 20.0)] * WINDOW) != []
 
 

@@ -23,6 +23,7 @@ from app.domain.work import (
 )
 from app.errors import Backlog, InvalidInput, WorkBacklog
 from app.ranking.clicks import CLICK_STRATEGIES
+from app.ranking.limits import KAPPA
 from app.ranking.pairs import from_labels
 from app.storage.keys import Keys, internal_event
 from app.storage.log import APPENDED, REPEATED, NewRecord
@@ -92,7 +93,7 @@ def test_clicks_give_at_most_the_counted_pairs_with_every_strategy(
         documents = np.zeros((SHOWN, 1), np.float32)
         posted = Feedback("e", "clicks", documents, clicks=np.array(clicks, np.int64), **about)
         record, so_far = on_request(posted, so_far)
-        assert len(ClickPairs(record).new_pairs(strategy).listed()) <= most_pairs(record)
+        assert len(ClickPairs(record, KAPPA).new_pairs(strategy).listed()) <= most_pairs(record)
 
 
 def clicks_in_events(events: int, clicks: int, documents: int) -> Feedback:

@@ -223,10 +223,9 @@ class RankingQuality(BaseModel):
 
 
 class ExploredQuality(RankingQuality):
-    """Mean measures of the randomised rankings; `share` is theirs of all queries."""
+    """Mean measures of the randomised rankings."""
 
     queries: int
-    share: float
 
 
 class ModelDetails(BaseModel):
@@ -263,6 +262,9 @@ class ModelDetails(BaseModel):
     baseline: RankingQuality
     explored: ExploredQuality
     debiased_wins: dict[str, float]
+    explored_share: Annotated[
+        float, Field(description="share of the queries whose rankings were randomised")
+    ]
     drift: Annotated[
         float, Field(description="evidence that the debiased wins have fallen; from 20 on an alarm")
     ]

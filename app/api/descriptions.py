@@ -52,7 +52,6 @@ FIELDS = {
     "map": "mean average precision",
     "baseline": "measures of the submitted order",
     "explored": "measures of the randomised rankings",
-    "share": "share of the queries whose rankings were randomised",
     "debiased_wins": "weighted share of click pairs ranked correctly, by order: model, submitted",
     "name": "name of the model",
     "model": "name of the model",

@@ -70,13 +70,18 @@ class Reducer:
 
     def __init__(self, state: ModelState) -> None:
         self.seq, self.chain = state.seq, state.chain
-        self.config = state.model.config
-        self.pair_work = pair_work(self.config)
-        self._learner, self._certainty = restored(state.model), state.model.certainty
+        self._configure(state.model)
+        self._certainty = state.model.certainty
         self._sums = state.sums.copy()
         self._part = state.part
         self._open: OpenRecord | None = None  # the next record, if a part of it is learnt
         self._before: ModelState | None = None  # the state before the open record
+
+    def _configure(self, model: Model) -> None:
+        """Continue from a model; ValueError if it is invalid, and nothing has changed."""
+        self._learner, self.config = restored(model), model.config
+        self.pair_work, self._kappa = pair_work(model.config), model.config.kappa
+        self._initial = initial_variances(model.config)
 
     def state(self) -> ModelState:
         """Return the state after the last complete record."""
@@ -140,9 +145,8 @@ class Reducer:
         if isinstance(record, Feedback):
             return self._learn_pairs(self._opened(chain, record), most)
         if isinstance(record, Replace):
-            self._learner, self.config = restored(record.model), record.model.config
+            self._configure(record.model)
             self._certainty = record.model.certainty
-            self.pair_work = pair_work(self.config)
         elif isinstance(record, Retune):
             self._retune(record)
         elif isinstance(record, ResetMeasures):
@@ -152,8 +156,7 @@ class Reducer:
     def _retune(self, change: Retune) -> None:
         given: dict[str, Any] = {one.name: getattr(change, one.name) for one in fields(change)}
         config = replace(self.config, **{k: v for k, v in given.items() if v is not None})
-        self._learner = restored(_model(config, self._learner))
-        self.config = config
+        self._configure(_model(config, self._learner))
 
     def _opened(self, chain: bytes, event: Feedback) -> OpenRecord:
         """Measure the served ranking before it is learnt (Algorithm 1), and make its pairs.
@@ -162,7 +165,7 @@ class Reducer:
         """
         submission = _submission(event)
         click_pairs.check_exploration(event)
-        clicks = ClickPairs(event, self.config.kappa) if event.kind == "clicks" else None
+        clicks = ClickPairs(event, self._kappa) if event.kind == "clicks" else None
         pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
         gained = self._measured(event, submission)
         won = clicks.wins() if clicks else np.zeros(3)
@@ -228,10 +231,10 @@ class Reducer:
         tally = learnt.tally
         self._sums[_STEPS] += (tally.stepped, tally.passive, tally.refused, tally.squared_loss)
         if self.config.exploration is not None:
+            forgetting = self.config.forgetting or 0.0
             self._certainty = after_ranking(
-                self._certainty, tally, self._learner, self.config.forgetting or 0.0,
-                initial_variances(self.config),
-            )  # fmt: skip
+                self._certainty, tally, self._learner, forgetting, self._initial
+            )
             if learnt.won[0] > 0.0 and learnt.gained[0]:
                 self._note_drift(learnt.won[1] / learnt.won[0])
 

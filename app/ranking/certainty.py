@@ -7,16 +7,15 @@ is enough: a replica needs one number, not Σ.
 """
 
 from math import sqrt
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from app.ranking.arrays import Floats
-from app.ranking.solar import LinearLearner
 from app.ranking.tally import Tally
 
 #: Sampling input `s` per standard error of a score gap, for an `exploration` of 1.
 SHARPNESS = 5.0
 #: The least share of a new ranking in the running mean: it follows about the last 100 rankings.
-LEAST_SHARE = 0.01
+RECENT = 0.01
 #: Forgetting is applied once after this many rankings: a pass over Σ takes as long as a step.
 FORGET_EVERY = 16
 
@@ -36,7 +35,7 @@ class Certainty(NamedTuple):
         if not tally.stepped:
             return self
         rankings = self.rankings + 1
-        share = max(1.0 / rankings, LEAST_SHARE)
+        share = max(1.0 / rankings, RECENT)
         mean = tally.variance / tally.stepped
         return Certainty(self.variance + (mean - self.variance) * share, rankings)
 
@@ -54,8 +53,15 @@ class Certainty(NamedTuple):
 UNKNOWN = Certainty()
 
 
+class Forgetful(Protocol):
+    """A learner that can forget (`solar.py`)."""
+
+    def forget(self, kept: float, initial: Floats) -> None:
+        """`Σ ← kept·Σ + (1 - kept)·Σ₀`; `initial` is the diagonal of Σ₀."""
+
+
 def after_ranking(
-    certainty: Certainty, tally: Tally, learner: LinearLearner, forgetting: float, initial: Floats
+    certainty: Certainty, tally: Tally, learner: Forgetful, forgetting: float, initial: Floats
 ) -> Certainty:
     """Return the certainty after the pairs of a ranking; let the learner forget when it is due.
 

@@ -13,7 +13,7 @@ ALLOWANCE = 0.1
 #: The evidence that counts as drift (`docs/clicks.md` has the experiments).
 ALARM = 20.0
 #: The share of a new ranking in the running mean, after the first thousand rankings.
-LEAST_SHARE = 0.001
+OF_MEAN = 0.001
 
 
 def after(mean: float, evidence: float, share: float, rankings: float) -> tuple[float, float]:
@@ -27,4 +27,4 @@ def after(mean: float, evidence: float, share: float, rankings: float) -> tuple[
     if rankings <= 1.0:
         return share, 0.0
     evidence = max(0.0, evidence + (mean - share) - ALLOWANCE)
-    return mean + (share - mean) * max(1.0 / rankings, LEAST_SHARE), evidence
+    return mean + (share - mean) * max(1.0 / rankings, OF_MEAN), evidence

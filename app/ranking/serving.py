@@ -5,7 +5,6 @@ from math import inf, sqrt
 
 import numpy as np
 
-from app.ranking import measures
 from app.ranking.arrays import Floats, Integers
 
 #: Below this many documents a full sort is faster (k = 10: 6 against 15 µs at 100, 15 each at 500);
@@ -15,8 +14,8 @@ SORT_BELOW = 600
 #: documents would be first once in nine million rankings, and a click on it would carry no
 #: information; so a ranking of fewer documents uses their number as `a`.
 SPREAD_SHARPNESS = 8.0
-#: The k of the expected NDCG@k.
-EXPECTED_DEPTH = 10
+#: The discounts of NDCG@10, for the expected loss; `measures.py` has those of measured NDCG.
+EXPECTED_DISCOUNTS = 1.0 / np.log2(np.arange(2.0, 12.0))
 #: The e of a pinned document, which is not sampled.
 PINNED = -1.0
 
@@ -135,8 +134,8 @@ def expected_loss(scores: Floats, shown: Integers) -> float:
     >>> round(expected_loss(np.array([3.0, 2.0, 1.0]), np.array([1, 0, 2])), 3)
     0.14
     """
-    gains, depth = scores - scores.min(), min(EXPECTED_DEPTH, len(shown))
-    discounts = measures.discounts("standard", EXPECTED_DEPTH)[:depth]
+    depth = min(len(EXPECTED_DISCOUNTS), len(shown))
+    gains, discounts = scores - scores.min(), EXPECTED_DISCOUNTS[:depth]
     best = float((gains[top_k(scores, depth)] * discounts).sum())
     return 1.0 - float((gains[shown[:depth]] * discounts).sum()) / best if best > 0.0 else 0.0
 

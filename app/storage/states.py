@@ -32,7 +32,7 @@ _BLOBS = (b"meta", b"w", b"spread", b"sums")
 
 #: Sums in one array; the later ones are arrays of their own and need a newer format.
 _FORMAT_1_SUMS = 26
-_LATER_SUMS = {"bounded": slice(26, 27), "drift": slice(27, 29)}
+_LATER_SUMS = {name: slice(at, at + 1) for at, name in enumerate(SUMS) if at >= _FORMAT_1_SUMS}
 
 #: Epoch, seq and chain of a state.
 LogPosition: TypeAlias = tuple[int, int, bytes]

@@ -157,13 +157,13 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
         "baseline": _means(sums, "baseline_"),
         "explored": {
             "queries": int(sums["explored_queries"]),
-            "share": sums["explored_queries"] / max(1.0, sums["queries"]),
             **_means(sums, "explored_", "explored_queries"),
         },
         "debiased_wins": {
             order: sums[f"{prefix}debiased_wins"] / max(sums["debiased_weight"], LEAST)
             for order, prefix in (("model", ""), ("submitted", "baseline_"))
         },
+        "explored_share": sums["explored_queries"] / max(1.0, sums["queries"]),
         "drift": sums["drift"],
     }
 
