@@ -19,7 +19,7 @@ from app.ranking.arrays import Floats
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 #: Columns of a histogram: its buckets, one for larger values, and the sum of all values.
 HISTOGRAM = len(SECONDS) + 2
-#: The expected loss is computed for one in so many randomised rankings: it takes about 10 µs.
+#: One in 16 randomised rankings gets an expected loss, which takes about 10 µs.
 LOSS_EVERY = 16
 
 
