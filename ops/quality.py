@@ -211,7 +211,8 @@ MODEL_STATE = Row(
             "Covariance trace",
             "none",
             "Trace of Σ, the uncertainty of SOLAR-II summed over the features. It falls with every "
-            "step; a warm start or a rollback sets it to another value. 0 for SOLAR-I.",
+            "step and rises as the model forgets; a warm start or a rollback sets it to another "
+            "value. 0 for SOLAR-I.",
             (Query(replica_max("solar_covariance_trace"), "{{model}}"),),
             decimals=3, minimum=0,
         ),
