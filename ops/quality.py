@@ -1,5 +1,7 @@
 """Dashboard *Ranking quality*: whether models beat the submitted order, and how they learn."""
 
+from app.observability.model_table import LOSS_EVERY
+from app.ranking.drift import ALARM
 from ops import rules
 from ops.words import BOTH, MODEL, Board, Panel, Query, Row, replica_max, window_mean
 
@@ -108,26 +110,59 @@ MEASURES = Row(
             ),
             width=6, decimals=3, minimum=0, maximum=1,
         ),
+    ),
+)  # fmt: skip
+
+
+def _new_losses(counter: str) -> str:
+    return f"sum by (model) (increase({counter}{{{BOTH}}}[$window]))"
+
+
+EXPLORATION = Row(
+    "Exploration: what it costs; drift",
+    (
         Panel(
-            "NDCG@10 of randomised rankings, since the last reset",
-            "none",
-            f"Mean NDCG@10 of the rankings that were randomised before they were shown. {CLICKS}",
-            (Query(replica_max("solar_explored_ndcg", labels=f'k="10",{BOTH}'), SERVED),),
-            decimals=3, minimum=0, maximum=1,
+            "Expected NDCG@10 lost by exploration, last $window",
+            "percentunit",
+            "Share of NDCG@10 that a randomised ranking is expected to lose against the model "
+            f"order; mean of one in {LOSS_EVERY} randomised rankings in the window, empty without "
+            "any. It is an estimate that takes the scores of the model as true. Rankings that are "
+            "not randomised lose nothing. A lower setting exploration lowers it.",
+            (
+                Query(
+                    f"{_new_losses('solar_exploration_loss_total')} "
+                    f"/ ({_new_losses('solar_exploration_loss_rankings_total')} > 0)",
+                    "{{model}}",
+                ),
+            ),
+            width=6, decimals=2, minimum=0,
         ),
         Panel(
             "Share of randomised rankings, since the last reset",
             "percentunit",
             "Share of the queries with feedback whose ranking was randomised. Debiased learning, "
             "fair pairs and debiased wins use only these.",
+            (Query(replica_max("solar_explored_share"), "{{model}}"),),
+            width=6, decimals=1, minimum=0, maximum=1,
+        ),
+        Panel(
+            "NDCG@10 of randomised rankings, since the last reset",
+            "none",
+            f"Mean NDCG@10 of the rankings that were randomised before they were shown. {CLICKS}",
+            (Query(replica_max("solar_explored_ndcg", labels=f'k="10",{BOTH}'), SERVED),),
+            width=6, decimals=3, minimum=0, maximum=1,
+        ),
+        Panel(
+            "Evidence of drift",
+            "none",
+            "It grows while the debiased wins of a model are clearly below their own running mean, "
+            "and falls otherwise. Above the alarm level for 10 minutes it fires SolarDrift. It "
+            "compares a model with its own past, never with another model or order.",
             (
-                Query(
-                    f"{replica_max('solar_explored_queries')} "
-                    f"/ ({replica_max('solar_queries')} > 0)",
-                    "{{model}}",
-                ),
+                Query(replica_max("solar_drift"), "{{model}}"),
+                Query(f"vector({ALARM:g})", "alarm level"),
             ),
-            decimals=1, minimum=0, maximum=1,
+            width=6, decimals=1, minimum=0,
         ),
     ),
 )  # fmt: skip
@@ -176,7 +211,8 @@ MODEL_STATE = Row(
             "Covariance trace",
             "none",
             "Trace of Σ, the uncertainty of SOLAR-II summed over the features. It falls with every "
-            "step; a warm start or a rollback sets it to another value. 0 for SOLAR-I.",
+            "step and rises as the model forgets; a warm start or a rollback sets it to another "
+            "value. 0 for SOLAR-I.",
             (Query(replica_max("solar_covariance_trace"), "{{model}}"),),
             decimals=3, minimum=0,
         ),
@@ -196,6 +232,6 @@ BOARD = Board(
     "quality",
     "SOLAR: Ranking quality",
     "Whether the models rank better than the submitted order, and how they learn.",
-    (DEBIASED_WINS, MEASURES, MODEL_STATE),
+    (DEBIASED_WINS, MEASURES, EXPLORATION, MODEL_STATE),
     ("5m", "30m", "1h", "6h", "1d"),
 )

@@ -5,6 +5,7 @@ over queries can fall slightly, because later feedback replaces a query's measur
 use `delta`; `rate` would take the fall for a restart.
 """
 
+from app.ranking.drift import ALARM
 from ops.words import TRAFFIC, Alert, RecordingRule, new_count, window_mean
 
 NDCG_SUM = "model_k:solar_online_ndcg_sum:max"
@@ -78,6 +79,16 @@ ALERTS = (
         "Compared with a week ago, the daily {{ $labels.measure }} of model {{ $labels.model }} "
         "dropped by more than 0.05. Users find relevant documents further down. Check whether the "
         "submitted order dropped as well.",
+    ),
+    Alert(
+        "SolarDrift",
+        "max by (model) (solar_drift)",
+        f"> {ALARM:g}",
+        "10m", "warning",
+        "Model {{ $labels.model }}: the debiased wins have fallen below their mean",
+        "The evidence of drift of model {{ $labels.model }} has been above the alarm level for 10 "
+        "minutes. Users may look for other documents than before, and find them further down. "
+        "Check what changed: season, catalogue, features or click tracking.",
     ),
     Alert(
         "SolarBacklogGrowing",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.domain.candidates import NO_PINS, Ranking
 from app.domain.facts import (
     Committed,
     Deleted,
@@ -27,16 +28,19 @@ from app.observability.metric_help import HELP
 from app.observability.metrics import DEPRECATED_NAMES, Metrics
 from app.observability.model_metrics import ModelTotals, StoreHealth
 from app.observability.model_table import ModelTable
+from app.ranking.serving import expected_loss
 from app.serving.weight_cache import ServedModel
 
 STATUS_GAUGES = ("solar_learner_present", "solar_learner_fencing_token", "solar_training")
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def serving(name: str, *, version: float = 7, **sums: float) -> ServedModel:
+def serving(
+    name: str, *, version: float = 7, exploration: float | None = None, **sums: float
+) -> ServedModel:
     values = np.array([sums.get(one.replace("@", "_at_"), 0.0) for one in SUMS])
-    weights = np.array([3.0, 4.0])
-    return ServedModel(name, 1, int(version), ModelConfig(("a", "b")), weights, values, 1.5)
+    config = ModelConfig(("a", "b"), exploration=exploration)
+    return ServedModel(name, 1, int(version), config, np.array([3.0, 4.0]), values, 1.5)
 
 
 def read(page: bytes) -> Series:
@@ -94,6 +98,30 @@ def test_debiased_wins_are_absent_before_the_first_pair(metrics: Metrics) -> Non
     assert found[series("solar_debiased_weight_sum", model="a")] == 8.0
     assert series("solar_debiased_wins", model="b", order="model") not in found
     assert found[series("solar_debiased_weight_sum", model="b")] == 0.0
+
+
+def test_the_explored_share_is_absent_before_the_first_query(metrics: Metrics) -> None:
+    shown = serving("shown", queries=8.0, explored_queries=6.0)
+    plain = serving("plain", queries=8.0)
+    found = paged(metrics, [shown, plain, serving("new")])
+    assert found[series("solar_explored_share", model="shown")] == 0.75
+    assert found[series("solar_explored_share", model="plain")] == 0.0
+    assert series("solar_explored_share", model="new") not in found
+
+
+def test_exploration_and_drift_are_absent_for_models_without_the_setting(metrics: Metrics) -> None:
+    models = [
+        serving("new", exploration=0.5, drift=21.5),
+        serving("off", exploration=0.0),
+        serving("former", drift=3.0),
+    ]
+    found = paged(metrics, models)
+    for name in ("solar_exploration", "solar_drift"):
+        assert series(name, model="former") not in found
+    assert found[series("solar_exploration", model="new")] == 0.5
+    assert found[series("solar_drift", model="new")] == 21.5
+    assert found[series("solar_exploration", model="off")] == 0.0
+    assert found[series("solar_drift", model="off")] == 0.0
 
 
 def test_every_model_has_every_gauge_once(metrics: Metrics) -> None:
@@ -167,6 +195,38 @@ def test_reported_facts_are_counted(metrics: Metrics) -> None:
     assert found[series("solar_learner_interruptions_total", model="m")] == 1
     assert found[series("solar_store_rollbacks_total", model="m")] == 1
     assert series("solar_freshness_seconds_count", model="m") not in found
+
+
+def ranked(*shown: int) -> Ranking:
+    """A randomised ranking of three documents with the scores 3, 2 and 1."""
+    return Ranking(np.array(shown), np.array([3.0, 2.0, 1.0]), explored=True)
+
+
+def test_the_expected_loss_is_counted_for_every_16th_randomised_ranking(metrics: Metrics) -> None:
+    loss, count = "solar_exploration_loss_total", "solar_exploration_loss_rankings_total"
+    other = ranked(1, 0, 2)
+    expected = expected_loss(other.scores, other.shown)
+    assert 0.1 < expected < 0.2
+    metrics.used("m")
+    assert paged(metrics)[series(count, model="m")] == 0
+    for at in range(33):
+        metrics.explored("m", other if at % 16 == 0 else ranked(2, 1, 0), NO_PINS)
+    found = paged(metrics)
+    assert found[series(count, model="m")] == 3
+    assert found[series(loss, model="m")] == pytest.approx(3 * expected)
+    for _ in range(16):
+        metrics.explored("m", ranked(0, 1, 2), NO_PINS)  # the model order loses nothing
+    found = paged(metrics)
+    assert found[series(count, model="m")] == 4
+    assert found[series(loss, model="m")] == pytest.approx(3 * expected)
+
+
+def test_models_are_measured_independently(metrics: Metrics) -> None:
+    for model in ("a", "b"):
+        metrics.explored(model, ranked(1, 0, 2), NO_PINS)
+    found = paged(metrics)
+    for model in ("a", "b"):
+        assert found[series("solar_exploration_loss_rankings_total", model=model)] == 1
 
 
 def test_counters_of_a_model_start_at_0_so_that_increase_sees_the_first_failure(
@@ -255,7 +315,8 @@ def test_deprecated_names_have_the_values_and_labels_of_the_new_names(metrics: M
 
 
 def test_every_help_text_is_a_sentence_and_names_each_label(metrics: Metrics) -> None:
-    judged = serving("m", debiased_weight=8.0, debiased_wins=6.0)
+    judged = serving("m", exploration=1.0, queries=1.0, debiased_weight=8.0, debiased_wins=6.0)
+    metrics.explored("m", ranked(0, 1, 2), NO_PINS)
     health, totals = StoreHealth(True, 0.0), ModelTotals(learners=1)
     found = metrics.page([judged], {"m": ModelStatus(9)}, health, totals).decode()
     families = {one.name: one for one in text_string_to_metric_families(found)}

@@ -188,6 +188,18 @@ def _sampled_around_pinned(
     return Ranking(shown, scores, odds, explored=sampled.explored)
 
 
+def exploration_loss(ranking: Ranking, pinned: Positions = NO_PINS) -> float:
+    """Return the share of NDCG@10 that randomisation costs a ranking, if its scores are true.
+
+    It is the difference to the model order with the same pinned documents.
+    """
+    scores, shown = ranking.scores, ranking.shown
+    lost = serving.expected_loss(scores, shown)
+    if pinned.size:
+        lost -= serving.expected_loss(scores, _model_order(scores, pinned, len(shown)))
+    return max(0.0, lost)  # rounding may give -1e-17, an overflow NaN: both become 0
+
+
 def deviations(documents: Documents, spread: Floats) -> Floats:
     """Compute the standard deviation `√(φᵀΣφ)` of each score; `spread`: triangle or diagonal.
 

@@ -3,6 +3,9 @@
 A text is one or more full sentences that name the unit and explain each label.
 """
 
+from app.observability.model_table import LOSS_EVERY
+from app.ranking.drift import ALARM
+
 _SINCE = "Counted since the last reset of the measures."
 _ABSENT = "Absent while the store is unreachable."
 _ORDERS = "by model and order: model (without exploration) or submitted"
@@ -103,6 +106,28 @@ HELP = {
     "solar_explored_queries": (
         "Number of queries with feedback whose ranking was randomised, each counted once, by "
         f"model. {_SINCE}"
+    ),
+    "solar_explored_share": (
+        "Share of the queries with feedback whose ranking was randomised, from 0 to 1, by model. "
+        f"Absent before the first query. {_SINCE}"
+    ),
+    "solar_exploration": (
+        "Setting exploration of the model, by model. It is the amount of randomisation: 0 is none, "
+        "1 the default. Absent for models from before there was this setting."
+    ),
+    "solar_exploration_loss": (
+        "Sum of the expected losses of NDCG@10 by randomisation, by model, each a share from 0 to "
+        "1 of the NDCG@10 of the model order. The estimate takes the scores as true gains. It is "
+        f"computed for every {LOSS_EVERY}th randomised /rank answer of a worker. For the mean, "
+        "divide its rate by that of solar_exploration_loss_rankings_total."
+    ),
+    "solar_exploration_loss_rankings": (
+        "Number of randomised /rank answers in solar_exploration_loss_total, by model."
+    ),
+    "solar_drift": (
+        "Evidence that the debiased wins of the model order have fallen below their running mean, "
+        f"by model. It starts at 0 and has no upper limit; above {ALARM:g} it counts as drift. "
+        f"Absent for models without the setting exploration. {_SINCE}"
     ),
     "solar_feedback": f"Number of feedback records applied, by model. {_SINCE}",
     "solar_rejected_records": (

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from app.domain.candidates import Ranking, exploration_loss
 from app.domain.facts import (
     Committed,
     Deleted,
@@ -30,6 +31,7 @@ from app.domain.facts import (
     TraceHalved,
     Trained,
 )
+from app.domain.model import Positions
 from app.observability.metric_help import HELP
 from app.observability.model_metrics import (
     JOBS,
@@ -38,7 +40,14 @@ from app.observability.model_metrics import (
     ModelTotals,
     StoreHealth,
 )
-from app.observability.model_table import COLUMNS, HISTOGRAM, SECONDS, Column, ModelTable
+from app.observability.model_table import (
+    COLUMNS,
+    HISTOGRAM,
+    LOSS_EVERY,
+    SECONDS,
+    Column,
+    ModelTable,
+)
 from app.observability.multiprocess import DIRECTORY
 from app.observability.processes import Processes
 from app.ranking.arrays import Floats
@@ -110,6 +119,14 @@ class Metrics:
     def used(self, model: str) -> None:
         """Count a request for a model: the models with most requests have metrics."""
         self._row(model)[Column.REQUESTS] += 1.0
+
+    def explored(self, model: str, ranking: Ranking, pinned: Positions) -> None:
+        """Count a randomised ranking; of the first and of every 16th after it, what it may lose."""
+        row = self._row(model)
+        if row[Column.EXPLORED] % LOSS_EVERY == 0.0:
+            row[Column.LOSS] += exploration_loss(ranking, pinned)
+            row[Column.LOSS_RANKINGS] += 1.0
+        row[Column.EXPLORED] += 1.0
 
     def degraded(self, model: str) -> None:
         """Count an answer from memory while the store is unreachable."""

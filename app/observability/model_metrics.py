@@ -66,7 +66,9 @@ class ModelMetrics:
         for name, value in _GAUGES.items():
             family = _gauge(name, "model")
             for model in self._models:
-                family.add_metric([model.name], value(model, _sums(model), self._statuses))
+                found = value(model, _sums(model), self._statuses)
+                if found is not None:
+                    family.add_metric([model.name], found)
             yield family
         yield self._lag_seconds()
         yield self._updates()
@@ -183,12 +185,24 @@ def _lag(model: ServedModel, _: Any, statuses: Mapping[str, ModelStatus]) -> flo
     return float(max(0, status.tail - model.version)) if status else 0.0
 
 
-_Value = Callable[[ServedModel, dict[str, float], Mapping[str, ModelStatus]], float]
+def _explored_share(_: Any, sums: dict[str, float], __: Any) -> float | None:
+    return sums["explored_queries"] / sums["queries"] if sums["queries"] else None
+
+
+def _drift(model: ServedModel, sums: dict[str, float], _: Any) -> float | None:
+    return None if model.config.exploration is None else sums["drift"]
+
+
+#: A gauge of a model; None: absent.
+_Value = Callable[[ServedModel, dict[str, float], Mapping[str, ModelStatus]], float | None]
 _GAUGES: dict[str, _Value] = {
     "solar_version": lambda m, _s, _t: m.version,
     "solar_lag_records": _lag,
     "solar_queries": lambda _m, s, _t: s["queries"],
     "solar_explored_queries": lambda _m, s, _t: s["explored_queries"],
+    "solar_explored_share": _explored_share,
+    "solar_exploration": lambda m, _s, _t: m.config.exploration,
+    "solar_drift": _drift,
     "solar_feedback": lambda _m, s, _t: s["feedback"],
     "solar_rejected_records": lambda _m, s, _t: s["rejected"],
     "solar_bounded_pairs": lambda _m, s, _t: s["bounded"],
@@ -209,6 +223,8 @@ _COUNTERS = {
     "solar_learner_interruptions": Column.INTERRUPTIONS,
     "solar_newer_format": Column.NEWER_FORMATS,
     "solar_trace_halved": Column.TRACE_HALVED,
+    "solar_exploration_loss": Column.LOSS,
+    "solar_exploration_loss_rankings": Column.LOSS_RANKINGS,
 }
 #: Counters with one more label: first column, label, values.
 _LABELLED = (

@@ -19,15 +19,18 @@ from app.ranking.arrays import Floats
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 #: Columns of a histogram: its buckets, one for larger values, and the sum of all values.
 HISTOGRAM = len(SECONDS) + 2
+#: One in 16 randomised rankings gets an expected loss, which takes about 10 µs.
+LOSS_EVERY = 16
 
 
 class Column:
     """The columns of a row; a group of columns has the name of its first."""
 
     REQUESTS, ROLLBACKS, DEGRADED, RECORDS, INTERRUPTIONS, NEWER_FORMATS, TRACE_HALVED = range(7)
-    JOBS = 7  # by outcome
-    REPLACEMENTS = 10  # by kind
-    FRESHNESS = 14
+    EXPLORED, LOSS, LOSS_RANKINGS = range(7, 10)  # loss of one in LOSS_EVERY
+    JOBS = 10  # by outcome
+    REPLACEMENTS = 13  # by kind
+    FRESHNESS = 17
     COMMITS = FRESHNESS + HISTOGRAM
 
 

@@ -41,6 +41,7 @@ INCREASED = (
     'solar_feedback_events_total{outcome="over-share"}',
     'solar_impressions_total{outcome="dropped"}', "solar_degraded_answers_total",
     'solar_request_seconds_count{status="503"}', 'solar_request_seconds_count{status="404"}',
+    "solar_exploration_loss_total", "solar_exploration_loss_rankings_total",
 )  # fmt: skip
 SETTINGS = {
     "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},

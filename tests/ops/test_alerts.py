@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 import yaml
 
+from app.observability.metric_help import HELP
+from app.ranking.drift import ALARM
 from ops.__main__ import BOARDS, ROOT
 from ops.rules import ALERTS, RECORDING_RULES
 
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 RULES = yaml.safe_load((ROOT / "docker" / "prometheus" / "rules.yml").read_text())
 NAMES = [alert.name for alert in ALERTS]
+DRIFT = "Evidence of drift"
 PARTS = ("**Meaning.**", "**Impact.**", "**Check.**", "**Fix.**")
 
 
@@ -85,6 +88,13 @@ def test_every_alert_has_a_case_that_fires_and_a_case_that_is_quiet(name: str) -
 
 def test_every_alert_has_exactly_two_rule_test_cases() -> None:
     assert len(list(cases())) == len(dict(cases())) == 2 * len(NAMES)
+
+
+def test_alert_panel_and_help_have_the_alarm_level_of_the_drift_detector() -> None:
+    assert rule_of("SolarDrift")["expr"] == f"max by (model) (solar_drift) > {ALARM:g}"
+    (panel,) = [one for board in BOARDS for one in board.panels() if one.title == DRIFT]
+    assert f"vector({ALARM:g})" in [query.expr for query in panel.queries]
+    assert f"above {ALARM:g} it counts as drift" in HELP["solar_drift"]
 
 
 def test_recorded_series_are_named_by_level_metric_and_operation() -> None:

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.domain.facts import Committed, ModelStatus, Served
 from app.domain.model import SUMS
-from app.domain.model_config import ModelConfig
+from app.domain.model_config import new_model_config
 from app.observability.metrics import Metrics
 from app.observability.model_metrics import ModelTotals, StoreHealth
 from app.serving.weight_cache import ServedModel
@@ -54,8 +54,8 @@ def _labels(family: Metric) -> str:
 
 def _families() -> list[Metric]:
     """Every family of a process that has served one model once."""
-    sums = np.ones(len(SUMS))
-    model = ServedModel("books", 1, 1, ModelConfig(("bm25",)), np.ones(1), sums, 1.0)
+    sums, config = np.ones(len(SUMS)), new_model_config(("bm25",), prior=0.0)
+    model = ServedModel("books", 1, 1, config, np.ones(1), sums, 1.0)
     metrics = Metrics()
     metrics.request("/rank", 200, 0.001)
     metrics.served(Served("books", 1, False))

@@ -75,6 +75,8 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
         service, served, request, submitted, ranking, call.key
     )
     service.metrics.used(body.model)
+    if ranking.explored:
+        service.metrics.explored(body.model, ranking, pinned)
     if body.log:
         service.metrics.impression("remembered" if logged else "dropped")
     degraded = not service.weight_cache.reachable
