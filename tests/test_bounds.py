@@ -153,8 +153,8 @@ def test_pairs_that_the_learner_refuses_are_still_refused(pairs: Pairs) -> None:
 
 
 def test_new_models_have_a_bound_that_their_clicks_do_not_reach() -> None:
-    assert new_model_config(NAMES).pair_bound == 2.0 * (N + 1)
-    assert new_model_config(NAMES, prior=0.0).pair_bound == 2.0 * N
+    assert new_model_config(NAMES).pair_bound == 4.0 * (N + 1)
+    assert new_model_config(NAMES, prior=0.0).pair_bound == 4.0 * N
     assert new_model_config(NAMES, prior=0.0, clicks="fair-pairs").pair_bound == 80.0 * N
     assert new_model_config(NAMES, pair_bound=5.0).pair_bound == 5.0
     assert BOUND_PER_FEATURE >= 2.0 * KAPPA
@@ -200,7 +200,7 @@ def test_pairs_of_every_kind_are_bounded_and_counted(kind: str) -> None:
     assert sums["bounded"] == sums["stepped"] > 0
     learner = SolarII(2)
     for x in gaps_of(EVENTS[kind]):
-        learner.learn(x[None], np.array([4.0 / float(x @ x)]))
+        learner.learn(x[None], np.array([8.0 / float(x @ x)]))
     np.testing.assert_allclose(reducer.state().model.weights, learner.weights, rtol=1e-12)
 
 

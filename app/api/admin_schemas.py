@@ -88,7 +88,7 @@ class NewModel(Body):
     ] = None
     pair_bound: Annotated[
         Positive,
-        Field(description="largest `weight·‖x‖²` of a pair; omitted: 2·n, 80·n with `fair-pairs`"),
+        Field(description="largest `weight·‖x‖²` of a pair; omitted: 4·n, 80·n with `fair-pairs`"),
     ] = _OPTIONAL
     exploration: ExplorationAmount = 1.0
     forgetting: Annotated[

@@ -75,7 +75,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--pair-bound", type=number, metavar="BOUND",
-        help="largest weight·‖x‖² of a pair (default 2 per feature, 80 with fair-pairs)",
+        help="largest weight·‖x‖² of a pair (default 4 per feature, 80 with fair-pairs)",
     )  # fmt: skip
     parser.add_argument(
         "--exploration", type=float, metavar="AMOUNT",

@@ -159,7 +159,7 @@ def new_model_config(
     >>> new_model_config(("bm25", "price")).features
     ('bm25', 'price', '_order')
     >>> new_model_config(("bm25", "price")).pair_bound
-    6.0
+    12.0
     """
     config = ModelConfig(given, algorithm, clicks=clicks, **others)
     if prior is None:  # the default, if the limit allows one more feature

@@ -8,9 +8,10 @@ LARGEST_WEIGHT = 1e100
 #: before there was `exploration`.
 KAPPA, FORMER_KAPPA = 1.0, 10.0
 #: Default bound of `ω‖x‖²` of a pair, for each feature of a new model. Debiased clicks have weights
-#: up to 2, so pairs of features from 0 to 1 stay below it. Fair pairs have the weight 100: no pair
-#: of MQ2008 reached 80, some reached 60.
-BOUND_PER_FEATURE, FAIR_BOUND_PER_FEATURE = 2.0, 80.0
+#: up to 2, so pairs of features from 0 to 1 stay below half of it; the other half is for
+#: standardised features. Fair pairs have the weight 100: no pair of MQ2008 reached 80, some reached
+#: 60.
+BOUND_PER_FEATURE, FAIR_BOUND_PER_FEATURE = 4.0, 80.0
 #: Bounds of the weight of a triplet for a model with a bound of its pairs.
 LEAST_TRIPLET, MOST_TRIPLET = 1e-3, 20.0
 

@@ -23,8 +23,8 @@ from app.config import Settings
 from app.main import create_app
 from tests.servers import TIMEOUT, until
 
-#: Model settings without exploration and without a prior: classical clicks.
-PLAIN = {"clicks": "click-skip-above", "prior": 0}
+#: Model settings without exploration, prior and forgetting: classical clicks.
+PLAIN = {"clicks": "click-skip-above", "prior": 0, "forgetting": 0}
 
 ROOT = Path(__file__).parents[2]
 

@@ -52,11 +52,11 @@ def post(http: httpx.Client, model: str, *weights: float) -> httpx.Response:
     return http.post("/feedback", json=event, headers=WAIT_UNTIL_LEARNT)
 
 
-def test_a_new_model_has_a_bound_of_20_for_each_feature(http: httpx.Client) -> None:
-    assert create(http, "new").json()["pair_bound"] == 40.0
-    assert create(http, "ordered", prior=0.2).json()["pair_bound"] == 60.0
+def test_a_new_model_has_a_bound_of_4_for_each_feature(http: httpx.Client) -> None:
+    assert create(http, "new").json()["pair_bound"] == 8.0
+    assert create(http, "ordered", prior=0.2).json()["pair_bound"] == 12.0
     assert create(http, "fair", clicks="fair-pairs").json()["pair_bound"] == 160.0
-    assert http.get("/models/new").json()["pair_bound"] == 40.0
+    assert http.get("/models/new").json()["pair_bound"] == 8.0
 
 
 def test_a_bound_can_be_stated(http: httpx.Client) -> None:
@@ -80,7 +80,7 @@ def test_an_invalid_bound_is_refused(http: httpx.Client, bound: Any) -> None:
 def test_pairs_above_the_bound_are_learnt_with_a_smaller_weight_and_counted(
     service: Running, http: httpx.Client
 ) -> None:
-    create(http, "counted")
+    create(http, "counted", pair_bound=40)
     assert post(http, "counted", 1.0, 2.0, 0.001).status_code == 200
     found = http.get("/models/counted").json()
     assert found["pairs"] == {"stepped": 3, "passive": 0, "refused": 0, "bounded": 2}

@@ -162,22 +162,64 @@ def test_labels_are_learnt_without_exploration(http: httpx.Client) -> None:
     assert weights["f1"] != 0.0
 
 
-def test_without_a_prior_a_model_first_learns_from_the_submitted_order(
-    http: httpx.Client,
-) -> None:
-    answer = rank(http, "no-prior")
-    assert (ids(answer), answer["explored"]) == (IDS, False)
+def test_without_a_prior_the_first_rankings_reach_every_document(http: httpx.Client) -> None:
+    """A model that knows nothing finds what is submitted last, and learns from its first click."""
+    first = {ids(rank(http, "no-prior", top_k=3, request_id=f"n{at}"))[0] for at in range(80)}
+    assert first == set(IDS)
+    answer = rank(http, "no-prior", request_id="n")
+    assert answer["explored"]
     event = {"type": "clicks", "request_id": answer["request_id"], "clicked": ["d11"]}
     post(http, "no-prior", event)
     assert ids(rank(http, "no-prior", explore=False))[0] == "d11"
-    assert rank(http, "no-prior")["explored"]
+    assert http.get("/models/no-prior").json()["explored"]["queries"] == 1
+
+
+def test_more_exploration_moves_documents_further(http: httpx.Client) -> None:
+    """The same requests at four amounts: 0 is the model order, 100 nearly random."""
+    http.put("/models/amount", json={"features": 2, "prior": 0})
+    labels = {"type": "labels", "documents": documents(), "labels": {"d11": 2, "d10": 1}}
+    for _ in range(30):
+        post(http, "amount", labels)
+    plain, moved = ids(rank(http, "amount", explore=False)), []
+    for amount in (0, 1, 10, 100):
+        seq = http.patch("/models/amount", json={"exploration": amount}).json()["seq"]
+        shown = [ids(rank(http, "amount", min_seq=seq, request_id=f"a{at}")) for at in range(40)]
+        moved.append(sum(abs(one.index(d) - plain.index(d)) for one in shown for d in IDS))
+    assert moved[0] == 0 < moved[1] < moved[2] < moved[3]
+    assert http.get("/models/amount").json()["explore"] is True
+    seq = http.patch("/models/amount", json={"exploration": 0}).json()["seq"]
+    assert not rank(http, "amount", explore=True, min_seq=seq)["explored"]
+    assert http.get("/models/amount").json()["explore"] is False
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("exploration", -1), ("exploration", 101), ("exploration", "1"), ("exploration", None),
+     ("forgetting", -1e-9), ("forgetting", 0.2), ("forgetting", True), ("forgetting", None)],
+)  # fmt: skip
+def test_an_impossible_amount_is_refused(http: httpx.Client, name: str, value: Any) -> None:
+    refused = http.put("/models/other", json={"features": 2, name: value})
+    assert refused.status_code == 422
+    assert name in refused.json()["detail"]
+    refused = http.patch("/models/drawn", json={name: value})
+    assert refused.status_code == 422
+    assert name in refused.json()["detail"]
+
+
+def test_solar_i_refuses_to_forget(http: httpx.Client) -> None:
+    first = {"features": 2, "algorithm": "solar-i"}
+    refused = http.put("/models/first", json={**first, "forgetting": 1e-4})
+    assert refused.status_code == 422
+    assert "forgetting: expected 0 for solar-i" in refused.json()["detail"]
+    assert http.put("/models/first", json=first).json()["forgetting"] == 0.0
+    assert http.patch("/models/first", json={"forgetting": 1e-4}).status_code == 422
 
 
 def test_the_default_model_has_the_default_settings(http: httpx.Client) -> None:
     answer = http.post("/rank", json={"documents": documents()})
     assert answer.status_code == 200
     made = http.get("/models/default").json()
-    assert (made["clicks"], made["prior"], made["explore"]) == ("debiased", 0.2, True)
+    assert (made["clicks"], made["prior"], made["explore"]) == ("debiased", 0.03, True)
     assert made["features"] == ["f1", "f2"]
 
 
@@ -210,5 +252,5 @@ def test_an_explanation_includes_the_contribution_of_the_submitted_order(
 ) -> None:
     http.put("/models/explained", json={"features": 2})
     answer = rank(http, "explained", explain=True, explore=False)
-    assert answer["documents"][0]["contributions"] == {"_order": 0.2}
+    assert answer["documents"][0]["contributions"] == {"_order": 0.03}
     assert answer["documents"][0]["stddev"] > 1.0

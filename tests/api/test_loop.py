@@ -88,7 +88,9 @@ def http(service: Running) -> Iterator[httpx.Client]:
 
 
 def create(http: httpx.Client, model: str, **settings: Any) -> None:
-    created = http.put(f"/models/{model}", json={**PLAIN, "features": NAMES, **settings})
+    created = http.put(
+        f"/models/{model}", json={**PLAIN, "features": NAMES, "pair_bound": 1e6, **settings}
+    )
     assert created.status_code == 201, created.text
 
 

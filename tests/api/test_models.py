@@ -29,13 +29,15 @@ NEW = {
     "normalization": "none",
     "clicks": "debiased",
     "explore": True,
-    "prior": 0.2,
-    "pair_bound": 60.0,
+    "prior": 0.03,
+    "pair_bound": 12.0,
+    "exploration": 1.0,
+    "forgetting": 3e-5,
     "version": 0,
     "seq": 0,
     "features": ["bm25", "price"],
-    "weights": {"bm25": 0.0, "price": 0.0, "_order": 0.2},
-    "stddev": {"bm25": 1.0, "price": 1.0, "_order": math.sqrt(14.0)},
+    "weights": {"bm25": 0.0, "price": 0.0, "_order": 0.03},
+    "stddev": {"bm25": 1.0, "price": 1.0, "_order": math.sqrt(1e4 / 300)},
     "queries": 0,
     "feedback": 0,
     "rejected": 0,
@@ -45,6 +47,8 @@ NEW = {
     "baseline": {"ndcg": {"1": 0.0, "5": 0.0, "10": 0.0, "all": 0.0}, "map": 0.0},
     "explored": {"queries": 0, "ndcg": {"1": 0.0, "5": 0.0, "10": 0.0, "all": 0.0}, "map": 0.0},
     "debiased_wins": {"model": 0.0, "submitted": 0.0},
+    "explored_share": 0.0,
+    "drift": 0.0,
 }
 EVENTS = count()
 NAMES = count()
@@ -152,6 +156,8 @@ def test_creating_a_model_again_with_the_same_settings_is_200(http: httpx.Client
         {"explore": False},
         {"prior": 0.0},
         {"pair_bound": 59.0},
+        {"exploration": 0.5},
+        {"forgetting": 0},
     ],
 )
 def test_other_settings_for_an_existing_name_are_refused(
@@ -479,14 +485,17 @@ def test_exploration_changes_the_order_but_not_the_scores(http: httpx.Client, mo
         assert again["documents"] == plain["documents"]
 
 
-def test_a_model_without_training_serves_the_submitted_order_even_with_exploration(
+def test_a_model_without_training_serves_the_submitted_order_or_explores_all_orders(
     http: httpx.Client,
 ) -> None:
     http.put("/models/blank", json={**PLAIN, "features": 2})
-    for explore in (True, False):
-        answered = rank(http, "blank", explore=explore)
-        assert [one["id"] for one in answered["documents"]] == ["a", "b", "c"]
-        assert not answered["explored"]
+    plain = rank(http, "blank", explore=False)
+    assert [one["id"] for one in plain["documents"]] == ["a", "b", "c"]
+    assert not plain["explored"]
+    drawn = [rank(http, "blank", explore=True, request_id=f"blank-{at}") for at in range(40)]
+    assert all(one["explored"] for one in drawn)
+    orders = {tuple(one["id"] for one in answer["documents"]) for answer in drawn}
+    assert len(orders) == 6
 
 
 def test_top_k_limits_the_ranking_and_its_feedback(http: httpx.Client, model: str) -> None:
