@@ -90,14 +90,18 @@ def test_gauges_of_a_model_come_from_the_served_state(metrics: Metrics) -> None:
 
 
 def test_debiased_wins_are_absent_before_the_first_pair(metrics: Metrics) -> None:
-    judged = serving("a", debiased_weight=8.0, debiased_wins=6.0, baseline_debiased_wins=2.0)
-    found = paged(metrics, [judged, serving("b")])
+    won = {"debiased_weight": 8.0, "debiased_wins": 6.0, "baseline_debiased_wins": 2.0}
+    judged = serving("a", exploration=1.0, **won)
+    found = paged(metrics, [judged, serving("b"), serving("former", **won)])
     assert found[series("solar_debiased_wins", model="a", order="model")] == 0.75
     assert found[series("solar_debiased_wins", model="a", order="submitted")] == 0.25
     assert found[series("solar_debiased_wins_sum", model="a", order="model")] == 6.0
     assert found[series("solar_debiased_weight_sum", model="a")] == 8.0
     assert series("solar_debiased_wins", model="b", order="model") not in found
     assert found[series("solar_debiased_weight_sum", model="b")] == 0.0
+    # Pairs of a model from before there was `exploration` weigh ten times as much.
+    assert found[series("solar_debiased_wins", model="former", order="model")] == 0.75
+    assert found[series("solar_debiased_weight_sum", model="former")] == 0.8
 
 
 def test_the_explored_share_is_absent_before_the_first_query(metrics: Metrics) -> None:

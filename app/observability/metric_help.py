@@ -157,7 +157,10 @@ HELP = {
     "solar_debiased_wins_sum": (
         f"Sum of the weights of {_PAIRS} that an order ranks correctly, {_ORDERS}. {_SINCE}"
     ),
-    "solar_debiased_weight_sum": f"Sum of the weights of all {_PAIRS}, by model. {_SINCE}",
+    "solar_debiased_weight_sum": (
+        f"Sum of the weights of all {_PAIRS}, by model. A pair whose two orders were equally likely "
+        f"weighs 1. {_SINCE}"
+    ),
     "solar_learner_present": (
         "1 if a learner holds the model's lease, 0 if not, by model. With more than 16 models a "
         f"learner holds it only while the model has records. {_ABSENT}"

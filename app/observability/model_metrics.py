@@ -142,19 +142,22 @@ class ModelMetrics:
         yield from (ndcg, total, mean, whole)
 
     def _debiased(self) -> Iterator[GaugeMetricFamily]:
-        """Debiased pair wins: the share, and the sums for windows."""
+        """Debiased pair wins: the share, and the sums for windows.
+
+        The unit is a pair whose two orders are equally likely, for models of any release.
+        """
         share = _gauge("solar_debiased_wins", "model", "order")
         total = _gauge("solar_debiased_wins_sum", "model", "order")
         weight = _gauge("solar_debiased_weight_sum", "model")
         for model in self._models:
             sums = _sums(model)
-            whole = sums["debiased_weight"]
+            whole, unit = sums["debiased_weight"], model.config.kappa
             for order, prefix in (("model", ""), ("submitted", "baseline_")):
                 won = sums[f"{prefix}debiased_wins"]
-                total.add_metric([model.name, order], won)
+                total.add_metric([model.name, order], won / unit)
                 if whole > 0.0:
                     share.add_metric([model.name, order], won / whole)
-            weight.add_metric([model.name], whole)
+            weight.add_metric([model.name], whole / unit)
         yield from (share, total, weight)
 
     def _lag_seconds(self) -> GaugeMetricFamily:
