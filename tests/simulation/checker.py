@@ -18,6 +18,7 @@ from app.domain.records import Feedback, Replace, ResetMeasures
 from app.domain.reducer import Reducer, sound
 from app.ingest.appender import PendingEvent
 from app.learning import replay
+from app.ranking.certainty import UNKNOWN, Certainty
 from app.serving.weight_cache import ServedModel
 from app.storage.keys import Keys
 from app.storage.log import OTHER_BODY, AppendResult
@@ -68,9 +69,11 @@ def decoded(fields: dict[bytes, bytes]) -> ModelState:
     w, spread, sums = (
         codec.load_blob(fields[name], name.decode()).arrays for name in (b"w", b"spread", b"sums")
     )
-    all_sums = np.append(sums["values"], sums.get("bounded", 0.0))
+    later = [float(sums.get(name, [0.0])[0]) for name in ("bounded", "win_share", "drift")]
+    all_sums = np.append(sums["values"], later)
+    certainty = Certainty(*w["certainty"].tolist()) if "certainty" in w else UNKNOWN
     settings = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
-    model = Model(settings, w["values"], spread["values"])
+    model = Model(settings, w["values"], spread["values"], certainty)
     return ModelState(int(fields[b"seq"]), fields[b"chain"], model, all_sums)
 
 
@@ -78,7 +81,8 @@ def bits(state: ModelState) -> tuple[Any, ...]:
     """Return all parts of a state as bytes."""
     model = state.model
     arrays = (model.weights, model.spread, state.sums)
-    return (state.seq, state.chain, model.config, *(array.tobytes() for array in arrays))
+    plain = (state.seq, state.chain, model.config, model.certainty)
+    return (*plain, *(array.tobytes() for array in arrays))
 
 
 class Checker:
@@ -206,7 +210,7 @@ class Checker:
         part = reducer.part()
         assert part is not None
         found = [arrays[name].tobytes() for name in ("weights", "spread")]
-        tally = tuple(fields[name] for name in part.tally._fields)
+        tally = tuple(fields.get(name, 0.0) for name in part.tally._fields)
         expected = [part.weights.tobytes(), part.spread.tobytes()]
         hold(found == expected, f"I4: {fields['pairs']} pairs of {seq + 1}: the replay differs")
         same = tally == part.tally and fields["scaled"] == part.scaled

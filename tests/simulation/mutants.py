@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from app.domain import reducer
+from app.domain import codec, reducer
 from app.domain.facts import Served
 from app.domain.impressions import PriorFeedback, on_request
 from app.domain.records import Feedback
@@ -272,6 +272,7 @@ MUTANTS = {
     "outcomes of a part lost": Mutant(
         _in(reducer.Reducer, "_continue", _part_outcomes_lost), ("I4",)
     ),
+    "certainty not stored": Mutant(_in(codec, "dump_certainty", lambda _: {}), ("I4",)),
     "a part of any fence": Mutant(_script("commit_part", _part_of_any_fence), ("I10",)),
     "dedupe keys not replicated": Mutant(
         _in(server.Copy, "follow", _dedupe_not_replicated), ("I6",), "_fail_over"
