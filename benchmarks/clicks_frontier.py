@@ -113,5 +113,6 @@ def _draw(axes: Any, data: str, points: list[Point]) -> None:
             at = one.shown, one.final
             axes.annotate(name, at, (4.0, 4.0), textcoords="offset points", fontsize=8)
     axes.set(title=data, xlabel="shown NDCG@10 − PDGD 0.1", ylabel="final NDCG@10 − PDGD 0.1")
+    axes.locator_params(axis="x", nbins=6)
     axes.grid(color="#dddddd")
     axes.spines[["top", "right"]].set_visible(False)
