@@ -16,10 +16,11 @@ from app.ranking import measures, traffic
 from app.ranking.arrays import Floats
 from app.ranking.online import LabelledQuery
 from app.ranking.solar import SolarII
-from app.ranking.traffic import Show, Site, Visit
+from app.ranking.traffic import FixedRanker, Show, Site, Visit
 from app.simulation import runner
 from app.simulation.runner import Judged, Scenario
 from benchmarks.report import Goal, table
+from benchmarks.worlds import folds, worlds
 
 RANKINGS = 100_000
 USERS = "informational"
@@ -40,8 +41,10 @@ class Verdict(NamedTuple):
     clicked: tuple[float, float]
 
 
-def run(name: str, judged: Judged) -> list[Goal]:
+def run() -> list[Goal]:
     """Print the nine cases; the goal is that the wins of all clear cases are right."""
+    name = folds()[0]
+    judged = worlds()[name].judged
     rows, right, clear = [], 0, 0
     for model, order, verdict in cases(judged):
         true = verdict.truth[0] - verdict.truth[1]
@@ -105,19 +108,19 @@ def _trained_on_clicks(judged: Judged, rankings: int) -> Floats:
     """The weights after this number of rankings with clicks."""
     scenario = replace(Scenario(), impressions=rankings)
     site, test = runner.sites(scenario, judged, 0)
-    learner = runner.learner(scenario, judged.n)
+    model = runner.model(scenario, judged.n)
     users = runner.visitors(scenario, judged, USERS)
-    runner.follow_traffic(scenario, site, test, learner, Show(), users, 0)
-    return learner.weights
+    runner.follow_traffic(scenario, site, test, model, users, 0)
+    return model.learner.weights
 
 
 def judge(arranged: Judged, weights: Floats, rng: np.random.Generator) -> Verdict:
     """Compare one model with one submitted order, on the training queries."""
     site = Site.of(arranged.train)
     users = runner.visitors(Scenario(), arranged, USERS)
-    fixed = SolarII(len(weights), weights=weights)
+    fixed = FixedRanker(SolarII(len(weights), weights=weights), Show())
     sums, clicked = np.empty((RANKINGS, 3)), []
-    for at, visit in enumerate(traffic.visits(site, fixed, Show(), users, rng, RANKINGS)):
+    for at, visit in enumerate(traffic.visits(site, fixed, users, rng, RANKINGS)):
         sums[at] = visit.weight, visit.won, visit.submitted_won
         if at % EVERY == 0:
             clicked.append(click_ndcg(visit))

@@ -1,7 +1,7 @@
-"""The data of `clicks`: training and test queries, by name.
+"""Judged data of `clicks`: training and test queries, by name.
 
-`SOLAR_DEV_MQ2008=FOLDER` (S1.txt.xz …) selects fold 1 of LETOR's MQ2008; the default is synthetic
-data. `SOLAR_DEV_MSLR=FOLDER` (train.txt.xz, test.txt.xz) adds a sample of MSLR-WEB10K, scaled
+`SOLAR_DEV_MQ2008=FOLDER` (S1.txt.xz …) selects the five folds of LETOR's MQ2008; the default is
+synthetic data. `SOLAR_DEV_MSLR=FOLDER` (train.txt.xz, test.txt.xz) adds a sample of MSLR, scaled
 within the query. If scikit-learn is installed, its data sets add two more: digits as image
 retrieval (does an image show the digit of the query?), and diabetes patients in groups, graded by
 disease progression.
@@ -22,24 +22,25 @@ from app.simulation.runner import Judged
 from benchmarks.peers import missing
 
 DOCUMENTS = 20
+PARTS = 5
 
 
-def main_data() -> tuple[str, Judged]:
-    """MQ2008, fold 1, or synthetic data of its size."""
+def main_data() -> Iterator[tuple[str, Judged]]:
+    """Yield the five folds of MQ2008, or synthetic data of the size of one."""
     folder = os.environ.get("SOLAR_DEV_MQ2008")
     if folder:
-        files = [Path(folder) / f"S{part}.txt.xz" for part in (1, 2, 3, 5)]
-        return "MQ2008, fold 1", _read(files)
+        yield from _folds(Path(folder))
+        return
     _, queries = SyntheticData(46, 628, DOCUMENTS, noise=1.0).draw(np.random.default_rng(8))
-    return "synthetic data", Judged(queries[:471], queries[471:])
+    yield "synthetic data", Judged(queries[:471], queries[471:])
 
 
 def other_data() -> Iterator[tuple[str, Judged]]:
     """Yield the other available data sets, normalised within the query."""
     folder = os.environ.get("SOLAR_DEV_MSLR")
     if folder:
-        files = [Path(folder) / f"{part}.txt.xz" for part in ("train", "test")]
-        yield "MSLR-sample", _read(files).normalised()
+        train, test = _read(Path(folder), ("train", "test"))
+        yield "MSLR-sample", Judged(train, test).normalised()
     if missing("sklearn.datasets:load_digits"):
         print("scikit-learn is not installed: digits and diabetes are skipped")
         return
@@ -48,9 +49,17 @@ def other_data() -> Iterator[tuple[str, Judged]]:
         yield name, _halves(loaded, make).normalised()
 
 
-def _read(files: list[Path]) -> Judged:
-    *train, test = letor.read_parts(files)
-    return Judged([query for part in train for query in part.queries], test.queries)
+def _folds(folder: Path) -> Iterator[tuple[str, Judged]]:
+    """Fold N trains on S_N, S_N+1 and S_N+2, and tests on S_N+4."""
+    parts = _read(folder, [f"S{part}" for part in range(1, PARTS + 1)])
+    for fold in range(PARTS):
+        train = [query for part in range(3) for query in parts[(fold + part) % PARTS]]
+        yield f"MQ2008, fold {fold + 1}", Judged(train, parts[(fold + 4) % PARTS])
+
+
+def _read(folder: Path, names: Any) -> list[list[LabelledQuery]]:
+    found = letor.read_parts([folder / f"{name}.txt.xz" for name in names])
+    return [part.queries for part in found]
 
 
 def _halves(loaded: Any, make: Callable[..., LabelledQuery]) -> Judged:

@@ -9,12 +9,10 @@ examined, unclicked d_l, the gradient increases `P(d_k > d_l) = σ(w·x)`. The w
 
 import numpy as np
 
+from app.ranking.arrays import Dense, Floats
 from app.ranking.limits import KAPPA
 from app.ranking.solar import GapBatch, LinearLearner, Steps
-from app.ranking.traffic import SAMPLED, Show
-
-#: Rankings are sampled from unscaled scores.
-SHOW = Show(SAMPLED, 10, scale=1.0)
+from app.ranking.traffic import SAMPLED, Show, Visit
 
 
 class Pdgd(LinearLearner):
@@ -28,7 +26,24 @@ class Pdgd(LinearLearner):
         rows = batch.preferred.reshape(-1, self.n).astype(np.float64)
         x = rows[batch.p] - rows[batch.o]
         rho = batch.omega / (2.0 * KAPPA)
-        p = 1.0 / (1.0 + np.exp(-(x @ self._w[: self.n])))
-        self._w[: self.n] += self._rate * ((rho * p * (1.0 - p)) @ x)
+        slope = 0.25 * (1.0 - np.tanh((x @ self._w[: self.n]) / 2.0) ** 2)  # σ·(1 - σ)
+        self._w[: self.n] += self._rate * ((rho * slope) @ x)
         self._rate *= self._decay
         steps.loss[:], steps.outcome[:] = 0.0, 1
+
+
+class PdgdRanker:
+    """Rankings by PDGD, which learns from each visit."""
+
+    def __init__(self, n: int, rate: float, top_k: int) -> None:
+        self.learner: LinearLearner = Pdgd(n, rate)
+        self.show = Show(SAMPLED, top_k, scale=1.0)
+
+    def score(self, documents: Dense) -> Floats:
+        """Return the score of each document."""
+        return self.learner.score(documents)
+
+    def learn(self, documents: Dense, visit: Visit) -> None:
+        """Learn the clicks of a visit."""
+        if len(visit.pairs):
+            self.learner.learn_pairs(documents, visit.pairs)
