@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.ranking import drift, traffic
+from app.ranking import drift, measures, traffic
 from app.ranking.arrays import Floats
 from app.ranking.online import LabelledQuery
-from app.ranking.traffic import Site, Visit
+from app.ranking.traffic import DEPTH, Site, Visit
 from app.simulation import runner
 from app.simulation.runner import Judged, LearningRanker
 from benchmarks.clicks_runs import BASELINE, PLAIN, USERS, ranker, share_out
@@ -47,7 +47,7 @@ class Case(NamedTuple):
 
 
 class Drifted(NamedTuple):
-    """The tests before and after the change, and each judging ranking with its share of wins.
+    """The tests before and after the change, and each ranking with clicks with its NDCG@10 by them.
 
     `fall` is the shown NDCG@10 of the last rankings before the change minus the first after it.
     """
@@ -55,7 +55,7 @@ class Drifted(NamedTuple):
     tests: Floats
     fall: float
     rankings: Floats
-    shares: Floats
+    qualities: Floats
 
 
 def run() -> list[Goal]:
@@ -114,9 +114,9 @@ def alarms(run: Drifted) -> list[int]:
     """Return the rankings at which the evidence reached the alarm."""
     mean = evidence = 0.0
     found = []
-    for at, share in zip(run.rankings.tolist(), run.shares.tolist(), strict=True):
+    for at, quality in zip(run.rankings.tolist(), run.qualities.tolist(), strict=True):
         before = evidence
-        mean, evidence = drift.after(mean, evidence, share, at)
+        mean, evidence = drift.after(mean, evidence, quality, at)
         if before < drift.ALARM <= evidence:
             found.append(int(at))
     return found
@@ -133,16 +133,16 @@ def drifted(case: Case) -> Drifted:
     else:
         scenario = replace(PLAIN, forgetting=forgetting, pair_bound=world.pair_bound)
         model = runner.model(scenario, world.judged.n)
-    tests, shares, shown = [], [], np.zeros(CHANGE + AFTER[-1])
+    tests, qualities, shown = [], [], np.zeros(CHANGE + AFTER[-1])
     for at, visit, test in _followed(model, (world.judged, changed), case):
         shown[at - 1] = visit.ndcg
-        if visit.weight > 0.0:
-            shares.append((at, visit.won / visit.weight))
+        if visit.clicked.any():
+            qualities.append((at, measures.ndcg(visit.clicked.astype(np.float64), DEPTH)))
         if at == CHANGE or at - CHANGE in AFTER:
             tests.append(test.ndcg(model.learner.weights))
-    rankings, wins = np.array(shares).T
+    rankings, measured = np.array(qualities).T
     fall = shown[CHANGE - WINDOW : CHANGE].mean() - shown[CHANGE : CHANGE + WINDOW].mean()
-    return Drifted(np.array(tests), float(fall), rankings, wins)
+    return Drifted(np.array(tests), float(fall), rankings, measured)
 
 
 def _followed(

@@ -155,7 +155,7 @@ EXPLORATION = Row(
         Panel(
             "Evidence of drift",
             "none",
-            "It grows while the debiased wins of a model are clearly below their own running mean, "
+            "It grows while the NDCG@10 by clicks of a model is clearly below its own running mean, "
             "and falls otherwise. Above the alarm level for 10 minutes it fires SolarDrift. It "
             "compares a model with its own past, never with another model or order.",
             (

@@ -85,7 +85,7 @@ ALERTS = (
         "max by (model) (solar_drift)",
         f"> {ALARM:g}",
         "10m", "warning",
-        "Model {{ $labels.model }}: the debiased wins have fallen below their mean",
+        "Model {{ $labels.model }}: NDCG@10 has fallen below its mean",
         "The evidence of drift of model {{ $labels.model }} has been above the alarm level for 10 "
         "minutes. Users may look for other documents than before, and find them further down. "
         "Check what changed: season, catalogue, features or click tracking.",

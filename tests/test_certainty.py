@@ -136,18 +136,22 @@ def test_a_model_without_exploration_setting_keeps_its_bytes() -> None:
 # ---- forgetting ----
 
 
-def test_forgetting_is_the_mean_of_the_covariance_and_the_initial_one() -> None:
+def test_forgetting_returns_variances_to_their_start_but_at_most_doubles_them() -> None:
     rng = np.random.default_rng(3)
     full, diagonal = SolarII(N, 10.0), SolarIIDiagonal(N, 10.0)
-    initial = np.array([1.0, 1.0, 1.0, 1.0, 40.0])
+    initial, scales = np.array([1.0, 1.0, 1.0, 1.0, 40.0]), np.array([0.1, 0.3, 1.0, 2.0, 3.0])
     for learner in (full, diagonal):
-        learner.learn(rng.standard_normal((30, N)))
+        learner.learn(scales * rng.standard_normal((30, N)))
     before, shares = square(full.covariance, N), diagonal.variances
     full.forget(0.75, initial)
     diagonal.forget(0.75, initial)
-    expected = 0.75 * before + 0.25 * np.diag(initial)
+    back = np.minimum(initial, 2.0 * before.diagonal())
+    expected = 0.75 * before + 0.25 * np.diag(back)
     np.testing.assert_allclose(square(full.covariance, N), expected, rtol=1e-15)
-    np.testing.assert_allclose(diagonal.variances, 0.75 * shares + 0.25 * initial, rtol=1e-15)
+    alone = 0.75 * shares + 0.25 * np.minimum(initial, 2.0 * shares)
+    np.testing.assert_allclose(diagonal.variances, alone, rtol=1e-15)
+    assert (before.diagonal() < 0.5).any()  # a variance that would more than double
+    assert (before.diagonal() > 0.5).any()
     assert full.trace == pytest.approx(np.trace(expected))
     whole = SolarII(N, 10.0, weights=full.weights, covariance=full.covariance)
     gaps = rng.standard_normal((9, N))
@@ -238,7 +242,7 @@ def test_settings_change_from_the_next_record_on() -> None:
 
 def test_the_prior_starts_with_the_variance_of_its_rankings() -> None:
     config = new_model_config(NAMES, gamma=3e4)
-    assert initial_variances(config).tolist() == [1.0] * 5 + [100.0]
+    assert initial_variances(config).tolist() == [1.0] * 5 + [60.0]
     assert initial_variances(replace(config, gamma=1.0)).tolist() == [1.0] * 6
 
 
@@ -259,33 +263,33 @@ def test_the_evidence_of_drift_is_a_cusum(shares: list[float]) -> None:
     assert mean == pytest.approx(expected_mean, abs=1e-9)
 
 
-def test_wins_that_fall_raise_the_alarm_and_wins_that_rise_do_not() -> None:
+def test_quality_that_falls_raises_the_alarm_and_quality_that_rises_does_not() -> None:
     rng = np.random.default_rng(0)
 
     def alarm(before: float, after: float) -> float:
         mean = evidence = 0.0
         for count in range(1, 4001):
-            share = float(rng.random() < (before if count <= 2000 else after))
-            mean, evidence = drift.after(mean, evidence, share, float(count))
+            quality = rng.beta(*((before, 1.0 - before) if count <= 2000 else (after, 1.0 - after)))
+            mean, evidence = drift.after(mean, evidence, quality, float(count))
         return evidence
 
-    assert alarm(0.6, 0.35) > drift.ALARM
-    assert alarm(0.6, 0.6) < drift.ALARM
-    assert alarm(0.4, 0.7) < drift.ALARM
+    assert alarm(0.7, 0.5) > drift.ALARM
+    assert alarm(0.7, 0.7) < drift.ALARM
+    assert alarm(0.5, 0.8) < drift.ALARM
 
 
-def test_the_reducer_counts_the_first_clicks_on_each_ranking() -> None:
-    reducer, mean, evidence, count = Reducer(initial_state(CONFIG)), 0.0, 0.0, 0
-    for record in rankings(40):
+def test_the_reducer_watches_the_first_feedback_on_each_ranking() -> None:
+    reducer, mean, evidence = Reducer(initial_state(CONFIG)), 0.0, 0.0
+    for count, record in enumerate(rankings(40), start=1):
         before = reducer.state().measures()
         assert reducer.apply(codec.dump_record(record))
         sums = reducer.state().measures()
-        weight = sums["debiased_weight"] - before["debiased_weight"]
-        won, count = sums["debiased_wins"] - before["debiased_wins"], count + 1
-        if weight > 0.0:
-            mean, evidence = drift.after(mean, evidence, won / weight, float(count))
-        assert sums["win_share"] == pytest.approx(mean)
+        quality = sums["ndcg@10"] - before["ndcg@10"]
+        mean, evidence = drift.after(mean, evidence, quality, float(count))
+        assert sums["mean_quality"] == pytest.approx(mean)
         assert sums["drift"] == pytest.approx(evidence)
     again = replace(record, counted=np.zeros(6), clicked_before=np.zeros(0, np.int64))
     reducer.apply(codec.dump_record(again))
+    empty = replace(record, clicks=np.zeros(0, np.int64))
+    reducer.apply(codec.dump_record(empty))
     assert reducer.state().measures()["drift"] == sums["drift"]

@@ -266,7 +266,7 @@ class ModelDetails(BaseModel):
         float, Field(description="share of the queries whose rankings were randomised")
     ]
     drift: Annotated[
-        float, Field(description="evidence that the debiased wins have fallen; from 20 on an alarm")
+        float, Field(description="evidence that NDCG@10 has fallen; from 20 on an alarm")
     ]
 
 

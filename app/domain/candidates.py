@@ -170,7 +170,7 @@ def _sampled(scores: Floats, pinned: Positions, length: int, explore: Exploratio
         return _sampled_around_pinned(scores, pinned, length, explore)
     sharp = serving.sharpened(scores, explore.scale, explore.amount)
     shown = serving.top_k(serving.sampled(sharp, explore.uniforms(len(sharp))), length)
-    return Ranking(shown, scores, serving.odds(sharp, shown), explored=True)
+    return Ranking(shown, scores, serving.odds(sharp, shown), explored=len(sharp) > 1)
 
 
 def _sampled_around_pinned(

@@ -45,7 +45,7 @@ NEEDED_FORMATS: dict[tuple[str, str], int] = {
     ("retune", "exploration"): 3,
     ("retune", "forgetting"): 3,
     ("sums", "bounded"): 2,
-    ("sums", "win_share"): 3,
+    ("sums", "mean_quality"): 3,
     ("sums", "drift"): 3,
     ("w", "certainty"): 3,
 }

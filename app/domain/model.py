@@ -36,15 +36,16 @@ class Model:
 #: The sums of a state, in order; append new ones at the end, as stored states may not have them.
 #: `stepped` to `rejected` are over pairs and records, the others over measured queries. The
 #: `explored_…` sums are over queries with randomised rankings only. `bounded` counts the pairs that
-#: got a smaller weight; they are stepped, passive or refused, too. `win_share` is the running mean
-#: of the model's debiased wins, and `drift` the evidence that they have fallen (`drift.py`).
+#: got a smaller weight; they are stepped, passive or refused, too. `mean_quality` is the running
+#: mean of the NDCG@10 of rankings with clicks, and `drift` the evidence that it has fallen
+#: (`ranking/drift.py`).
 SUMS = (
     "queries", "ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map",
     "baseline_ndcg@1", "baseline_ndcg@5", "baseline_ndcg@10", "baseline_ndcg", "baseline_map",
     "stepped", "passive", "refused", "squared_loss", "feedback", "rejected",
     "debiased_weight", "debiased_wins", "baseline_debiased_wins",
     "explored_queries", "explored_ndcg@1", "explored_ndcg@5", "explored_ndcg@10", "explored_ndcg",
-    "explored_map", "bounded", "win_share", "drift",
+    "explored_map", "bounded", "mean_quality", "drift",
 )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ ORDER = "_order"
 EXPLORING = ("debiased", "fair-pairs")
 LARGEST_PRIOR = 1e4
 #: Initial weight of the submitted order in a new model (`docs/clicks.md` has the experiments).
-PRIOR = 0.03
+PRIOR = 0.04
 #: Share of the initial uncertainty that returns with each ranking that taught: half of what a
 #: model knows fades in 23,000 rankings.
 FORGETTING = 3e-5
@@ -36,7 +36,7 @@ MOST_FORGETTING = 0.1
 MOST_EXPLORATION = 100.0
 #: How many rankings of clicks the initial weight of the submitted order counts for: its initial
 #: variance is γ divided by this.
-PRIOR_RANKINGS = 300.0
+PRIOR_RANKINGS = 500.0
 
 
 @dataclass(frozen=True)

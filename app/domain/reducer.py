@@ -35,7 +35,7 @@ _AT = {name: index for index, name in enumerate(SUMS)}
 _QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
 _DEBIASED = slice(_AT["debiased_weight"], _AT["baseline_debiased_wins"] + 1)
 _EXPLORED = slice(_AT["explored_queries"], _AT["explored_map"] + 1)
-_DRIFT = slice(_AT["win_share"], _AT["drift"] + 1)
+_DRIFT = slice(_AT["mean_quality"], _AT["drift"] + 1)
 _STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
 #: More pairs than a record can have.
 _ALL_PAIRS = 1 << 62
@@ -235,13 +235,13 @@ class Reducer:
             self._certainty = after_ranking(
                 self._certainty, tally, self._learner, forgetting, self._initial
             )
-            if learnt.won[0] > 0.0 and learnt.gained[0]:
-                self._note_drift(learnt.won[1] / learnt.won[0])
+            if learnt.gained[0] and learnt.gained[_AT["ndcg@10"]] > 0.0:
+                self._note_drift(float(learnt.gained[_AT["ndcg@10"]]))
 
-    def _note_drift(self, share: float) -> None:
-        """Compare the wins of the first clicks on a ranking with those on earlier rankings."""
-        rankings, (mean, evidence) = self._sums[_AT["explored_queries"]], self._sums[_DRIFT]
-        found = drift.after(float(mean), float(evidence), float(share), float(rankings))
+    def _note_drift(self, quality: float) -> None:
+        """Compare the NDCG@10 by the first feedback on a ranking with that of earlier rankings."""
+        rankings, (mean, evidence) = self._sums[_AT["queries"]], self._sums[_DRIFT]
+        found = drift.after(float(mean), float(evidence), quality, float(rankings))
         self._sums[_DRIFT] = found
 
 
@@ -296,8 +296,13 @@ def _learner(config: ModelConfig, weights: Floats | None, spread: Floats | None)
 
 
 def restored(model: Model) -> LinearLearner:
-    """Create a learner that continues from a model."""
-    return _learner(model.config, model.weights, model.spread)
+    """Create a learner that continues from a model.
+
+    The submitted order is apart: its large initial variance says nothing about the features.
+    """
+    learner = _learner(model.config, model.weights, model.spread)
+    learner.last_apart = bool(model.config.prior)
+    return learner
 
 
 def _model(config: ModelConfig, learner: LinearLearner, certainty: Certainty = UNKNOWN) -> Model:

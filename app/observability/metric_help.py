@@ -125,8 +125,8 @@ HELP = {
         "Number of randomised /rank answers in solar_exploration_loss_total, by model."
     ),
     "solar_drift": (
-        "Evidence that the debiased wins of the model order have fallen below their running mean, "
-        f"by model. It starts at 0 and has no upper limit; above {ALARM:g} it counts as drift. "
+        "Evidence that the NDCG@10 of rankings with clicks has fallen below its running mean, by "
+        f"model. It starts at 0 and has no upper limit; above {ALARM:g} it counts as drift. "
         f"Absent for models without the setting exploration. {_SINCE}"
     ),
     "solar_feedback": f"Number of feedback records applied, by model. {_SINCE}",
@@ -158,8 +158,8 @@ HELP = {
         f"Sum of the weights of {_PAIRS} that an order ranks correctly, {_ORDERS}. {_SINCE}"
     ),
     "solar_debiased_weight_sum": (
-        f"Sum of the weights of all {_PAIRS}, by model. A pair whose two orders were equally likely "
-        f"weighs 1. {_SINCE}"
+        f"Sum of the weights of all {_PAIRS}, by model. A pair whose two orders were equally "
+        f"likely weighs 1. {_SINCE}"
     ),
     "solar_learner_present": (
         "1 if a learner holds the model's lease, 0 if not, by model. With more than 16 models a "

@@ -3,7 +3,8 @@
 Of the pairs that a model learns, `x·Σx` is the variance of the score gap in units of the noise
 `γ`. So `√(x·Σx/γ)` is the standard error of a gap, and `score/√(x·Σx/γ)` counts standard errors,
 whatever the scale of the features. SOLAR-I has Σ = I and γ = 1/(2C). A running mean over rankings
-is enough: a replica needs one number, not Σ.
+is enough: a replica needs one number, not Σ. The submitted order does not count in it: its
+variance starts much larger than that of the features.
 """
 
 from math import sqrt
@@ -57,7 +58,7 @@ class Forgetful(Protocol):
     """A learner that can forget (`solar.py`)."""
 
     def forget(self, kept: float, initial: Floats) -> None:
-        """`Σ ← kept·Σ + (1 - kept)·Σ₀`; `initial` is the diagonal of Σ₀."""
+        """`Σ ← kept·Σ + (1 - kept)·diag(min(Σ₀, 2Σ))`; `initial` is the diagonal of Σ₀."""
 
 
 def after_ranking(
@@ -65,7 +66,7 @@ def after_ranking(
 ) -> Certainty:
     """Return the certainty after the pairs of a ranking; let the learner forget when it is due.
 
-    `initial` is the diagonal of the initial Σ, which returns with the share `forgetting`.
+    `initial` is the diagonal of the initial Σ, to which Σ returns with the share `forgetting`.
     """
     found = certainty.after(tally)
     if found is not certainty and forgetting and found.rankings % FORGET_EVERY == 0:

@@ -34,7 +34,7 @@ Rows: TypeAlias = Any
 class Steps(NamedTuple):
     """For each pair of a batch: the hinge loss before the step, the outcome, and `x·Σx`.
 
-    Learners other than SOLAR leave `variance` at 0.
+    `variance` has no share of a last feature that is apart, and is 0 for other learners than SOLAR.
     """
 
     loss: Floats
@@ -78,7 +78,12 @@ class GapBatch(NamedTuple):
 
 
 class LinearLearner:
-    """The base of all learners: weights, scores and the validation of a batch."""
+    """The base of all learners: weights, scores and the validation of a batch.
+
+    With `last_apart` the last feature does not count in the variance of a gap.
+    """
+
+    last_apart = False
 
     def __init__(self, n: int, weights: Floats | None = None) -> None:
         n = index(n)
@@ -100,7 +105,11 @@ class LinearLearner:
         return 0.0
 
     def forget(self, kept: float, initial: Floats) -> None:
-        """`Σ ← kept·Σ + (1 - kept)·Σ₀`; `initial` is the diagonal of Σ₀. Without Σ: nothing."""
+        """`Σ ← kept·Σ + (1 - kept)·diag(min(Σ₀, 2Σ))`; `initial` is the diagonal of Σ₀.
+
+        A variance returns to its initial value, but at most doubles: so features of any scale
+        forget at the same rate. Without Σ: nothing.
+        """
 
     def score(self, documents: Rows) -> Floats:
         """Return `w·φ` of each document, in the order of the rows."""
@@ -177,10 +186,10 @@ class SolarI(LinearLearner):
 
     def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         self._x = aligned(self.n) if self._x is None else self._x
-        kernels.first_order(self._w, self.n, self._C, *batch, self._x, *steps)
+        kernels.first_order(self._w, self.n, self._C, *batch, self._x, *steps, self.last_apart)
 
     def _learn_sparse(self, batch: GapBatch, steps: Steps) -> None:
-        first_order_sparse(self._w, self.n, self._C, *_sparse(batch), *steps)
+        first_order_sparse(self._w, self.n, self._C, *_sparse(batch), *steps, self.last_apart)
 
 
 class SolarII(LinearLearner):
@@ -230,10 +239,10 @@ class SolarII(LinearLearner):
         return frozen(cov.pack(self._panels, self.n))
 
     def forget(self, kept: float, initial: Floats) -> None:
-        """`Σ ← kept·Σ + (1 - kept)·Σ₀`; `initial` is the diagonal of Σ₀."""
+        """`Σ ← kept·Σ + (1 - kept)·diag(min(Σ₀, 2Σ))`; `initial` is the diagonal of Σ₀."""
         kernels.settle(self._panels, self._u)
         self._panels *= kept
-        back = (1.0 - kept) * initial
+        back = (1.0 - kept) * np.minimum(initial, 2.0 * self._diagonal[: self.n])
         self._panels[cov.panel_diagonal(self.n)] += back
         self._diagonal[: self.n] = kept * self._diagonal[: self.n] + back
 
@@ -249,6 +258,7 @@ class SolarII(LinearLearner):
             self._x,
             self._s,
             *steps,
+            self.last_apart,
         )
 
 
@@ -290,17 +300,21 @@ class SolarIIDiagonal(LinearLearner):
         return frozen(self._sigma[: self.n].copy())
 
     def forget(self, kept: float, initial: Floats) -> None:
-        """`σ ← kept·σ + (1 - kept)·σ₀`; `initial` is σ₀."""
-        self._sigma[: self.n] = kept * self._sigma[: self.n] + (1.0 - kept) * initial
+        """`σ ← kept·σ + (1 - kept)·min(σ₀, 2σ)`; `initial` is σ₀."""
+        sigma = self._sigma[: self.n]
+        sigma[:] = kept * sigma + (1.0 - kept) * np.minimum(initial, 2.0 * sigma)
 
     def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         self._scratch = self._scratch or (aligned(self.n), aligned(self.n))
         kernels.second_order_diagonal(
-            self._w, self.n, self._gamma, self._sigma, *batch, *self._scratch, *steps
-        )
+            self._w, self.n, self._gamma, self._sigma, *batch, *self._scratch, *steps,
+            self.last_apart,
+        )  # fmt: skip
 
     def _learn_sparse(self, batch: GapBatch, steps: Steps) -> None:
-        second_order_sparse(self._w, self.n, self._gamma, self._sigma, *_sparse(batch), *steps)
+        second_order_sparse(
+            self._w, self.n, self._gamma, self._sigma, *_sparse(batch), *steps, self.last_apart
+        )
 
 
 def as_rows(rows: Rows, n: int) -> Dense | SparseRows:

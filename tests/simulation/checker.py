@@ -69,7 +69,7 @@ def decoded(fields: dict[bytes, bytes]) -> ModelState:
     w, spread, sums = (
         codec.load_blob(fields[name], name.decode()).arrays for name in (b"w", b"spread", b"sums")
     )
-    later = [float(sums.get(name, [0.0])[0]) for name in ("bounded", "win_share", "drift")]
+    later = [float(sums.get(name, [0.0])[0]) for name in ("bounded", "mean_quality", "drift")]
     all_sums = np.append(sums["values"], later)
     certainty = Certainty(*w["certainty"].tolist()) if "certainty" in w else UNKNOWN
     settings = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
