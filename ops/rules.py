@@ -22,8 +22,8 @@ WINS_HOUR = "model_order:solar_debiased_wins:1h"
 QUALITY_DAY = "model:solar_quality:1d"
 FRESHNESS = "model:solar_freshness_seconds:p95_5m"
 
-#: The least weight or number of queries for an alert. A pair's weight is 2ρ with 0 < ρ < 1, about 1:
-#: so about 100 pairs in an hour, or 1,000 in a day (a standard error of 1.6 %).
+#: The least weight or number of queries for an alert. A pair's weight is 2ρ with 0 < ρ < 1, about
+#: 1: so about 100 pairs in an hour, or 1,000 in a day (a standard error of 1.6 %).
 HOUR_WEIGHT = 100
 DAY_WEIGHT = 1_000
 DAY_QUERIES = 1_000
