@@ -323,11 +323,11 @@ def test_api_core_and_settings_have_the_same_click_strategies() -> None:
 
 def test_a_new_model_has_debiased_clicks_and_a_prior_on_the_submitted_order() -> None:
     settings = new_model_config(("a", "b"))
-    assert (settings.clicks, settings.explores, settings.prior) == ("debiased", True, 0.04)
+    assert (settings.clicks, settings.explores, settings.prior) == ("debiased", True, 0.045)
     assert (settings.exploration, settings.forgetting) == (1.0, 3e-5)
     assert (settings.given, settings.features) == (("a", "b"), ("a", "b", "_order"))
     model = initial_state(settings).model
-    assert model.weights.tolist() == [0.0, 0.0, 0.04]
+    assert model.weights.tolist() == [0.0, 0.0, 0.045]
     assert model.spread[diagonal(3)].tolist() == [1.0, 1.0, 1e4 / 500]
     rows = candidates.as_documents(np.ones((4, 2)), "none", 1.0, ordered=True)
     assert candidates.rank_candidates(rows, model.weights, None).shown.tolist() == [0, 1, 2, 3]
@@ -350,7 +350,7 @@ def test_every_type_of_model_can_have_a_prior_or_none(
 def test_a_model_with_the_maximum_number_of_features_has_no_prior() -> None:
     names = tuple(map(str, range(2000)))
     assert new_model_config(names).prior == 0.0
-    assert new_model_config(names, covariance="diagonal").prior == 0.04
+    assert new_model_config(names, covariance="diagonal").prior == 0.045
     with pytest.raises(ValueError, match="expected 1 to 1999 with a prior, got 2000"):
         new_model_config(names, prior=0.25)
 

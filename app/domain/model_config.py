@@ -26,8 +26,9 @@ ORDER = "_order"
 #: Click strategies that learn from randomised rankings only.
 EXPLORING = ("debiased", "fair-pairs")
 LARGEST_PRIOR = 1e4
-#: Initial weight of the submitted order in a new model (`docs/clicks.md` has the experiments).
-PRIOR = 0.04
+#: Initial weight of the submitted order in a new model: one standard error, `√(1/PRIOR_RANKINGS)`
+#: (`docs/clicks.md` has the experiments).
+PRIOR = 0.045
 #: Share of the initial uncertainty that returns with each ranking that taught: half of what a
 #: model knows fades in 23,000 rankings.
 FORGETTING = 3e-5

@@ -296,13 +296,8 @@ def _learner(config: ModelConfig, weights: Floats | None, spread: Floats | None)
 
 
 def restored(model: Model) -> LinearLearner:
-    """Create a learner that continues from a model.
-
-    The submitted order is apart: its large initial variance says nothing about the features.
-    """
-    learner = _learner(model.config, model.weights, model.spread)
-    learner.last_apart = bool(model.config.prior)
-    return learner
+    """Create a learner that continues from a model."""
+    return _learner(model.config, model.weights, model.spread)
 
 
 def _model(config: ModelConfig, learner: LinearLearner, certainty: Certainty = UNKNOWN) -> Model:

@@ -3,8 +3,7 @@
 Of the pairs that a model learns, `x·Σx` is the variance of the score gap in units of the noise
 `γ`. So `√(x·Σx/γ)` is the standard error of a gap, and `score/√(x·Σx/γ)` counts standard errors,
 whatever the scale of the features. SOLAR-I has Σ = I and γ = 1/(2C). A running mean over rankings
-is enough: a replica needs one number, not Σ. The submitted order does not count in it: its
-variance starts much larger than that of the features.
+is enough: a replica needs one number, not Σ.
 """
 
 from math import sqrt

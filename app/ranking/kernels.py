@@ -13,9 +13,8 @@ Conventions of all kernels:
   holds the outer product of the last step. The pass that multiplies for the next step subtracts
   it: one read and one write of the triangle a step.
 - `loss[t]` gets the hinge loss before the step, `outcome[t]` the outcome, and `variance[t]` of a
-  STEPPED pair `x·Σx` before the step (`x·x` for SOLAR-I, whose Σ is I), without the share of the
-  last feature if `apart` is 1. A kernel never raises: a pair with a non-finite or too large gap is
-  REFUSED and changes nothing.
+  STEPPED pair `x·Σx` before the step (`x·x` for SOLAR-I, whose Σ is I). A kernel never raises: a
+  pair with a non-finite or too large gap is REFUSED and changes nothing.
 - Kernels do not check bounds; `solar.py` does.
 """
 
@@ -103,7 +102,6 @@ def first_order(
     loss: Array,
     outcome: Array,
     variance: Array,
-    apart: int,
 ) -> None:
     """SOLAR-I, eqs. 5-6: `λ = ℓ / (‖x‖² + 1/(2ωC))`, `w ← w + λx`."""
     for t in range(p.shape[0]):
@@ -111,7 +109,7 @@ def first_order(
         hinge, verdict = judge(margin, squared_norm)
         loss[t], outcome[t] = hinge, verdict
         if verdict == STEPPED:
-            variance[t] = squared_norm - apart * (x[n - 1] * x[n - 1])
+            variance[t] = squared_norm
             step = fill(hinge / (squared_norm + 1.0 / (2.0 * (omega[t] * C))))
             for k in range(0, w.shape[0], 4):
                 store(w, k, load(w, k) + step * load(x, k))
@@ -197,7 +195,6 @@ def second_order(
     loss: Array,
     outcome: Array,
     variance: Array,
-    apart: int,
 ) -> None:
     """SOLAR-II, eqs. 8-9: `s = Σx`, `β = x·s + γ/ω`, `w ← w + (ℓ/β)s`, `Σ ← Σ - s sᵀ/β`.
 
@@ -211,7 +208,7 @@ def second_order(
             continue
         multiply(panels, u, x, s)
         chi, noise = dot(x, s), gamma / omega[t]
-        variance[t] = max(0.0, chi - apart * (x[n - 1] * s[n - 1]))
+        variance[t] = chi
         if leaves_enough(chi, noise, weighted_square(x, diagonal)):
             alpha, shrink = fill(loss[t] / (chi + noise)), fill(1.0 / sqrt(chi + noise))
         else:
@@ -253,7 +250,6 @@ def second_order_diagonal(
     loss: Array,
     outcome: Array,
     variance: Array,
-    apart: int,
 ) -> None:
     """SOLAR-II with a diagonal Σ, an approximation: `σ_k ← σ_k - (σ_k x_k)²/β`."""
     for t in range(p.shape[0]):
@@ -264,7 +260,7 @@ def second_order_diagonal(
         for k in range(0, w.shape[0], 4):
             store(s, k, load(sigma, k) * load(x, k))
         chi, noise = dot(x, s), gamma / omega[t]
-        variance[t] = max(0.0, chi - apart * (x[n - 1] * s[n - 1]))
+        variance[t] = chi
         if not leaves_enough(chi, noise, chi):
             loss[t], outcome[t] = 0.0, REFUSED
             continue

@@ -34,7 +34,7 @@ Rows: TypeAlias = Any
 class Steps(NamedTuple):
     """For each pair of a batch: the hinge loss before the step, the outcome, and `x·Σx`.
 
-    `variance` has no share of a last feature that is apart, and is 0 for other learners than SOLAR.
+    Learners other than SOLAR leave `variance` at 0.
     """
 
     loss: Floats
@@ -78,12 +78,7 @@ class GapBatch(NamedTuple):
 
 
 class LinearLearner:
-    """The base of all learners: weights, scores and the validation of a batch.
-
-    With `last_apart` the last feature does not count in the variance of a gap.
-    """
-
-    last_apart = False
+    """The base of all learners: weights, scores and the validation of a batch."""
 
     def __init__(self, n: int, weights: Floats | None = None) -> None:
         n = index(n)
@@ -186,10 +181,10 @@ class SolarI(LinearLearner):
 
     def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         self._x = aligned(self.n) if self._x is None else self._x
-        kernels.first_order(self._w, self.n, self._C, *batch, self._x, *steps, self.last_apart)
+        kernels.first_order(self._w, self.n, self._C, *batch, self._x, *steps)
 
     def _learn_sparse(self, batch: GapBatch, steps: Steps) -> None:
-        first_order_sparse(self._w, self.n, self._C, *_sparse(batch), *steps, self.last_apart)
+        first_order_sparse(self._w, self.n, self._C, *_sparse(batch), *steps)
 
 
 class SolarII(LinearLearner):
@@ -258,7 +253,6 @@ class SolarII(LinearLearner):
             self._x,
             self._s,
             *steps,
-            self.last_apart,
         )
 
 
@@ -307,14 +301,11 @@ class SolarIIDiagonal(LinearLearner):
     def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
         self._scratch = self._scratch or (aligned(self.n), aligned(self.n))
         kernels.second_order_diagonal(
-            self._w, self.n, self._gamma, self._sigma, *batch, *self._scratch, *steps,
-            self.last_apart,
-        )  # fmt: skip
+            self._w, self.n, self._gamma, self._sigma, *batch, *self._scratch, *steps
+        )
 
     def _learn_sparse(self, batch: GapBatch, steps: Steps) -> None:
-        second_order_sparse(
-            self._w, self.n, self._gamma, self._sigma, *_sparse(batch), *steps, self.last_apart
-        )
+        second_order_sparse(self._w, self.n, self._gamma, self._sigma, *_sparse(batch), *steps)
 
 
 def as_rows(rows: Rows, n: int) -> Dense | SparseRows:

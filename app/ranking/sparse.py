@@ -175,7 +175,6 @@ def first_order_sparse(
     loss: Array,
     outcome: Array,
     variance: Array,
-    apart: int,
 ) -> None:
     """SOLAR-I (eqs. 5-6) on sparse rows."""
     room = longest(indptr) + longest(indptr2)
@@ -190,8 +189,7 @@ def first_order_sparse(
         margin, squared_norm = gap_sums(w, n, index, x, count, dots, norms)
         loss[t], outcome[t] = judge(margin, squared_norm)
         if outcome[t] == STEPPED:
-            last = x[count - 1] if apart and index[count - 1] == n - 1 else 0.0
-            variance[t] = squared_norm - last * last
+            variance[t] = squared_norm
             step = loss[t] / (squared_norm + 1.0 / (2.0 * (omega[t] * C)))
             for at in range(count):
                 w[index[at]] += step * x[at]
@@ -215,7 +213,6 @@ def second_order_sparse(
     loss: Array,
     outcome: Array,
     variance: Array,
-    apart: int,
 ) -> None:
     """SOLAR-II with a diagonal Σ on sparse rows."""
     room = longest(indptr) + longest(indptr2)
@@ -235,8 +232,7 @@ def second_order_sparse(
             s[at] = sigma[index[at]] * x[at]
             dots[index[at] & 7] += x[at] * s[at]  # dense x and s are padded: no ninth sum
         chi, noise = sum_up(dots), gamma / omega[t]
-        last = x[count - 1] * s[count - 1] if apart and index[count - 1] == n - 1 else 0.0
-        variance[t] = max(0.0, chi - last)
+        variance[t] = chi
         if not leaves_enough(chi, noise, chi):
             loss[t], outcome[t] = 0.0, REFUSED
             continue

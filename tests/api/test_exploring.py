@@ -219,7 +219,7 @@ def test_the_default_model_has_the_default_settings(http: httpx.Client) -> None:
     answer = http.post("/rank", json={"documents": documents()})
     assert answer.status_code == 200
     made = http.get("/models/default").json()
-    assert (made["clicks"], made["prior"], made["explore"]) == ("debiased", 0.04, True)
+    assert (made["clicks"], made["prior"], made["explore"]) == ("debiased", 0.045, True)
     assert made["features"] == ["f1", "f2"]
 
 
@@ -252,5 +252,5 @@ def test_an_explanation_includes_the_contribution_of_the_submitted_order(
 ) -> None:
     http.put("/models/explained", json={"features": 2})
     answer = rank(http, "explained", explain=True, explore=False)
-    assert answer["documents"][0]["contributions"] == {"_order": 0.04}
+    assert answer["documents"][0]["contributions"] == {"_order": 0.045}
     assert answer["documents"][0]["stddev"] > 1.0
