@@ -155,8 +155,8 @@ EXPLORATION = Row(
         Panel(
             "Evidence of drift",
             "none",
-            "It grows while the NDCG@10 of a model, by clicks, is clearly below its running mean, and "
-            "falls otherwise. Above the alarm level for 10 minutes it fires SolarDrift. It "
+            "It grows while the NDCG@10 of a model, by clicks, is clearly below its running mean, "
+            "and falls otherwise. Above the alarm level for 10 minutes it fires SolarDrift. It "
             "compares a model with its own past, never with another model or order.",
             (
                 Query(replica_max("solar_drift"), "{{model}}"),
