@@ -132,7 +132,7 @@ def test_a_model_finds_one_relevant_document_among_hundreds(users: str, prior: f
     scenario = replace(SCENARIO, impressions=4000, prior=prior, submitted="random")
     for seed in range(3):
         shown = runner.play_traffic(scenario, needle(3), users, seed).shown
-        assert shown[:100].mean() < 0.1
+        assert shown[:100].mean() < 0.2
         assert shown[-500:].mean() > 0.75
 
 
