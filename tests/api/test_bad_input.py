@@ -926,7 +926,7 @@ def test_equal_documents_keep_the_submitted_order(
         rows = np.tile(rng.normal(size=n), (size, 1))
         assert shown(service, model, rows) == list(range(size))
         assert shown(service, model, rows, top_k=2) == [0, 1]
-        assert shown(service, model, rows, explore=True) == list(range(size))
+        assert sorted(shown(service, model, rows, explore=True)) == list(range(size))
 
 
 def test_equal_documents_are_adjacent_at_any_submitted_position(
@@ -948,7 +948,9 @@ def test_equal_documents_are_adjacent_at_any_submitted_position(
 def test_a_model_without_training_keeps_the_submitted_order(service: ServiceUnderTest) -> None:
     rows = np.random.default_rng(9).normal(size=(1000, 2))
     assert shown(service, "films", rows) == list(range(1000))
-    assert shown(service, "films", rows, top_k=7, explore=True) == list(range(7))
+    drawn = shown(service, "films", rows, top_k=7, explore=True)
+    assert len(set(drawn)) == 7
+    assert max(drawn) > 10  # reaches below the first page
 
 
 # ---- feedback ----
@@ -1053,13 +1055,17 @@ def test_an_impression_without_clicks_counts_but_gives_no_pairs(service: Service
     assert after["weights"] == before["weights"]
 
 
+def learnt_pairs(model: dict[str, Any]) -> int:
+    return sum(count for kind, count in model["pairs"].items() if kind != "bounded")
+
+
 def test_later_clicks_add_their_pairs_and_the_query_counts_once(service: ServiceUnderTest) -> None:
     answer, ids = service.ranked()
     before = service.model()
     first = learn_from(service, clicks(answer, ids[1], event_id="first"))
-    assert sum(first["pairs"].values()) - sum(before["pairs"].values()) == 1
+    assert learnt_pairs(first) - learnt_pairs(before) == 1
     second = learn_from(service, clicks(answer, ids[3], event_id="second"))
-    assert sum(second["pairs"].values()) - sum(first["pairs"].values()) == 2
+    assert learnt_pairs(second) - learnt_pairs(first) == 2
     assert second["queries"] == before["queries"] + 1
     assert second["feedback"] == before["feedback"] + 2
 

@@ -99,6 +99,8 @@ class Kind:
         return started_job(http.post(path, content=self.body, headers=self.headers))
 
 
+#: What every new model of these tests has.
+NEW: dict[str, Any] = {"pair_bound": 4.0 * len(NAMES), "exploration": 1.0, "forgetting": 0.0}
 KINDS = {
     "text": Kind(
         {"algorithm": "solar-i"}, Training(C=0.01),
@@ -223,7 +225,7 @@ def test_the_share_that_is_done_grows_to_1(service: Service) -> None:
 
 
 def settings_of(name: str) -> ModelConfig:
-    return ModelConfig(NAMES, pair_bound=20.0 * len(NAMES), **KINDS[name].settings)
+    return ModelConfig(NAMES, **NEW, **KINDS[name].settings)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -347,7 +349,7 @@ def test_during_training_feedback_is_learnt_and_all_replicas_report_the_job(
     kinds = [type(one) for one in records(store)]
     assert kinds == [Feedback] * 4 + [Replace, Feedback]
     check_same(warm_starts(store)[0].model, expected(
-        QUERIES, ModelConfig(NAMES, gamma=50.0, pair_bound=60.0), Training(C=0.01)))  # fmt: skip
+        QUERIES, ModelConfig(NAMES, gamma=50.0, **NEW), Training(C=0.01)))  # fmt: skip
 
 
 def check_busy(http: httpx.Client) -> None:
@@ -370,7 +372,7 @@ def test_a_second_warm_start_replaces_the_first(
         assert done(http, job)["result"]["seq"] == seed
         found = warm_starts(store_of(running), "other")
         assert len(found) == seed
-        settings = ModelConfig(NAMES, gamma=50.0, pair_bound=60.0)
+        settings = ModelConfig(NAMES, gamma=50.0, **NEW)
         check_same(found[-1].model, expected(queries, settings, Training(C=0.01)))
 
 

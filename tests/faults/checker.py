@@ -249,7 +249,8 @@ def check_state(found: StoredModel) -> dict[int, bytes]:
     )
     assert fields[b"spread"] == codec.dump_blob("spread", {}, {"values": state.model.spread})
     sums = codec.load_blob(fields[b"sums"], "sums").arrays  # the blob also holds commit facts
-    stored = np.append(sums["values"], sums.get("bounded", 0.0))
+    later = [float(sums.get(name, [0.0])[0]) for name in ("bounded", "mean_quality", "drift")]
+    stored = np.append(sums["values"], later)
     assert stored.tobytes() == state.sums.tobytes()
     assert sound(state.model) == []
     return chains
