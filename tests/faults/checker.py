@@ -244,9 +244,10 @@ def check_state(found: StoredModel) -> dict[int, bytes]:
         _check_replaced(reducer, record)
     state, fields = reducer.state(), found.fields
     assert (int(fields[b"seq"]), fields[b"chain"]) == (found.tail, chain)
-    assert fields[b"w"] == codec.dump_blob(
-        "w", {"seq": state.seq, "chain": state.chain.hex()}, {"values": state.model.weights}
-    )
+    certainty = np.array(state.model.certainty, np.float64) if state.model.certainty[1] else None
+    arrays = {"values": state.model.weights, "certainty": certainty}
+    position = {"seq": state.seq, "chain": state.chain.hex()}
+    assert fields[b"w"] == codec.dump_blob("w", position, arrays)
     assert fields[b"spread"] == codec.dump_blob("spread", {}, {"values": state.model.spread})
     sums = codec.load_blob(fields[b"sums"], "sums").arrays  # the blob also holds commit facts
     later = [float(sums.get(name, [0.0])[0]) for name in ("bounded", "mean_quality", "drift")]
