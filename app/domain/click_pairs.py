@@ -101,18 +101,18 @@ class ClickPairs:
             return Pairs.of([])
         return debiased.pairs(clicks, event.odds, self._kappa)
 
-    def wins(self) -> Floats:
-        """Compute what this event adds to the debiased wins: all clicks minus earlier clicks.
+    def wins(self) -> tuple[Floats, Floats]:
+        """Compute the debiased wins of the ranking: by all clicks, and by the earlier ones alone.
 
-        Returns the weight of all pairs, of those that the model order ranks correctly, and of
+        Each is the weight of all pairs, of those that the model order ranks correctly, and of
         those that the submitted order does. All are 0 if the ranking was not randomised.
         """
         event = self._event
         if event.submitted is None or not judges(event):
-            return np.zeros(3)
+            return np.zeros(3), np.zeros(3)
         before = len(self._clicks) - len(event.clicks if event.clicks is not None else ())
         won = self._won(self._fair(len(self._clicks)))
-        return won - self._won(self._fair(before)) if before else won
+        return won, self._won(self._fair(before)) if before else np.zeros(3)
 
     def _won(self, pairs: Pairs) -> Floats:
         event = self._event

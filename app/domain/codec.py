@@ -35,11 +35,13 @@ NEEDED_FORMATS: dict[tuple[str, str], int] = {
     ("meta", "pair_bound"): 2,
     ("meta", "exploration"): 3,
     ("meta", "forgetting"): 3,
+    ("meta", "counting"): 4,
     ("part", ""): 2,
     ("part", "variance"): 3,
     ("replace", "settings.pair_bound"): 2,
     ("replace", "settings.exploration"): 3,
     ("replace", "settings.forgetting"): 3,
+    ("replace", "settings.counting"): 4,
     ("replace", "certainty"): 3,
     ("retune", "pair_bound"): 2,
     ("retune", "exploration"): 3,
@@ -47,6 +49,8 @@ NEEDED_FORMATS: dict[tuple[str, str], int] = {
     ("sums", "bounded"): 2,
     ("sums", "mean_quality"): 3,
     ("sums", "drift"): 3,
+    ("sums", "abandoned"): 4,
+    ("sums", "squares"): 4,
     ("w", "certainty"): 3,
 }
 CHECKSUM = 4  # bytes; detects damage; the chain detects forgery
@@ -179,7 +183,8 @@ def _checksum(*content: bytes | memoryview) -> bytes:
 
 
 _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "clicks", "normalization")
-#: Fields of a configuration and of a change of it that older releases do not know.
+#: Fields of a configuration and of a change of it that older releases do not know; a configuration
+#: also has `counting`.
 _LATER_FIELDS = ("explore", "pair_bound", "exploration", "forgetting")
 
 
@@ -189,7 +194,7 @@ def dump_config(config: ModelConfig) -> dict[str, Any]:
         "features": list(config.features),
         **{name: getattr(config, name) for name in _CONFIG_FIELDS},
         **({"prior": config.prior} if config.prior else {}),
-        **_stated(config, *_LATER_FIELDS),
+        **_stated(config, *_LATER_FIELDS, "counting"),
     }
 
 
@@ -202,7 +207,7 @@ def _stated(value: ModelConfig | Retune, *names: str) -> dict[str, Any]:
 def load_config(fields: dict[str, Any]) -> ModelConfig:
     """Convert plain fields to a configuration; BadBlob if they are invalid."""
     texts = dict.fromkeys(("algorithm", "covariance", "clicks", "normalization"), _TEXT)
-    later = _present(fields, {"prior": _NUMBER, **_LATER_TYPES})
+    later = _present(fields, {"prior": _NUMBER, **_LATER_TYPES, "counting": (int,)})
     _expect(fields, {**texts, "C": _NUMBER, "gamma": _NUMBER, "features": (list,), **later})
     if not all(type(name) is str for name in fields["features"]):
         raise BadBlob("features: expected a list of names")

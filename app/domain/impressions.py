@@ -2,7 +2,8 @@
 
 Clicks on a request may arrive in several events. Each record carries the earlier clicks, so that
 the reducer learns only the new pairs. It also carries the labels by which the query is already in
-the measures, so that the query counts once. Pure: the store keeps these values as bytes.
+the measures, so that the query counts once. A ranking whose events have no click is abandoned: it
+counts separately, until a click or a label arrives. Pure: the store keeps these values as bytes.
 """
 
 from collections.abc import Sequence
@@ -62,7 +63,7 @@ class PriorFeedback:
     """Feedback on a request so far.
 
     `clicks` are in the order of arrival, `rounds` counts the clicks at the end of each event, and
-    `counted` are the labels by which the query is in the measures.
+    `counted` are the labels by which the query is in the measures, empty if it is abandoned.
     """
 
     clicks: Positions
@@ -84,17 +85,33 @@ class PriorFeedback:
         return cls(arrays["clicks"], arrays["rounds"], arrays.get("counted"))
 
 
-def on_request(event: Feedback, so_far: PriorFeedback) -> tuple[Feedback, PriorFeedback]:
-    """Build the record of an event on a request, and the request's feedback after it."""
+def on_request(
+    event: Feedback, so_far: PriorFeedback, counts_abandoned: bool = False
+) -> tuple[Feedback, PriorFeedback]:
+    """Build the record of an event on a request, and the request's feedback after it.
+
+    `counts_abandoned` is the rule of the model (`ModelConfig.counts_abandoned`).
+    """
     if event.kind == "clicks" and event.clicks is not None:
         record = replace(
             event, clicked_before=so_far.clicks, rounds=so_far.rounds, counted=so_far.counted
         )
         clicks = np.concatenate([so_far.clicks, event.clicks])
         rounds = np.append(so_far.rounds, len(clicks))
-        return record, PriorFeedback(clicks, rounds, measured_labels(record))
+        counted = counted_labels(record, counts_abandoned)
+        return record, PriorFeedback(clicks, rounds, counted)
     record = replace(event, counted=so_far.counted)
-    return record, replace(so_far, counted=measured_labels(record))
+    return record, replace(so_far, counted=counted_labels(record, counts_abandoned))
+
+
+def counted_labels(record: Feedback, counts_abandoned: bool) -> Floats:
+    """Labels by which a query is in the measures after a record; none if it is abandoned.
+
+    An event without a click changes nothing in a query that is counted already.
+    """
+    if counts_abandoned and record.kind == "clicks" and not all_clicks(record).size:
+        return np.zeros(0) if record.counted is None else record.counted
+    return measured_labels(record)
 
 
 def measured_labels(record: Feedback) -> Floats:

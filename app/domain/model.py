@@ -38,7 +38,8 @@ class Model:
 #: `explored_…` sums are over queries with randomised rankings only. `bounded` counts the pairs that
 #: got a smaller weight; they are stepped, passive or refused, too. `mean_quality` is the running
 #: mean of the NDCG@10 of rankings with clicks, and `drift` the evidence that it has fallen
-#: (`ranking/drift.py`).
+#: (`ranking/drift.py`). Those from `abandoned` on are for standard errors, and stay 0 in a model
+#: whose config has no `counting` (`domain/counting.py`).
 SUMS = (
     "queries", "ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map",
     "baseline_ndcg@1", "baseline_ndcg@5", "baseline_ndcg@10", "baseline_ndcg", "baseline_map",
@@ -46,6 +47,16 @@ SUMS = (
     "debiased_weight", "debiased_wins", "baseline_debiased_wins",
     "explored_queries", "explored_ndcg@1", "explored_ndcg@5", "explored_ndcg@10", "explored_ndcg",
     "explored_map", "bounded", "mean_quality", "drift",
+    "abandoned",
+    "square_ndcg@1", "square_ndcg@5", "square_ndcg@10", "square_ndcg", "square_map",
+    "square_baseline_ndcg@1", "square_baseline_ndcg@5", "square_baseline_ndcg@10",
+    "square_baseline_ndcg", "square_baseline_map",
+    "square_lead_ndcg@1", "square_lead_ndcg@5", "square_lead_ndcg@10", "square_lead_ndcg",
+    "square_lead_map",
+    "square_explored_ndcg@1", "square_explored_ndcg@5", "square_explored_ndcg@10",
+    "square_explored_ndcg", "square_explored_map",
+    "wins_weight_weight", "wins_model_weight", "wins_submitted_weight", "wins_model_model",
+    "wins_submitted_submitted", "wins_model_submitted",
 )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ FORGETTING = 3e-5
 MOST_FORGETTING = 0.1
 #: Above this, a ranking is as good as random.
 MOST_EXPLORATION = 100.0
+#: The rule by which new models count queries (`domain/counting.py`).
+COUNTING = 2
 #: How many rankings of clicks the initial weight of the submitted order counts for: its initial
 #: variance is γ divided by this.
 PRIOR_RANKINGS = 500.0
@@ -50,7 +52,9 @@ class ModelConfig:
     there were bounds: unbounded. `exploration` is the amount of randomisation: 0 is none, 1 the
     default; None, as in models from before there was a choice: by the spread of the scores, and
     pairs weigh ten times as much. `forgetting` is the share of the initial covariance that returns
-    with each ranking that taught; None: 0.
+    with each ranking that taught; None: 0. `counting` is the rule by which queries count in the
+    measures; None, as in models from before there was a choice: a ranking without a click counts as
+    a query with 0, and there are no standard errors.
     """
 
     features: tuple[str, ...]
@@ -65,6 +69,7 @@ class ModelConfig:
     pair_bound: float | None = None
     exploration: float | None = None
     forgetting: float | None = None
+    counting: int | None = None
 
     @property
     def n(self) -> int:
@@ -87,6 +92,11 @@ class ModelConfig:
         if self.exploration == 0.0:
             return False
         return self.clicks in EXPLORING if self.explore is None else self.explore
+
+    @property
+    def counts_abandoned(self) -> bool:
+        """Whether rankings without a click count separately, not as queries with 0."""
+        return self.counting is not None
 
     @property
     def noise(self) -> float:
@@ -115,6 +125,8 @@ def check_config(config: ModelConfig) -> ModelConfig:
     check_amounts(config)
     if config.forgetting and config.algorithm == "solar-i":
         raise InvalidInput("forgetting: expected 0 for solar-i, which has no covariance")
+    if config.counting not in (None, COUNTING):
+        raise InvalidInput(f"counting: expected {COUNTING}, or none")
     bound = MOST if config.pair_bound is None else config.pair_bound
     for name, value in (("C", config.C), ("gamma", config.gamma), ("pair_bound", bound)):
         if not LEAST <= value <= MOST:
@@ -175,6 +187,7 @@ def new_model_config(
         replace(
             config, features=features, prior=prior, pair_bound=pair_bound,
             exploration=1.0 if exploration is None else exploration, forgetting=forgetting,
+            counting=COUNTING,
         )
     )  # fmt: skip
 

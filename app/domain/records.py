@@ -21,7 +21,7 @@ class Feedback:
     It is None if the event contains its own documents, which the reducer then ranks.
     `clicked_before` are earlier clicks on the ranking, in order, and `rounds` counts them at the
     end of each earlier event. `counted` are the labels by which this query is already in the
-    measures, else None. `odds` belong to a sampled ranking (`ranking/debiased.py`), `swaps` to one
+    measures, empty if it is abandoned so far, None if it has no feedback yet. `odds` belong to a sampled ranking (`ranking/debiased.py`), `swaps` to one
     with swapped neighbours (`ranking/fair.py`).
     """
 

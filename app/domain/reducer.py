@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from app.domain import click_pairs, codec
+from app.domain import click_pairs, codec, counting
 from app.domain.click_pairs import ClickPairs
-from app.domain.impressions import as_labels, as_positions, measured_labels
-from app.domain.model import SUMS, Model, ModelState, Part, Positions, initial_variances
+from app.domain.counting import AT, Counted, Gains
+from app.domain.impressions import as_labels, as_positions, counted_labels
+from app.domain.model import Model, ModelState, Part, Positions, initial_variances
 from app.domain.model_config import ModelConfig, check_amounts
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.domain.work import pair_work
 from app.errors import BadBlob
-from app.ranking import bounds, covariance, drift, measures, serving
+from app.ranking import bounds, covariance, drift, serving
 from app.ranking.arrays import Dense, Floats, as_floats, frozen
 from app.ranking.certainty import UNKNOWN, Certainty, after_ranking
 from app.ranking.clicks import CLICK_STRATEGIES
@@ -31,12 +32,8 @@ from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import GapBatch, LinearLearner, SolarI, SolarII, SolarIIDiagonal, between
 from app.ranking.tally import NO_PAIRS, Tally
 
-_AT = {name: index for index, name in enumerate(SUMS)}
-_QUALITY, _BASELINE = _AT["ndcg@1"], _AT["baseline_ndcg@1"]
-_DEBIASED = slice(_AT["debiased_weight"], _AT["baseline_debiased_wins"] + 1)
-_EXPLORED = slice(_AT["explored_queries"], _AT["explored_map"] + 1)
-_DRIFT = slice(_AT["mean_quality"], _AT["drift"] + 1)
-_STEPS = slice(_AT["stepped"], _AT["squared_loss"] + 1)
+_DRIFT = slice(AT["mean_quality"], AT["drift"] + 1)
+_STEPS = slice(AT["stepped"], AT["squared_loss"] + 1)
 #: More pairs than a record can have.
 _ALL_PAIRS = 1 << 62
 
@@ -57,9 +54,7 @@ class OpenRecord:
     documents: Dense
     gaps: GapBatch
     bound: float | None
-    gained: Floats
-    won: Floats
-    explored: bool
+    gains: Gains
     learnt: int = 0
     tally: Tally = NO_PAIRS
     scaled: int = 0
@@ -131,7 +126,7 @@ class Reducer:
             if not self._apply(chain, record, most):
                 return None
         except ValueError:
-            self._sums[_AT["rejected"]] += 1
+            self._sums[AT["rejected"]] += 1
             accepted = False
         self.seq, self.chain, self._part = self.seq + 1, chain, None
         return accepted
@@ -167,13 +162,13 @@ class Reducer:
         click_pairs.check_exploration(event)
         clicks = ClickPairs(event, self._kappa) if event.kind == "clicks" else None
         pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
-        gained = self._measured(event, submission)
-        won = clicks.wins() if clicks else np.zeros(3)
+        query = self._measured(event, submission)
+        wins = clicks.wins() if clicks else (np.zeros(3), np.zeros(3))
+        gains = Gains(query, *wins, click_pairs.explored(event))
         documents = as_floats(event.documents)  # copied once for both: stored rows are read-only
         gaps = self._learner.pair_batch(documents, pairs)
         bound = bounds.needed(documents, pairs, self.config.pair_bound)
-        explored = click_pairs.explored(event)
-        opened = OpenRecord(chain, documents, gaps, bound, gained, won, explored)
+        opened = OpenRecord(chain, documents, gaps, bound, gains)
         if self._part is not None:
             self._continue(opened, self._part)
         return opened
@@ -207,27 +202,26 @@ class Reducer:
         self._count(opened)
         return True
 
-    def _measured(self, event: Feedback, submission: Positions) -> Floats:
-        """Compute what the event adds to the sums; a query counted before is replaced."""
-        count = len(event.documents)
+    def _measured(self, event: Feedback, submission: Positions) -> Counted:
+        """Compute what the event adds to the measures; a query counted before is replaced."""
+        if not len(event.documents):
+            raise ValueError("documents: expected at least one")
+        labels, before = counted_labels(event, self.config.counts_abandoned), event.counted
         shown = None
         if event.submitted is None:
             shown = serving.order(self._learner.score(event.documents))
-        gained = _qualities(measured_labels(event), shown, submission)
-        if event.counted is None:
-            gained[0] = 1.0
-        else:
-            gained -= _qualities(as_labels(event.counted, count), shown, submission)
-        return gained
+        found = counting.counted(labels, shown, submission)
+        if before is None:
+            return found
+        if before.size or not self.config.counts_abandoned:
+            before = as_labels(before, len(event.documents))
+        return found.minus(counting.counted(before, shown, submission))
 
     def _count(self, learnt: OpenRecord) -> None:
         """Add a complete record to the sums."""
-        self._sums[: _BASELINE + 5] += learnt.gained
-        if learnt.explored:
-            self._sums[_EXPLORED] += learnt.gained[:_BASELINE]
-        self._sums[_DEBIASED] += learnt.won
-        self._sums[_AT["feedback"]] += 1
-        self._sums[_AT["bounded"]] += learnt.scaled
+        learnt.gains.add_to(self._sums, with_squares=self.config.counts_abandoned)
+        self._sums[AT["feedback"]] += 1
+        self._sums[AT["bounded"]] += learnt.scaled
         tally = learnt.tally
         self._sums[_STEPS] += (tally.stepped, tally.passive, tally.refused, tally.squared_loss)
         if self.config.exploration is not None:
@@ -235,22 +229,14 @@ class Reducer:
             self._certainty = after_ranking(
                 self._certainty, tally, self._learner, forgetting, self._initial
             )
-            if learnt.gained[0] and learnt.gained[_AT["ndcg@10"]] > 0.0:
-                self._note_drift(float(learnt.gained[_AT["ndcg@10"]]))
+            if learnt.gains.first_quality > 0.0:
+                self._note_drift(learnt.gains.first_quality)
 
     def _note_drift(self, quality: float) -> None:
         """Compare the NDCG@10 by the first feedback on a ranking with that of earlier rankings."""
-        rankings, (mean, evidence) = self._sums[_AT["queries"]], self._sums[_DRIFT]
+        rankings, (mean, evidence) = self._sums[AT["queries"]], self._sums[_DRIFT]
         found = drift.after(float(mean), float(evidence), quality, float(rankings))
         self._sums[_DRIFT] = found
-
-
-def _qualities(labels: Floats, shown: Positions | None, submission: Positions) -> Floats:
-    """Measure the served and the submitted order, in the layout of the sums."""
-    found = np.zeros(_BASELINE + 5)
-    measures.measure_into(found[_QUALITY:_BASELINE], labels, order=shown)
-    measures.measure_into(found[_BASELINE:], labels, order=submission)
-    return found
 
 
 def _pairs(event: Feedback, submission: Positions) -> Pairs:

@@ -42,7 +42,7 @@ class PendingEvent:
     `body` is the posted body if the feedback does not contain all of it. `shown` is the SHA-1 (hex)
     of the impression. On an expired request only a repeated event is accepted, and likewise if it
     is `repeated_only`. `time` is the time that the sender states, in ms since 1970. `pair_work` is
-    the work of one pair in this model.
+    the work of one pair in this model, and `counts_abandoned` its rule of counting.
     """
 
     feedback: Feedback
@@ -52,6 +52,7 @@ class PendingEvent:
     repeated_only: bool = False
     time: int | None = None
     pair_work: int = 0
+    counts_abandoned: bool = False
 
     @property
     def work(self) -> int:
@@ -164,7 +165,8 @@ def _build(
 
 def _on_request(new: NewRecord, event: PendingEvent, expected: bytes) -> NewRecord:
     """Add the record of an event that builds on the feedback on its request so far."""
-    record, after = on_request(event.feedback, PriorFeedback.load(expected))
+    before = PriorFeedback.load(expected)
+    record, after = on_request(event.feedback, before, event.counts_abandoned)
     return new._replace(
         record=codec.dump_record(record), request=event.feedback.query, expected=expected,
         new=after.dump(), shown=event.shown, work=record_work(record, event.pair_work),

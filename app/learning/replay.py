@@ -74,7 +74,8 @@ class LogReplay:
     def __init__(self, state: ModelState, without: str | None) -> None:
         self.reducer, self.at, self.skipped = Reducer(state), state.seq, 0
         self.kept_by_replacement = 0  # records that were skipped before a replacement
-        self._filter = None if without is None else SourceFilter(without)
+        rule = state.model.config.counts_abandoned
+        self._filter = None if without is None else SourceFilter(without, rule)
 
     async def go_on(self, store: Store, model: str, until: int) -> None:
         """Apply the records up to and including `until`, except those that are skipped."""
@@ -122,10 +123,11 @@ class SourceFilter:
     """Drops the records of a source and rebuilds those of others on the same requests.
 
     `NAME` is a source of this name, of any API key too (`KEY/NAME`). `KEY/` is all that a key sent.
+    `counts_abandoned` is the rule of the model.
     """
 
-    def __init__(self, source: str) -> None:
-        self._source = source
+    def __init__(self, source: str, counts_abandoned: bool = False) -> None:
+        self._source, self._counts_abandoned = source, counts_abandoned
         #: The feedback of each request, and whether the source was part of it.
         self._requests: dict[str, tuple[PriorFeedback, bool]] = {}
 
@@ -148,7 +150,7 @@ class SourceFilter:
             return None
         try:
             bare = replace(record, clicked_before=None, rounds=None, counted=None)
-            rebuilt, after = on_request(bare, so_far)
+            rebuilt, after = on_request(bare, so_far, self._counts_abandoned)
         except ValueError:  # rejected, with and without the source
             return blob
         self._requests[record.query] = (after, touched)

@@ -30,9 +30,11 @@ _SERVED_FIELDS = (*_POSITION_FIELDS, "meta", "w", "sums")
 _STATE_FIELDS = (*_SERVED_FIELDS, "spread")
 _BLOBS = (b"meta", b"w", b"spread", b"sums")
 
-#: Sums in one array; the later ones are arrays of their own and need a newer format.
+#: Sums in one array; the later ones are in arrays of their own and need a newer format.
 _FORMAT_1_SUMS = 26
-_LATER_SUMS = {name: slice(at, at + 1) for at, name in enumerate(SUMS) if at >= _FORMAT_1_SUMS}
+_SQUARES = SUMS.index("square_ndcg@1")
+_LATER_SUMS = {SUMS[at]: slice(at, at + 1) for at in range(_FORMAT_1_SUMS, _SQUARES)}
+_LATER_SUMS["squares"] = slice(_SQUARES, len(SUMS))
 
 #: Epoch, seq and chain of a state.
 LogPosition: TypeAlias = tuple[int, int, bytes]

@@ -355,7 +355,7 @@ def _build(
     documents = UNSET if isinstance(event, ClicksEvent) else event.documents
     about: dict[str, Any] = {
         "body": _posted(event, key), "time": decoding.since_1970(event.time),
-        "pair_work": pair_work(served.config),
+        "pair_work": pair_work(served.config), "counts_abandoned": served.config.counts_abandoned,
     }  # fmt: skip
     decoder = FeedbackDecoder(served, limits)
     if not isinstance(request, str):
