@@ -247,13 +247,13 @@ def test_each_kind_of_damage_has_a_separate_message() -> None:
 
 def test_a_newer_format_is_refused_with_both_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NewerFormat) as refused:
-        codec.load_blob(sealed(b"any content", version=4), "w")
-    assert str(refused.value) == "written by a newer release (format 4, this one reads up to 3)"
-    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 4)
-    assert codec.load_blob(sealed(b'["w",{},[]]', version=4), "w").kind == "w"
-    with pytest.raises(NewerFormat) as refused:
-        codec.load_blob(sealed(b'["w",{},[]]', version=5), "w")
+        codec.load_blob(sealed(b"any content", version=5), "w")
     assert str(refused.value) == "written by a newer release (format 5, this one reads up to 4)"
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 5)
+    assert codec.load_blob(sealed(b'["w",{},[]]', version=5), "w").kind == "w"
+    with pytest.raises(NewerFormat) as refused:
+        codec.load_blob(sealed(b'["w",{},[]]', version=6), "w")
+    assert str(refused.value) == "written by a newer release (format 6, this one reads up to 5)"
 
 
 def test_a_newer_format_is_not_handled_as_damage_or_as_a_failure_of_the_store() -> None:
@@ -286,7 +286,7 @@ NEWER_NAMES = {
     "replace-prior": ("replace", "settings.prior"),
     "shown-drawn": ("shown", "odds"),
     "reset-measures": ("reset-measures", ""),
-    "sums-drift": ("sums", "drift"),
+    "sums-squares": ("sums", "squares"),
 }
 
 
@@ -295,11 +295,11 @@ def test_a_blob_is_written_in_the_lowest_format_that_can_carry_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = golden_blobs()
-    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 4)
-    monkeypatch.setitem(codec.NEEDED_FORMATS, NEWER_NAMES[name], 5)
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 5)
+    monkeypatch.setitem(codec.NEEDED_FORMATS, NEWER_NAMES[name], 6)
     after = golden_blobs()
     assert [other for other in after if after[other] != before[other]] == [name]
-    assert after[name][3] == 5
+    assert after[name][3] == 6
     assert after[name][4:-4] == before[name][4:-4]
     assert codec.load_blob(after[name], NEWER_NAMES[name][0]).kind == NEWER_NAMES[name][0]
 
@@ -382,7 +382,9 @@ def golden_blobs() -> dict[str, bytes]:
     prior = replace(settings, features=("bm25", "_order"), prior=0.5, explore=False)
     bounded = replace(settings, pair_bound=40.0)
     exploring = replace(bounded, exploration=0.5, forgetting=1e-4)
+    counting = replace(exploring, counting=2)
     certainty = Certainty(0.75, 12)
+    sums_56 = replace(state, sums=np.arange(56) / 4.0)
     sums_29 = replace(state, sums=np.append(np.arange(27) / 4.0, [0.625, 3.5]))
     sums_27 = replace(state, sums=np.append(np.arange(26) / 4.0, 3.0))
     return {
@@ -425,6 +427,11 @@ def golden_blobs() -> dict[str, bytes]:
         "part-variance": dump_part(
             Part(bytes(range(32)), 5, model.weights, model.spread, Tally(1, 3, 1, 2.75, 4.5), 2)
         ),
+        "replace-counting": codec.dump_record(
+            Replace(replace(model, config=counting, certainty=certainty), "rollback")
+        ),
+        "meta-counting": codec.dump_blob("meta", codec.dump_config(counting), {}),
+        "sums-squares": dump_state(sums_56, 7, "0a1b")[2],
         "so-far": PriorFeedback(
             np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])
         ).dump(),
@@ -442,7 +449,7 @@ def test_every_golden_blob_can_still_be_read(path: Path) -> None:
     kind = path.stem.split("-", 1)[1]
     suffixes = (
         "bare aside drawn swapped explore prior term bound bounded exploration certainty drift "
-        "variance"
+        "variance counting squares"
     )
     for suffix in (f"-{one}" for one in suffixes.split()):
         kind = kind.removesuffix(suffix)
@@ -502,7 +509,7 @@ def known_names() -> set[tuple[str, str]]:
         of("feedback", fields_of(Feedback)) | of("retune", fields_of(Retune))
         | of("replace", replaced) | of("reset-measures", fields_of(ResetMeasures))
         | of("shown", fields_of(Impression)) | of("so-far", fields_of(PriorFeedback))
-        | of("sums", [*CommitInfo._fields, "values", *SUMS[26:]]) | of("meta", config)
+        | of("sums", [*CommitInfo._fields, "values", *SUMS[26:30], "squares"]) | of("meta", config)
         | of("w", ["seq", "chain", "values", "certainty"]) | of("spread", ["values"])
         | of("part", [*({*fields_of(Part)} - {"tally"}), *Tally._fields])
     )  # fmt: skip
@@ -565,7 +572,7 @@ def test_sums_missing_in_an_old_state_start_at_0() -> None:
     sums = (GOLDEN / "v1-sums-aside.bin").read_bytes()
     chain = bytes(range(32))
     state = load_state({**fields, b"seq": b"7", b"chain": chain, b"sums": sums})
-    assert state.sums.tolist() == [*(np.arange(17) / 4.0), *[0.0] * 12]
+    assert state.sums.tolist() == [*(np.arange(17) / 4.0), *[0.0] * 39]
     assert state.measures()["debiased_weight"] == 0.0
 
 

@@ -41,7 +41,8 @@ from tests.test_weight_cache import following, learnt, put, saved, served, two_v
 __all__ = ["server", "url"]  # fixtures
 
 KEYS = Keys("books")
-MESSAGE = "written by a newer release (format 4, this one reads up to 3)"
+NEWEST = codec.newest_format()
+MESSAGE = f"written by a newer release (format {NEWEST + 1}, this one reads up to {NEWEST})"
 #: Retries after 0.05, 0.1 and then every 0.2 seconds.
 RETRYING = replace(SHORT_INTERVALS, repeat=0.2)
 VERSIONED = replace(RETRYING, version=10)
@@ -224,7 +225,7 @@ def test_learning_goes_on_once_the_format_can_be_read(
         facts = Facts()
         async with learning(store, RETRYING, facts.append):
             await facts.until_stopped()
-            monkeypatch.setitem(codec.NEEDED_FORMATS, ("feedback", "later"), 4)
+            monkeypatch.setitem(codec.NEEDED_FORMATS, ("feedback", "later"), NEWEST + 1)
             state = await committed(store, 30)
         assert bits(state) == bits(replayed(first(), records))
         assert state.measures()["feedback"] == 30
@@ -378,7 +379,7 @@ def test_replay_and_verify_refuse_a_newer_state_or_version(url: str, key: str) -
         await learnt(store, 0, 3)
         change(url, "spread", newer, key)
         before = stored(url)
-        with pytest.raises(NewerFormat, match="format 4"):
+        with pytest.raises(NewerFormat, match=f"format {NEWEST + 1}"):
             await verify(store, "books")
         assert stored(url) == before
 
