@@ -8,6 +8,9 @@ SolarError
 │   └── NewerFormat         a newer release wrote them; they are neither damaged nor repaired
 ├── NoSuchModel         the model does not exist, or was deleted
 ├── ModelExists         a model of this name exists already
+├── NoSuchVersion       the version of a model is not kept
+├── VersionExists       a version of this name exists already
+├── TooManyVersions     the model has as many named versions as it may have
 ├── Overloaded          the requests hold too much memory: retry
 ├── OtherTenant         the request id belongs to another tenant
 ├── NoSlot              SOLAR_JOBS uploads and jobs are in progress: retry later
@@ -64,6 +67,18 @@ class NoSuchModel(SolarError):
 
 class ModelExists(SolarError):
     """A model of this name exists already."""
+
+
+class NoSuchVersion(SolarError):
+    """The version of a model is not kept, or no longer."""
+
+
+class VersionExists(SolarError):
+    """The model has a version of this name already."""
+
+
+class TooManyVersions(SolarError):
+    """The model has as many named versions as it may have; nothing was kept."""
 
 
 class Overloaded(SolarError):

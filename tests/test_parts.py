@@ -25,7 +25,7 @@ from app.ranking.bounds import bounded
 from app.ranking.pairs import Pairs
 from app.storage.keys import Keys
 from app.storage.log import LogEntry
-from app.storage.states import States, dump_part, dump_state, load_state
+from app.storage.states import NewVersion, States, dump_part, dump_state, load_state
 from app.storage.store import Store
 from tests.servers import client, eventually, server, url, with_store
 from tests.test_codec import bits
@@ -193,7 +193,8 @@ def test_a_part_is_committed_beside_the_state_and_is_not_served(url: str) -> Non
         now = await store.states.load_weights("books")
         assert now.weights.tobytes() == served.weights.tobytes()
         assert await verify(store, "books") == []
-        await store.states.commit("books", base, fence, applied(state, [LONG]), version=True)
+        kept = NewVersion()
+        await store.states.commit("books", base, fence, applied(state, [LONG]), version=kept)
         assert (await store.states.load("books")).state.part is None
         assert (await store.states.version("books", 1)).state.part is None
 

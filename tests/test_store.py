@@ -46,6 +46,7 @@ from app.storage.log import (
     NewImpression,
     NewRecord,
 )
+from app.storage.states import NewVersion
 from app.storage.store import Store
 from tests.backends import anywhere, anywhere_emptied, client, on_servers, with_store
 from tests.servers import (
@@ -649,7 +650,7 @@ def test_a_resent_commit_is_made_once(url: str) -> None:
         await append_records(store)
         fence = await store.leases.take("books", 0, 5.0)
         for _ in range(2):
-            await store.states.commit("books", base, fence, later(state, 3), version=True)
+            await store.states.commit("books", base, fence, later(state, 3), version=NewVersion())
         assert await store.states.versions("books") == [0, 3]
         assert await store.states.position("books") == (1, 3, later(state, 3).chain)
 
@@ -664,7 +665,7 @@ def test_a_commit_that_rewrites_the_state_may_be_resent(url: str) -> None:
         fence = await store.leases.take("books", 0, 5.0)
         for _ in range(2):
             await store.states.commit(
-                "books", base, fence, later(state, 3), version=True, again=True
+                "books", base, fence, later(state, 3), version=NewVersion(), again=True
             )
         assert await store.states.versions("books") == [0, 3]
 
@@ -730,7 +731,7 @@ def test_a_commit_to_a_deleted_model_is_refused_and_creates_no_key(url: str) -> 
         await store.models.delete("books")
         before = keys_of(url)
         with pytest.raises(Fenced):
-            await store.states.commit("books", base, fence, later(state, 1), version=True)
+            await store.states.commit("books", base, fence, later(state, 1), version=NewVersion())
         assert keys_of(url) == before
         await store.models.create("books", state)
         with pytest.raises(Fenced):
@@ -746,11 +747,11 @@ def test_versions_are_kept_and_dropped_and_the_log_is_trimmed_behind_them(url: s
         await append(store, epoch, *(event(f"e{at}") for at in range(6)))
         fence = await store.leases.take("books", 0, 5.0)
         await store.states.commit(
-            "books", (epoch, 0, state.chain), fence, later(state, 2), version=True
+            "books", (epoch, 0, state.chain), fence, later(state, 2), version=NewVersion()
         )
         position = await store.states.position("books")
         await store.states.commit(
-            "books", position, fence, later(state, 4), version=True, drop=[0], trim=2
+            "books", position, fence, later(state, 4), version=NewVersion(), drop=[0], trim=2
         )
         assert await store.states.versions("books") == [2, 4]
         assert bits((await store.states.version("books", 2)).state) == bits(later(state, 2))
@@ -802,7 +803,7 @@ def test_a_deletion_also_removes_a_version_that_is_committed_at_the_same_time(ur
             found = await read_versions(model)
             base = await store.states.position(model)
             if base[1] == 0:
-                await store.states.commit(model, base, fence, later(state, 5), version=True)
+                await store.states.commit(model, base, fence, later(state, 5), version=NewVersion())
             return found
 
         store.states.versions = versions  # type: ignore[method-assign]

@@ -27,7 +27,7 @@ from app.ranking.limits import KAPPA
 from app.ranking.pairs import from_labels
 from app.storage.keys import Keys, internal_event
 from app.storage.log import APPENDED, REPEATED, NewRecord
-from app.storage.states import dump_state
+from app.storage.states import NewVersion, dump_state
 from app.storage.store import Store
 from tests.backends import anywhere, anywhere_emptied, client, on_servers, with_store
 from tests.old_scripts import old_script
@@ -214,7 +214,8 @@ def test_a_commit_that_rewrites_a_state_keeps_what_is_known_of_its_work(url: str
         fence = await store.leases.take("books", 0, 5.0)
         await commit(store, fence, 1)
         base = await store.states.position("books")
-        await store.states.commit("books", base, fence, later(first(), 1), version=True, again=True)
+        kept = NewVersion()
+        await store.states.commit("books", base, fence, later(first(), 1), version=kept, again=True)
         with pytest.raises(WorkBacklog):
             await append(store, epoch, worth("c", 200), work_limit=1000)
 

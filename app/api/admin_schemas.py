@@ -1,5 +1,6 @@
 """Request and response schemas of all paths except /rank and /feedback: strict pydantic, no NaN."""
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -108,10 +109,28 @@ class ModelPatch(Body):
     forgetting: Annotated[ForgettingShare, Field(description=_FORGETTING)] = _OPTIONAL
 
 
+class NewVersion(Body):
+    """The name of a version to keep."""
+
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=64,
+            description="letters, digits, `-`, `_` and `.`, and not digits only",
+        ),
+    ]
+
+
 class RollbackBody(Body):
     """The kept version to roll back to."""
 
-    version: Annotated[int, Field(ge=0)]
+    version: Annotated[
+        Annotated[int, Field(ge=0), Tag("by number")]
+        | Annotated[str, Field(min_length=1, max_length=64), Tag("by name")],
+        Discriminator(lambda given: "by name" if isinstance(given, str) else "by number"),
+        Field(description="its number, or its name"),
+    ]
 
 
 class TrainingOptions(Body):
@@ -212,23 +231,58 @@ class ModelList(BaseModel):
     ] = None
 
 
-NdcgByCutoff = Annotated[dict[str, float], Field(description="by cutoff: 1, 5, 10, all")]
+_ByCutoff = dict[str, float | None]
+_ByOrder = dict[str, float | None]
+_STDERR = "null with fewer than two queries, and for a model created before there were any"
 
 
 class RankingQuality(BaseModel):
-    """Mean measures."""
+    """Means over queries; null without a query."""
 
-    ndcg: NdcgByCutoff
-    map: float
+    ndcg: Annotated[_ByCutoff, Field(description="mean NDCG by cut-off: 1, 5, 10, all")]
+    ndcg_stderr: Annotated[_ByCutoff, Field(description=f"standard errors of `ndcg`; {_STDERR}")]
+    map: Annotated[float | None, Field(description="mean average precision")]
+    map_stderr: Annotated[float | None, Field(description="standard error of `map`")]
 
 
 class ExploredQuality(RankingQuality):
-    """Mean measures of the randomised rankings."""
+    """Means over the queries with randomised rankings."""
 
     queries: int
 
 
-class ModelDetails(BaseModel):
+class Measures(RankingQuality):
+    """Measures of the rankings with feedback, as served: NDCG, MAP, debiased wins."""
+
+    queries: Annotated[int, Field(description="measured queries, each counted once")]
+    abandoned_lists: Annotated[
+        int | None,
+        Field(
+            description="rankings whose click events have no click so far, which are not among "
+            "`queries`; null for a model that counts them as queries with 0"
+        ),
+    ]
+    baseline: Annotated[
+        RankingQuality, Field(description="the submitted order of the same queries")
+    ]
+    lead: Annotated[
+        RankingQuality, Field(description="the ranking as served minus the submitted order")
+    ]
+    explored: ExploredQuality
+    explored_share: Annotated[
+        float | None, Field(description="share of `queries` whose rankings were randomised")
+    ]
+    debiased_wins: Annotated[
+        _ByOrder,
+        Field(
+            description="share of click pairs that an order ranks correctly: a sign for this model "
+            "against its submitted order, not comparable between models"
+        ),
+    ]
+    debiased_wins_stderr: Annotated[_ByOrder, Field(description="standard errors, by queries")]
+
+
+class ModelDetails(Measures):
     """A model: its settings, its weights and its measures."""
 
     name: str
@@ -253,18 +307,9 @@ class ModelDetails(BaseModel):
     features: list[str]
     weights: dict[str, float]
     stddev: dict[str, float] = _OPTIONAL
-    queries: int
     feedback: int
     rejected: int
     pairs: dict[str, int]
-    ndcg: NdcgByCutoff
-    map: float
-    baseline: RankingQuality
-    explored: ExploredQuality
-    debiased_wins: dict[str, float]
-    explored_share: Annotated[
-        float, Field(description="share of the queries whose rankings were randomised")
-    ]
     drift: Annotated[
         float, Field(description="evidence that NDCG@10 has fallen; from 20 on an alarm")
     ]
@@ -274,6 +319,26 @@ class KeptVersion(BaseModel):
     """A version that a rollback can restore."""
 
     version: int
+    name: Annotated[str | None, Field(description="name of a named version; null for the others")]
+    time: Annotated[
+        datetime | None, Field(description="when it was kept; null if by an earlier release")
+    ]
+    reason: Annotated[
+        str | None,
+        Field(
+            description="why it was kept: created, interval (of 10,000 records), log size, hour, "
+            "named, before warm start, before rollback, before replay or before replacement; null "
+            "if by an earlier release"
+        ),
+    ]
+    size: Annotated[int, Field(description="bytes in the store's memory")]
+    since: Annotated[
+        Measures | None,
+        Field(
+            description="measures of the feedback since the version before this one; null for the "
+            "first one, and after a reset of the measures"
+        ),
+    ]
 
 
 class VersionList(BaseModel):

@@ -16,12 +16,15 @@ from app.errors import (
     ModelExists,
     NewerFormat,
     NoSuchModel,
+    NoSuchVersion,
     NotReplicated,
     OtherTenant,
     Overloaded,
     StoreError,
     TooManyModels,
+    TooManyVersions,
     Unavailable,
+    VersionExists,
     WorkBacklog,
 )
 
@@ -87,6 +90,12 @@ def problem(error: Exception) -> Problem | None:
 _KNOWN: dict[type[Exception], tuple[int, str]] = {
     NoSuchModel: (404, "model: no model of this name; create it with PUT /models/{name}"),
     ModelExists: (409, "model: exists with other settings; choose another name"),
+    NoSuchVersion: (
+        404,
+        "version: not kept; GET /models/{name}/versions lists the kept versions",
+    ),
+    VersionExists: (409, "name: the model has a version of this name; choose another name"),
+    TooManyVersions: (409, "name: the model has ten named versions; delete one of them"),
     OtherTenant: (409, "request_id: belongs to another tenant; choose a different id"),
     Overloaded: (503, "too many large requests (SOLAR_INFLIGHT_BYTES); retry after 1 second"),
     TooManyModels: (
@@ -155,7 +164,7 @@ def undecodable(error: Exception, fields: Mapping[str, Sequence[str]], within: s
 
 
 #: Parts of pydantic's locations that are not fields.
-_TAGS = ("names", "count")
+_TAGS = ("names", "count", "by number", "by name")
 
 
 def invalid(errors: Sequence[Any], root: Sequence[str] = ("body", "query", "path")) -> Problem:

@@ -94,7 +94,13 @@ PATCHES: dict[str, Any] = {
     "pair_bound": {"summary": "A bound of pairs for a model of 46 features without one",
                    "value": {"pair_bound": 920}},
 }  # fmt: skip
-ROLLBACKS: dict[str, Any] = {"first": {"summary": "The first version", "value": {"version": 0}}}
+ROLLBACKS: dict[str, Any] = {
+    "first": {"summary": "The first version", "value": {"version": 0}},
+    "named": {"summary": "A named version", "value": {"version": "before-sale"}},
+}
+NEW_VERSIONS: dict[str, Any] = {
+    "named": {"summary": "The present state", "value": {"name": "before-sale"}}
+}
 _JUDGED = {
     "queries": [{"documents": [{"label": 2, "features": {"bm25": 9.8, "price": 3.0}},
                                {"label": 0, "features": [7.1, 12.5]}]}],

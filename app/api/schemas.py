@@ -17,6 +17,7 @@ Source = Annotated[
 EventTime: TypeAlias = Annotated[datetime, Meta(tz=True)] | Annotated[int, Meta(ge=0, le=1 << 53)]
 Count = Annotated[int, Meta(ge=1)]
 Sequence = Annotated[int, Meta(ge=0)]
+VersionName = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 FeaturesByName = Annotated[dict[str, float], Meta(title="FeaturesByName")]
@@ -51,6 +52,13 @@ class RankFields(Struct, forbid_unknown_fields=True, kw_only=True):
     log: Annotated[bool, Meta(description="log the impression for feedback")] = True
     min_seq: Annotated[
         Sequence | None, Meta(description="wait until the weights include this record")
+    ] = None
+    version: Annotated[
+        Sequence | VersionName | None,
+        Meta(
+            description="rank by a kept version, by its number or name: plain order, not logged; "
+            "needs the scope admin"
+        ),
     ] = None
 
 

@@ -47,6 +47,7 @@ async def replay_log(
     found = await replay.replay(store, model, without)
     records = found.end - found.start - found.skipped
     show(f"{model}: applied {records} records from version {found.start}")
+    await show_older_versions(store, model, found.start, show)
     if without is None:
         differences = found.differences()
         if differences:
@@ -64,6 +65,16 @@ async def replay_log(
     if apply:
         seq = await _append_result(store, model, found.running, f"without source {without}")
         show(f"{model}: record {seq} replaces the model by the result")
+
+
+async def show_older_versions(store: Store, model: str, start: int, show: Print) -> None:
+    """Say how many versions are kept from before the start of a replay."""
+    older = sum(seq < start for seq, _ in await store.versions.placed(model))
+    if older:
+        show(
+            f"{model}: the log begins after version {start}; {older} older hourly or named "
+            "versions can be rolled back to, but not replayed from"
+        )
 
 
 async def _append_result(store: Store, model: str, running: LogReplay, reason: str) -> int:

@@ -3,6 +3,7 @@
 import argparse
 
 from app.cli.options import add_store_arguments
+from app.cli.replay import show_older_versions
 from app.cli.with_store import Print, with_store
 from app.errors import NewerFormat, SolarError
 from app.learning import replay
@@ -38,6 +39,8 @@ async def verify_models(store: Store, models: list[str], show: Print) -> None:
             show(f"{model}: {problem}")
         if not problems:
             show(f"{model}: log without gaps, chain and state equal to the replay, weights valid")
+            start = min(await store.states.versions(model), default=0)
+            await show_older_versions(store, model, start, show)
     if failed:
         raise SolarError(f"{failed} of {len(checked)} models do not equal the replay of their logs")
     if newer:

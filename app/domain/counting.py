@@ -17,7 +17,7 @@ import numpy as np
 
 from app.domain.model import SUMS, Positions
 from app.ranking import measures
-from app.ranking.arrays import Floats
+from app.ranking.arrays import Floats, frozen
 
 AT = {name: index for index, name in enumerate(SUMS)}
 _SERVED = slice(AT["ndcg@1"], AT["map"] + 1)
@@ -48,7 +48,9 @@ class Counted(NamedTuple):
         )
 
 
-NOT_COUNTED = Counted(0.0, np.zeros(_MEASURED.stop), np.zeros(_SQUARES.stop - _SQUARES.start))
+NOT_COUNTED = Counted(
+    0.0, frozen(np.zeros(_MEASURED.stop)), frozen(np.zeros(_SQUARES.stop - _SQUARES.start))
+)
 ABANDONED = NOT_COUNTED._replace(abandoned=1.0)
 
 

@@ -21,8 +21,9 @@ class Feedback:
     It is None if the event contains its own documents, which the reducer then ranks.
     `clicked_before` are earlier clicks on the ranking, in order, and `rounds` counts them at the
     end of each earlier event. `counted` are the labels by which this query is already in the
-    measures, empty if it is abandoned so far, None if it has no feedback yet. `odds` belong to a sampled ranking (`ranking/debiased.py`), `swaps` to one
-    with swapped neighbours (`ranking/fair.py`).
+    measures, empty if it is abandoned so far, None if it has no feedback yet. `odds` belong to a
+    sampled ranking (`ranking/debiased.py`), `swaps` to one with swapped neighbours
+    (`ranking/fair.py`).
     """
 
     event: str
@@ -43,12 +44,21 @@ class Feedback:
     source: str = ""
 
 
+OTHER = "replacement"
+_KINDS = (("warm start", "warm start"), ("rollback", "rollback"), ("without source", "replay"))
+
+
 @dataclass(frozen=True, slots=True)
 class Replace:
     """Replacement of the model by another one: a warm start, a rollback, a replay."""
 
     model: Model
     reason: str
+
+    @property
+    def kind(self) -> str:
+        """The kind of the replacement, by the first words of its reason."""
+        return next((kind for start, kind in _KINDS if self.reason.startswith(start)), OTHER)
 
 
 @dataclass(frozen=True, slots=True)

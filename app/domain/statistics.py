@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from math import sqrt
 from typing import Any
 
+#: Orders with debiased wins; the lead is that of the model order over the submitted order.
+ORDERS = ("model", "submitted", "lead")
 #: Cut-off of NDCG → name of the sum.
 CUTOFFS = {"1": "ndcg@1", "5": "ndcg@5", "10": "ndcg@10", "all": "ndcg"}
 
@@ -59,7 +61,21 @@ class Statistics:
     @property
     def abandoned(self) -> int | None:
         """Number of abandoned rankings; None if they count as queries with 0."""
-        return int(self._sums["abandoned"]) if self._with_errors else None
+        return max(0, int(self._sums["abandoned"])) if self._with_errors else None
+
+    def summary(self) -> dict[str, Any]:
+        """All measures as plain fields; None where there is no number."""
+        return {
+            "queries": int(self.count("online")),
+            "abandoned_lists": self.abandoned,
+            **self.quality("online"),
+            "baseline": self.quality("baseline"),
+            "lead": self.quality("lead"),
+            "explored": {"queries": int(self.count("explored")), **self.quality("explored")},
+            "explored_share": mean(self.count("explored"), self.count("online")),
+            "debiased_wins": {order: self.wins(order) for order in ORDERS},
+            "debiased_wins_stderr": {order: self.wins_error(order) for order in ORDERS},
+        }
 
     def total(self, side: str, measure: str) -> float:
         """Sum of a measure; `side` is online, baseline, lead or explored."""

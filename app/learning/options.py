@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, time
 from typing import TypeAlias
 
 from app.domain.facts import (
@@ -31,6 +31,7 @@ class LearnerOptions:
     idle: float = 0.5
     version: int = 10_000  # records between two versions
     versions: int = 10  # versions to keep, fewer if the log exceeds `log_bytes`
+    hour: float = 3600.0  # time between two hourly versions, of which as many are kept
     log_bytes: int = 1 << 30
     discover: float = 0.25
     ask: float = 0.4  # maximum interval of attempts to take a lease that another learner holds
@@ -40,6 +41,7 @@ class LearnerOptions:
     turn: float = 1.0  # time of a model with many records while other models wait
     repeat: float = 30.0  # maximum interval of attempts on a model that fails
     clock: Callable[[], float] = monotonic
+    wall_clock: Callable[[], float] = time
 
 
 Fact: TypeAlias = (

@@ -29,30 +29,38 @@ class Replay:
 
     def differences(self) -> list[str]:
         """Return the parts whose bits differ."""
-        new, old = self.replayed, self.committed
-        pairs = {
-            "seq": (new.seq, old.seq),
-            "chain": (new.chain, old.chain),
-            "settings": (new.model.config, old.model.config),
-            "weights": (new.model.weights.tobytes(), old.model.weights.tobytes()),
-            "covariance": (new.model.spread.tobytes(), old.model.spread.tobytes()),
-            "certainty": (new.model.certainty, old.model.certainty),
-            "measures": (new.sums.tobytes(), old.sums.tobytes()),
-        }
-        return [name for name, (one, other) in pairs.items() if one != other]
+        return _differences(self.replayed, self.committed)
 
 
-async def replay(store: Store, model: str, without: str | None = None) -> Replay:
-    """Apply the log from the oldest kept version up to the committed state.
+def _differences(new: ModelState, old: ModelState) -> list[str]:
+    """Return the parts of two states whose bits differ."""
+    pairs = {
+        "seq": (new.seq, old.seq),
+        "chain": (new.chain, old.chain),
+        "settings": (new.model.config, old.model.config),
+        "weights": (new.model.weights.tobytes(), old.model.weights.tobytes()),
+        "covariance": (new.model.spread.tobytes(), old.model.spread.tobytes()),
+        "certainty": (new.model.certainty, old.model.certainty),
+        "measures": (new.sums.tobytes(), old.sums.tobytes()),
+    }
+    return [name for name, (one, other) in pairs.items() if one != other]
+
+
+async def replay(
+    store: Store, model: str, without: str | None = None, *, with_versions: bool = False
+) -> Replay:
+    """Apply the log from the oldest version that it continues, up to the committed state.
 
     With `without`, apply the log up to its end as if that source had never posted: skip its records
-    and rebuild the records of others on the same requests.
+    and rebuild the records of others on the same requests. `with_versions` also compares all kept
+    versions.
     """
     for _ in range(REPLAY_ATTEMPTS):
         committed = (await store.states.load(model)).state
         start = min(await store.states.versions(model), default=0)
+        check = VersionCheck(store, model) if with_versions else None
         try:
-            return await _replay(store, model, start, committed, without)
+            return await _replay(store, model, start, committed, without, check)
         except (NoSuchModel, StoreError):  # trimmed in between?
             if start in await store.states.versions(model):
                 raise
@@ -60,9 +68,16 @@ async def replay(store: Store, model: str, without: str | None = None) -> Replay
 
 
 async def _replay(
-    store: Store, model: str, start: int, committed: ModelState, without: str | None
+    store: Store,
+    model: str,
+    start: int,
+    committed: ModelState,
+    without: str | None,
+    check: "VersionCheck | None",
 ) -> Replay:
-    running = LogReplay((await store.states.version(model, start)).state, without)
+    if check:
+        await check.begin(start)
+    running = LogReplay((await store.states.version(model, start)).state, without, check)
     until = committed.seq if without is None else await store.log.tail(model)
     await running.go_on(store, model, until)
     return Replay(start, until, committed, running.reducer.state(), running.skipped, running)
@@ -71,8 +86,11 @@ async def _replay(
 class LogReplay:
     """A replay that can continue when more records arrive."""
 
-    def __init__(self, state: ModelState, without: str | None) -> None:
+    def __init__(
+        self, state: ModelState, without: str | None, check: "VersionCheck | None" = None
+    ) -> None:
         self.reducer, self.at, self.skipped = Reducer(state), state.seq, 0
+        self.check = check
         self.kept_by_replacement = 0  # records that were skipped before a replacement
         rule = state.model.config.counts_abandoned
         self._filter = None if without is None else SourceFilter(without, rule)
@@ -89,6 +107,46 @@ class LogReplay:
                     self.kept_by_replacement = self.skipped
                 self.reducer.apply(record)
             self.at = entry.seq
+            if self.check:
+                await self.check.compare(self.reducer)
+
+
+class VersionCheck:
+    """Compares the kept versions of a model with a replay.
+
+    Hourly and named versions from before the start of the replay are only decoded: the log does not
+    lead to them.
+    """
+
+    def __init__(self, store: Store, model: str) -> None:
+        self._store, self._model = store, model
+        self._at: dict[int, list[str]] = {}  # seq → keys of its versions
+        self.problems: list[str] = []
+
+    async def begin(self, start: int) -> None:
+        """Find the versions; decode those from before the start."""
+        for seq, key in await self._store.versions.placed(self._model):
+            self._at.setdefault(seq, []).append(key)
+        for seq in [one for one in sorted(self._at) if one < start]:
+            await self._decoded(seq)
+
+    async def compare(self, reducer: Reducer) -> None:
+        """Compare the versions after the last record of a replay."""
+        if reducer.seq in self._at:
+            for state in await self._decoded(reducer.seq):
+                if _differences(reducer.state(), state):
+                    self.problems.append(f"version {state.seq}: the replay differs from it")
+
+    async def _decoded(self, seq: int) -> list[ModelState]:
+        found = []
+        for key in self._at[seq]:
+            try:
+                found.append((await self._store.states.load_at(self._model, key)).state)
+            except BadBlob as error:
+                self.problems.append(f"version {seq}: {error}")
+            except NoSuchModel:  # dropped in between
+                continue
+        return found
 
 
 async def batches(
@@ -174,12 +232,12 @@ class SourceFilter:
 
 
 async def verify(store: Store, model: str) -> list[str]:
-    """Check a model on a live store (I2, I3, I4, I5, I16); return what is wrong.
+    """Check a model and its versions on a live store (I2, I3, I4, I5, I16); return what is wrong.
 
     NewerFormat if a newer release wrote a part of it: only that release can check it.
     """
     try:
-        found = await replay(store, model)
+        found = await replay(store, model, with_versions=True)
         tail = await store.log.tail(model)
         async for entry in entries(store, model, found.end, tail):
             refuse_newer_entry(entry)
@@ -192,6 +250,7 @@ async def verify(store: Store, model: str) -> list[str]:
     ]
     if found.committed.seq > tail:
         complaints.append(f"seq: the state is at {found.committed.seq}, but the log ends at {tail}")
+    complaints += found.running.check.problems if found.running.check else []
     complaints += await _check_part(store, model, found)
     return complaints + sound(found.committed.model)
 

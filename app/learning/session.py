@@ -16,7 +16,7 @@ from math import inf
 from app.domain import codec
 from app.domain.facts import Committed, Replaced
 from app.domain.model import ModelState
-from app.domain.records import Replace
+from app.domain.records import OTHER, Replace
 from app.domain.reducer import Reducer, decoded
 from app.errors import BadBlob, Fenced, Full, StoreError
 from app.learning import replay
@@ -25,13 +25,14 @@ from app.learning.fair_queue import FairQueue
 from app.learning.options import LearnerOptions, ReportFact, ignore_fact
 from app.learning.trace_watch import TraceWatch
 from app.storage.log import LogEntry
-from app.storage.states import LogPosition
+from app.storage.states import LogPosition, NewVersion
 from app.storage.store import Store
 
 log = logging.getLogger("solar.learner")
 
 #: Approximate bytes of one read; with 3 MB each record took 1.5 times as long.
 READ_BYTES = 700_000
+HOURLY = NewVersion("hour", hourly=True)
 #: Work of a pair from which on a state is encoded in a thread: with a full covariance of 447
 #: features that takes a millisecond.
 LARGE_PAIR_WORK = 200_000
@@ -71,6 +72,8 @@ class LeaderSession:
         self._part_took = 0.0
         self._part_age = inf  # seconds since then; the first part is committed at once
         self._last_read = options.clock()  # of a record
+        self._hour = options.wall_clock()  # time of the last hourly version
+        self._hour_seq = base[1]
 
     @classmethod
     async def begin(
@@ -94,9 +97,10 @@ class LeaderSession:
         else:
             reducer = await turns.run(model, partial(Reducer, state))
             term = cls(store, model, fence, options, base, reducer, report, turns)
-            version = max(await store.states.versions(model), default=base[1])
+            versions = await store.states.versions(model) or [base[1]]
             length, size = await store.log.size(model)
-            term._bytes = (base[1] - version) * size // max(1, length)  # also of earlier sessions
+            term._bytes = (base[1] - versions[-1]) * size // max(1, length)  # of earlier sessions
+            await term._continue_hours(versions[0])
             return term
         reducer = await rebuilt(store, model, turns, options)
         term = cls(store, model, fence, options, base, reducer, report, turns)
@@ -123,6 +127,8 @@ class LeaderSession:
         else:
             await self.commit_done()
             await self._check_position()
+            if self._hour_due():  # a resting model keeps its last records, too
+                await self.commit(version=HOURLY, again=True)
         waited_for = await self._apply_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
             await self.commit(version=self._version_due())
@@ -180,7 +186,9 @@ class LeaderSession:
     async def _keep_version(self) -> None:
         """Keep the model as a version before a record replaces it."""
         if self._reducer.seq not in await self._store.states.versions(self._model):
-            await self.commit(version=True, again=True)
+            record = decoded(self._queue[0].record)
+            kind = record.kind if isinstance(record, Replace) else OTHER
+            await self.commit(version=NewVersion(f"before {kind}"), again=True)
 
     def _chunk(self) -> list[LogEntry]:
         """Return the next records that one commit may cover."""
@@ -193,7 +201,7 @@ class LeaderSession:
         ]
         return chunk[: ends[0]] if ends else chunk
 
-    async def commit(self, *, version: bool = False, again: bool = False) -> None:
+    async def commit(self, *, version: NewVersion | None = None, again: bool = False) -> None:
         """Commit the applied records; `version` keeps a version, `again` rewrites the state.
 
         A plain commit is under way when this returns, and the learner continues. The next commit
@@ -203,7 +211,7 @@ class LeaderSession:
         if not self._pending() and not again:
             return
         state, fields = await self._encoded()
-        drop, trim = await self._retention() if version else ([], 0)
+        drop, trim = await self._retention(version) if version else ([], 0)
         sending = partial(
             self._store.states.commit, self._model, self._base, self._fence, state, fields=fields,
             version=version, drop=drop, trim=trim, again=again, learnt=self._learnt,
@@ -213,8 +221,11 @@ class LeaderSession:
         self._base = (self._base[0], state.seq, state.chain)
         self._commit = asyncio.create_task(self._send(sending, records, self._base))
         self._committed = self._options.clock()
+        if version and version.hourly:
+            self._hour, self._hour_seq = self._options.wall_clock(), state.seq
+        elif version:
+            self._bytes = 0
         if version or again:
-            self._bytes = 0 if version else self._bytes
             await self.commit_done()
 
     async def _encoded(self) -> tuple[ModelState, list[bytes]]:
@@ -264,8 +275,11 @@ class LeaderSession:
         """Return the task of the commit that is under way, if any."""
         return [] if self._commit is None else [self._commit]
 
-    async def _retention(self) -> tuple[list[int], int]:
+    async def _retention(self, version: NewVersion) -> tuple[list[int], int]:
         """Return the versions to drop when one more is kept, and the seq to trim the log to."""
+        if version.hourly:
+            hourly = await self._store.versions.hourly(self._model)
+            return hourly[: max(0, len(hourly) + 1 - self._options.versions)], 0
         room = min(self._options.log_bytes, await self._store.servers.room_for_a_log())
         self._options = replace(self._options, log_bytes=room)
         versions = await self._store.states.versions(self._model)
@@ -306,14 +320,30 @@ class LeaderSession:
             return min(self._options.idle, max(0.001, due))
         return self._options.idle
 
-    def _version_due(self) -> bool:
-        many = self._reducer.seq % self._options.version == 0
-        return many or self._bytes * self._options.versions >= self._options.log_bytes
+    def _version_due(self) -> NewVersion | None:
+        """Return the version that is to be kept with the next commit."""
+        if self._reducer.seq % self._options.version == 0:
+            return NewVersion("interval")
+        if self._bytes * self._options.versions >= self._options.log_bytes:
+            return NewVersion("log size")
+        return HOURLY if self._hour_due() else None
+
+    def _hour_due(self) -> bool:
+        """Whether an hour with new records has passed; the clock may have been set back."""
+        passed = abs(self._options.wall_clock() - self._hour) >= self._options.hour
+        return passed and self._reducer.seq > self._hour_seq
+
+    async def _continue_hours(self, oldest: int) -> None:
+        """Continue the hours of earlier sessions."""
+        last = await self._store.versions.last_hourly(self._model, oldest)
+        self._hour_seq = last.seq
+        if last.time is not None:
+            self._hour = last.time / 1000
 
     def _due(self) -> bool:
         return (
             self._pending() >= self._options.batch
-            or self._version_due()
+            or self._version_due() is not None
             or self._options.clock() >= self._committed + self._interval()
         )
 
@@ -324,9 +354,9 @@ async def rebuilt(store: Store, model: str, turns: FairQueue, options: LearnerOp
     NewerFormat if a newer release wrote one of them: that release can rebuild it.
     """
     seq, chain = await store.states.claimed(model)
-    for version in reversed(await store.states.versions(model)):
+    for version, key in sorted(await store.versions.placed(model), reverse=True):
         try:
-            state = (await store.states.version(model, version)).state
+            state = (await store.states.load_at(model, key)).state
         except BadBlob as error:
             log.warning("model %s: version %d is damaged: %s", model, version, error)
             continue

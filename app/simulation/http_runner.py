@@ -196,7 +196,7 @@ class Stage:
     def wins(self) -> tuple[float, float, float]:
         """Return the debiased wins as shares: of all, of the model, of the submitted order."""
         won = self.about["debiased_wins"]
-        return float(won["model"] + won["submitted"] > 0.0), won["model"], won["submitted"]
+        return float(won["model"] is not None), won["model"] or 0.0, won["submitted"] or 0.0
 
     def summary(self, seconds: float) -> str:
         """Describe rate, latency, retries and failures in one line."""

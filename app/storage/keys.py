@@ -48,11 +48,8 @@ class Keys:
 
     def __init__(self, model: str) -> None:
         prefix = self._prefix = f"solar:{{{model}}}:"
-        self.epoch, self.state, self.snapshots = (
-            f"{prefix}epoch",
-            f"{prefix}state",
-            f"{prefix}snaps",
-        )
+        self.epoch, self.state = f"{prefix}epoch", f"{prefix}state"
+        self.snapshots, self.keeps = f"{prefix}snaps", f"{prefix}keeps"
         self.log, self.seq = f"{prefix}log", f"{prefix}seq"
         self.lease, self.fence = f"{prefix}lease", f"{prefix}fence"
         self.training, self.trained = f"{prefix}training", f"{prefix}trained"
@@ -64,6 +61,10 @@ class Keys:
     def snapshot(self, seq: int) -> str:
         """Return the key of the snapshot after record `seq`."""
         return f"{self._prefix}snap:{seq}"
+
+    def kept(self, member: str) -> str:
+        """Return the key of an hourly or named version, by its member of `keeps`."""
+        return f"{self._prefix}keep:{member}"
 
     def event(self, epoch: int, event: str) -> str:
         """Return the dedupe key of an internal event; in releases up to 0.2, of every event."""

@@ -10,14 +10,15 @@ from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import MODELS, check_name, keys_of
 from app.storage.leases import is_void, token_of
 from app.storage.log import is_number
-from app.storage.states import States, dump_state
+from app.storage.states import dump_state
+from app.storage.versions import Versions
 
 
 class Models:
     """The set of all models."""
 
-    def __init__(self, client: Any, calls: ScriptRunner, states: States) -> None:
-        self._client, self._calls, self._states = client, calls, states
+    def __init__(self, client: Any, calls: ScriptRunner, versions: Versions) -> None:
+        self._client, self._calls, self._versions = client, calls, versions
 
     async def create(self, model: str, state: ModelState, most: int = 1 << 62) -> int:
         """Create a model at seq 0; return its epoch. TooManyModels if there are `most` already.
@@ -34,11 +35,10 @@ class Models:
                 )
             # Before and after: this call may end early, or a deletion may remove the name.
             await self._client.sadd(MODELS, model)
-        epoch = await self._calls.durable_script(
-            "create",
-            [keys.epoch, keys.state, keys.seq, keys.snapshots, keys.snapshot(0)],
-            [state.chain, *dump_state(state)],
-        )
+        names = [keys.epoch, keys.state, keys.seq, keys.snapshots, keys.snapshot(0), keys.keeps]
+        names += [key for _, key in await self._versions.besides(model)]
+        values = [state.chain, *dump_state(state)]
+        epoch = await self._calls.durable_script("create", names, values)
         await self._calls.durable_command(MODELS, "SADD", MODELS, model)
         if not epoch:
             raise ModelExists(f"model {model}: expected a new name, got one that exists")
@@ -50,8 +50,9 @@ class Models:
         with translated(self._client):
             epoch, deleted = await self._client.hget(keys.state, "epoch"), -1
             while deleted < 0:  # a learner may store another version in between
-                kept = [keys.snapshot(seq) for seq in await self._states.versions(model)]
-                names = [keys.state, keys.seq, keys.log, keys.lease, keys.snapshots, *kept]
+                kept = await self._versions.keys(model)
+                names = [keys.state, keys.seq, keys.log, keys.lease, keys.snapshots, keys.keeps]
+                names += kept
                 deleted = int(await self._calls.durable_script("delete", names, [epoch or ""]))
             await self._calls.durable_command(MODELS, "SREM", MODELS, model)
             if await self._client.exists(keys.state):  # created again in between

@@ -32,6 +32,8 @@ _BLOBS = (b"meta", b"w", b"spread", b"sums")
 
 #: Sums in one array; the later ones are in arrays of their own and need a newer format.
 _FORMAT_1_SUMS = 26
+#: Start of the member of an hourly version in `keeps`.
+HOUR = "hour-"
 _SQUARES = SUMS.index("square_ndcg@1")
 _LATER_SUMS = {SUMS[at]: slice(at, at + 1) for at in range(_FORMAT_1_SUMS, _SQUARES)}
 _LATER_SUMS["squares"] = slice(_SQUARES, len(SUMS))
@@ -48,6 +50,18 @@ class StoredState:
 
     epoch: int
     state: ModelState
+
+
+class NewVersion(NamedTuple):
+    """A version to keep with a commit, and why; an `hourly` one does not hold the log back."""
+
+    reason: str = "interval"
+    hourly: bool = False
+
+    def key(self, model: str, seq: int) -> str:
+        """Return the key of such a version after record `seq`."""
+        keys = keys_of(model)
+        return keys.kept(f"{HOUR}{seq}") if self.hourly else keys.snapshot(seq)
 
 
 class CommitInfo(NamedTuple):
@@ -87,15 +101,16 @@ class States:
         `with_part` also reads the part of the next record, which is as large as the state.
         """
         names = (*_STATE_FIELDS, "part") if with_part else _STATE_FIELDS
-        return await self._load(model, keys_of(model).state, names)
+        return await self.load_at(model, keys_of(model).state, names)
 
     async def version(self, model: str, seq: int) -> StoredState:
-        """Return the version after record `seq`; NoSuchModel if it is not kept."""
-        return await self._load(model, keys_of(model).snapshot(seq))
+        """Return the version after record `seq` that the log continues; NoSuchModel if not kept."""
+        return await self.load_at(model, keys_of(model).snapshot(seq))
 
-    async def _load(
+    async def load_at(
         self, model: str, key: str, names: Sequence[str] = _STATE_FIELDS
     ) -> StoredState:
+        """Return the complete state at a key; NoSuchModel if there is none."""
         with translated(self._client):
             found = await self._client.hmget(key, names)
         each = zip(names, found, strict=True)
@@ -131,8 +146,12 @@ class States:
 
     async def load_weights(self, model: str) -> StoredWeights:
         """Return the weights and measures, without the covariance."""
+        return await self.load_weights_at(model, keys_of(model).state)
+
+    async def load_weights_at(self, model: str, key: str) -> StoredWeights:
+        """Return the weights and measures of the state at a key; NoSuchModel if there is none."""
         with translated(self._client):
-            fields = await self._client.hmget(keys_of(model).state, _SERVED_FIELDS)
+            fields = await self._client.hmget(key, _SERVED_FIELDS)
         if fields[0] is None:
             raise NoSuchModel(f"model {model}: no model of this name")
         return _stored_weights(fields)
@@ -174,7 +193,10 @@ class States:
         return found
 
     async def versions(self, model: str) -> list[int]:
-        """Return the seqs of the kept versions, oldest first."""
+        """Return the seqs of the versions that the log continues, oldest first.
+
+        The log is whole from the oldest of them. `Versions` has hourly and named versions, too.
+        """
         with translated(self._client):
             return [int(seq) for seq in await self._client.zrange(keys_of(model).snapshots, 0, -1)]
 
@@ -186,7 +208,7 @@ class States:
         state: ModelState,
         *,
         fields: Sequence[bytes] | None = None,
-        version: bool = False,
+        version: NewVersion | None = None,
         drop: Sequence[int] = (),
         trim: int = 0,
         again: bool = False,
@@ -195,19 +217,23 @@ class States:
     ) -> None:
         """Replace the committed state `base` by `state`, or raise Fenced.
 
-        `version` also keeps the state as a version, `drop` lists versions to delete, and the log is
-        trimmed up to and including record `trim`. `again` rewrites a committed state. `fields` are
-        those of `dump_state`, if they are already encoded. `learnt` holds the last record of each
-        read since `base`: each must still be in the log, else RolledBack; the records before them
-        then are, too. `work` is that of all records up to `state`, 0 if it is unknown.
+        `version` also keeps the state as a version, `drop` lists versions of the same kind to
+        delete, and the log is trimmed up to and including record `trim`. `again` rewrites a
+        committed state. `fields` are those of `dump_state`, if they are already encoded. `learnt`
+        holds the last record of each read since `base`: each must still be in the log, else
+        RolledBack; the records before them then are, too. `work` is that of all records up to
+        `state`, 0 if it is unknown.
         """
         keys, (epoch, seq, chain) = keys_of(model), base
-        snapshot = keys.snapshot(state.seq) if version else keys.state
-        names = [keys.state, keys.fence, keys.log, keys.snapshots, snapshot, keys.seq]
-        names += [keys.snapshot(old) for old in drop]
+        index, kept = keys.snapshots, keys.state
+        if version:
+            index = keys.keeps if version.hourly else keys.snapshots
+            kept = version.key(model, state.seq)
+        names = [keys.state, keys.fence, keys.log, index, kept, keys.seq]
+        names += [version.key(model, old) for old in drop] if version else []
         values = [epoch, fence, seq, chain, state.seq, state.chain]
         values += dump_state(state) if fields is None else fields
-        values += [int(version), trim, int(again), work or ""]
+        values += [version.reason if version else "", trim, int(again), work or ""]
         for entry in learnt:
             values += [entry.seq, _sha1(entry.record), entry.time]
         code = await self._calls.script("commit", names, values)
@@ -287,7 +313,7 @@ def load_state(fields: dict[bytes, bytes]) -> ModelState:
     seq, chain = int(fields[b"seq"]), fields[b"chain"]
     weights, certainty = _weights(fields[b"w"], seq, chain)
     spread = _array(fields[b"spread"], "spread")
-    sums = _joined(codec.load_blob(fields[b"sums"], "sums").arrays)
+    sums = load_sums(fields[b"sums"])
     part = _load_part(fields.get(b"part"))
     return ModelState(seq, chain, Model(config, weights, spread, certainty), sums, part)
 
@@ -322,6 +348,14 @@ def _split(sums: Any) -> dict[str, Any]:
     later = {name: sums[some] for name, some in _LATER_SUMS.items()}
     used = {name: some for name, some in later.items() if any(some.tobytes())}  # keeps -0.0
     return {"values": sums[:_FORMAT_1_SUMS], **used}
+
+
+def load_sums(blob: bytes) -> Any:
+    """Return the sums of a stored state; BadBlob if they are damaged, or NewerFormat."""
+    try:
+        return _joined(codec.load_blob(blob, "sums").arrays)
+    except (KeyError, ValueError) as error:
+        raise BadBlob(f"expected all sums, got {error}") from error
 
 
 def _joined(arrays: dict[str, Any]) -> Any:

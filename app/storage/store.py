@@ -1,6 +1,6 @@
 """The store: all data of the service in Redis.
 
-`models` (names and status), `log` (records and impressions), `states` (commits and versions),
+`models` (names and status), `log` (records and impressions), `states` (commits), `versions`,
 `hints` (about changed models), `leases` (of learners), `jobs` (training jobs), `servers` (memory,
 version, durability) and `outages` (log lines about an unreachable store).
 """
@@ -17,6 +17,7 @@ from app.storage.log import Log
 from app.storage.models import Models
 from app.storage.outages import Outages
 from app.storage.states import States
+from app.storage.versions import Versions
 
 
 class Store:
@@ -26,7 +27,8 @@ class Store:
         self._client = client
         calls = ScriptRunner(client, replicas=int(durability == "replicated"))
         self.log, self.states = Log(client, calls), States(client, calls)
-        self.models = Models(client, calls, self.states)
+        self.versions = Versions(client, calls, self.states)
+        self.models = Models(client, calls, self.versions)
         self.leases, self.jobs = Leases(client, calls), Jobs(client, calls)
         self.hints = Hints(client)
         self.servers = Servers(client, durability)

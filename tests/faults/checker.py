@@ -226,12 +226,12 @@ def check_requests(found: StoredModel, feedback: dict[int, Feedback]) -> None:
         assert (record.counted is None) == (record.query not in clicked)
         clicked[record.query] = [*before.tolist(), *clicks.tolist()]
     alone = sum(record.submitted is None for record in feedback.values())
-    assert _sums(found.fields)[0] == len(clicked) + alone
-
-
-def _sums(fields: dict[bytes, bytes]) -> list[float]:
-    sums: list[float] = codec.load_blob(fields[b"sums"], "sums").arrays["values"].tolist()
-    return sums
+    sums = codec.load_blob(found.fields[b"sums"], "sums").arrays
+    abandoned = sum(not clicks for clicks in clicked.values())
+    if not found.start.model.config.counts_abandoned:
+        abandoned = 0
+    assert sums["values"][0] == len(clicked) - abandoned + alone
+    assert float(sums.get("abandoned", [0.0])[0]) == abandoned
 
 
 def check_state(found: StoredModel) -> dict[int, bytes]:
@@ -250,8 +250,9 @@ def check_state(found: StoredModel) -> dict[int, bytes]:
     assert fields[b"w"] == codec.dump_blob("w", position, arrays)
     assert fields[b"spread"] == codec.dump_blob("spread", {}, {"values": state.model.spread})
     sums = codec.load_blob(fields[b"sums"], "sums").arrays  # the blob also holds commit facts
-    later = [float(sums.get(name, [0.0])[0]) for name in ("bounded", "mean_quality", "drift")]
-    stored = np.append(sums["values"], later)
+    single = ("bounded", "mean_quality", "drift", "abandoned")
+    later = [float(sums.get(name, [0.0])[0]) for name in single]
+    stored = np.concatenate([sums["values"], later, sums.get("squares", np.zeros(26))])
     assert stored.tobytes() == state.sums.tobytes()
     assert sound(state.model) == []
     return chains

@@ -12,7 +12,7 @@ from app.storage.log import NewImpression
 from app.storage.store import Store
 
 N, SHOWN = 8, 10
-SETTINGS = ModelConfig(tuple(f"f{at}" for at in range(N)))
+SETTINGS = ModelConfig(tuple(f"f{at}" for at in range(N)), counting=2)
 MODEL = "m"
 
 
@@ -58,18 +58,21 @@ class EventGenerator:
     def click(
         self, request: str, position: int | None = None, shown: Impression | None = None
     ) -> PendingEvent:
-        """Return a click on a ranking (of another generator: `shown`), at a random position."""
+        """Return a click on a ranking (of another generator: `shown`).
+
+        Without a position it is a random one, or there is no click: the ranking is abandoned.
+        """
         shown = shown or self.rankings[request]
-        at = int(self.rng.integers(SHOWN)) if position is None else position
+        at = int(self.rng.integers(-2, SHOWN)) if position is None else position
         feedback = Feedback(
             self._next(),
             "clicks",
             shown.documents,
             shown.submitted,
-            clicks=np.array([at]),
+            clicks=np.arange(at, at + 1) if at >= 0 else np.zeros(0, np.int64),
             query=request,
         )
-        return PendingEvent(feedback, on_request=True)
+        return PendingEvent(feedback, on_request=True, counts_abandoned=True)
 
     async def show(self, store: Store, epoch: int, count: int, model: str = MODEL) -> list[str]:
         """Store impressions of new rankings; return their request ids."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from app.domain import codec
 from app.domain.codec import next_chain
-from app.domain.model import SUMS, Model, ModelState
+from app.domain.model import Model, ModelState
 from app.domain.records import Feedback, Replace, ResetMeasures
 from app.domain.reducer import Reducer, sound
 from app.ingest.appender import PendingEvent
@@ -69,8 +69,9 @@ def decoded(fields: dict[bytes, bytes]) -> ModelState:
     w, spread, sums = (
         codec.load_blob(fields[name], name.decode()).arrays for name in (b"w", b"spread", b"sums")
     )
-    later = [float(sums.get(name, [0.0])[0]) for name in ("bounded", "mean_quality", "drift")]
-    all_sums = np.append(sums["values"], later)
+    single = ("bounded", "mean_quality", "drift", "abandoned")
+    later = [float(sums.get(name, [0.0])[0]) for name in single]
+    all_sums = np.concatenate([sums["values"], later, sums.get("squares", np.zeros(26))])
     certainty = Certainty(*w["certainty"].tolist()) if "certainty" in w else UNKNOWN
     settings = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
     model = Model(settings, w["values"], spread["values"], certainty)
@@ -264,6 +265,9 @@ class Checker:
         hold(first <= versions[0], f"I11: trimmed up to {first}, but {versions[0]} is kept")
         hold(versions[-1] <= state.seq, f"I11: version {versions[-1]} is after the state")
         hold(all(db.exists(keys.snapshot(one)) for one in versions), "I11: a version is missing")
+        for member in db.zrange(keys.keeps):
+            kept = db.hgetall(keys.kept(member.decode()))
+            hold(kept.get(b"epoch") == fields[b"epoch"], f"I11: {member!r} is of another model")
 
     def _look_at_work(self, current: ModelEpoch, fields: dict[bytes, bytes]) -> None:
         """I18: check that the store knows the work that waits."""
@@ -367,32 +371,38 @@ class Checker:
             current.state.seq == len(current.records), f"I15: {model} stands at {current.state.seq}"
         )
         hold(set(current.events) <= self.sent, "I7: a record that no client sent")
-        queries = _queries(codec.load_record(record) for record in current.records)
-        counted = current.state.sums[SUMS.index("queries")]
-        hold(counted == queries, f"I5: {counted} queries count, {queries} were there")
+        records = (codec.load_record(record) for record in current.records)
+        rule, sums = current.state.model.config.counts_abandoned, current.state.measures()
+        counted, expected = (sums["queries"], sums["abandoned"]), _queries(records, rule)
+        hold(counted == expected, f"I5: {counted} count, {expected} were there")
 
     def existing_models(self) -> list[str]:
         return [model for (model, _), current in self.epochs.items() if not current.ended]
 
 
-def _queries(records: Iterable[Any]) -> int:
-    """I5: check that records build on earlier ones of their request; return the queries."""
+def _queries(records: Iterable[Any], counts_abandoned: bool) -> tuple[int, int]:
+    """I5: check that records build on earlier ones; return the measured and abandoned queries."""
     clicked: dict[str, list[int]] = {}
-    queries = 0
+    queries = abandoned = 0
     for record in records:
         if isinstance(record, ResetMeasures):
-            queries = 0
+            queries = abandoned = 0
         elif isinstance(record, Feedback) and record.submitted is not None:
             before = clicked.get(record.query, [])
             assert record.clicked_before is not None
             assert record.clicks is not None
             hold(record.clicked_before.tolist() == before, f"I5: {record.event} misses clicks")
             hold((record.counted is None) == (record.query not in clicked), "I5: counted twice")
-            queries += record.counted is None
-            clicked[record.query] = [*before, *record.clicks.tolist()]
+            now = clicked[record.query] = [*before, *record.clicks.tolist()]
+            if not counts_abandoned:
+                queries += record.counted is None
+            else:
+                queries += bool(now) and not before
+                abandoned += not now and record.counted is None
+                abandoned -= bool(now) and not before and record.counted is not None
         elif isinstance(record, Feedback):
             queries += 1
-    return queries
+    return queries, abandoned
 
 
 def _check_replaced(reducer: Reducer, record: bytes) -> None:

@@ -270,6 +270,9 @@ class Pipeline:
     def hmget(self, key: str, fields: list[str]) -> None:
         self._calls.append(Call("hmget", (key, fields)))
 
+    def memory_usage(self, key: str, samples: int) -> None:  # noqa: ARG002
+        self._calls.append(Call("memory_usage", (key,)))
+
     async def execute(self, *, raise_on_error: bool = True) -> list[Any]:  # noqa: ARG002
         return await self._client.ask(self._calls) if self._calls else []
 

@@ -149,9 +149,10 @@ class Keyspace:
     def zcard(self, key: str) -> int:
         return len(self.find(key, ()))
 
-    def zrange(self, key: str, *_: int) -> list[bytes]:
+    def zrange(self, key: str, *rest: int) -> list[Any]:
         found: dict[bytes, float] = self.find(key, {})
-        return sorted(found, key=lambda member: (found[member], member))
+        members = sorted(found, key=lambda member: (found[member], member))
+        return [(one, found[one]) for one in members] if True in rest[2:] else members
 
     def xadd(self, key: str, seq: int, fields: dict[bytes, bytes]) -> None:
         entries = self.find(key, ())
@@ -172,7 +173,10 @@ class Keyspace:
         return [[key, [(b"%d-0" % seq, fields) for seq, fields in found]]] if found else []
 
     def memory_usage(self, key: str) -> int:
-        return sum(len(fields[b"r"]) + 50 for _, fields in self.find(key, ()))
+        found = self.find(key, ())
+        if isinstance(found, dict):
+            return sum(len(name) + len(value) for name, value in found.items())
+        return sum(len(fields[b"r"]) + 50 for _, fields in found)
 
     def info(self, _: str) -> dict[str, Any]:
         return {

@@ -5,15 +5,19 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import numpy as np
+
 from app.domain import codec, reducer
 from app.domain.facts import Served
 from app.domain.impressions import PriorFeedback, on_request
 from app.domain.records import Feedback
 from app.ingest import appender
+from app.learning import session
 from app.ranking.tally import NO_PAIRS
 from app.serving import weight_cache as weight_cache_module
 from app.storage import calls, rollback
 from app.storage.log import StoredImpression
+from app.storage.states import NewVersion
 from tests.simulation import scripts, server
 from tests.simulation.keyspace import Keyspace, text
 
@@ -109,9 +113,11 @@ def _respect_void_lease(db: Keyspace, key: str) -> bytes | None:
     return db.get(key)
 
 
-def _ignore_prior_feedback(event: Feedback, _: PriorFeedback) -> tuple[Feedback, PriorFeedback]:
+def _ignore_prior_feedback(
+    event: Feedback, _: PriorFeedback, rule: bool
+) -> tuple[Feedback, PriorFeedback]:
     """A record does not carry the earlier feedback of its request."""
-    return on_request(event, PriorFeedback.load(b""))
+    return on_request(event, PriorFeedback.load(b""), rule)
 
 
 def _no_wait(_: calls.ScriptRunner, __: str) -> list[Any]:
@@ -182,9 +188,23 @@ _measured = reducer.Reducer._measured
 
 def _counts_twice(self: reducer.Reducer, event: Any, submission: Any) -> Any:
     """Each round of clicks counts its query again."""
-    gained = _measured(self, event, submission)
-    gained[0] = 1.0
-    return gained
+    query = _measured(self, event, submission)
+    return query._replace(measured=np.append(1.0, query.measured[1:]))
+
+
+def _stays_abandoned(self: reducer.Reducer, event: Any, submission: Any) -> Any:
+    """A click on an abandoned ranking does not take it from the abandoned ones."""
+    query = _measured(self, event, submission)
+    return query._replace(abandoned=max(0.0, query.abandoned))
+
+
+_retention = session.LeaderSession._retention
+
+
+async def _hourly_trims(self: session.LeaderSession, version: NewVersion) -> Any:
+    """The log begins after an hourly version."""
+    drop, trim = await _retention(self, version)
+    return drop, self._reducer.seq if version.hourly else trim
 
 
 def _dedupe_not_replicated(steps: server.Copy, journal: Any, until: int) -> None:
@@ -265,6 +285,12 @@ MUTANTS = {
         _in(appender.Appender, "_note", _ignore_rollback), ("I12",), "_fail_over"
     ),
     "a query counted twice": Mutant(_in(reducer.Reducer, "_measured", _counts_twice), ("I5",)),
+    "a clicked ranking stays abandoned": Mutant(
+        _in(reducer.Reducer, "_measured", _stays_abandoned), ("I5",)
+    ),
+    "an hourly version trims the log": Mutant(
+        _in(session.LeaderSession, "_retention", _hourly_trims), ("I11",)
+    ),
     "a part counted twice": Mutant(
         _in(reducer.Reducer, "_continue", _part_counted_twice), ("I4",), "_kill"
     ),

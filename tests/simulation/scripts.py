@@ -16,14 +16,16 @@ Script = Callable[[Keyspace, Sequence[str], Sequence[Any]], Any]
 
 
 def create(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
-    epoch, state, seq, snaps, snapshot = keys
+    epoch, state, seq, snaps, snapshot, *left = keys
     if db.exists(state):
         return 0
+    db.drop(*left)
     new = db.incr(epoch)
     fields = ("chain", "w", "spread", "sums", "meta")
     given = [part for pair in zip(fields, args, strict=True) for part in pair]
     for key in (state, snapshot):
         db.hset(key, "epoch", new, "seq", 0, "fence", 0, *given)
+    db.hset(snapshot, "reason", "created", "time", _time(db))
     db.hset(state, "slices", f"0 0:3:{int(db.clock())}000", "sliced", "0:0")
     db.keep(seq, 0)
     db.zadd(snaps, 0, 0)
@@ -34,8 +36,8 @@ def create(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
 def delete(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     if db.hget(keys[0], "epoch") != text(args[0]):
         return 0
-    kept = [int(seq) for seq in db.zrange(keys[4])]
-    if kept != [_number(key) for key in keys[5:]]:
+    kept = [member.decode() for index in keys[4:6] for member in db.zrange(index)]
+    if kept != [_member(key) for key in keys[6:]]:
         return -1
     db.drop(*keys)
     db.publish(CHANGED_CHANNEL, _model(keys[0]))
@@ -305,10 +307,10 @@ def _sha1(content: bytes) -> bytes:
 
 
 def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
-    state, fence, log, snaps, snapshot, tail = keys[:6]
+    state, fence, log, index, kept, tail = keys[:6]
     sent = [text(one) for one in args]
     epoch, own_fence, seq, chain, new_seq, new_chain = sent[:6]
-    version, trim, again, work = sent[10:14]
+    reason, trim, again, work = sent[10:14]
     now = tuple(db.hmget(state, ["epoch", "seq", "chain"]))
     done = now == (epoch, new_seq, new_chain)
     if done and (again != b"1" or seq != new_seq):
@@ -327,16 +329,39 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     db.hset(state, *fields)
     if seq != new_seq:
         db.hset(state, "worked", b"%s:%s" % (new_seq, work))
-    if version == b"1":
-        db.zadd(snaps, int(new_seq), new_seq)
-        db.hset(snapshot, *fields)
+    if reason:
+        db.zadd(index, int(new_seq), _member(kept))
+        db.hset(kept, *fields, "reason", reason, "time", _time(db))
     for old in keys[6:]:
         db.drop(old)
-        db.zrem(snaps, _number(old))
+        db.zrem(index, _member(old))
     if trim != b"0":
         db.xtrim(log, int(trim) + 1)
     db.publish(CHANGED_CHANNEL, f"{_model(state)} {int(new_seq)}")
     return 0
+
+
+def keep(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    state, keeps, kept = keys
+    epoch, most, call = map(text, args)
+    names = ["epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta"]
+    found = db.hmget(state, names)
+    if found[0] != epoch:
+        return -1
+    seq, earlier = db.hmget(kept, ["seq", "call"])
+    if seq is not None:
+        return int(seq) if earlier == call else -2
+    if sum(member.startswith(b"name-") for member in db.zrange(keeps)) >= int(most):
+        return -3
+    fields = [part for pair in zip(names, found, strict=True) if pair[1] for part in pair]
+    db.hset(kept, *fields, "reason", "named", "time", _time(db), "call", call)
+    db.zadd(keeps, int(found[2] or 0), _member(kept))
+    return int(found[2] or 0)
+
+
+def drop(db: Keyspace, keys: Sequence[str], _: Sequence[Any]) -> int:
+    db.zrem(keys[0], _member(keys[1]))
+    return db.drop(keys[1])
 
 
 def commit_part(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
@@ -453,13 +478,17 @@ def _model(state: str) -> str:
     return state[state.index("{") + 1 : state.index("}")]
 
 
-def _number(key: str) -> int:
-    return int(key.rpartition(":")[2])
+def _member(key: str) -> str:
+    return key.rpartition(":")[2]
+
+
+def _time(db: Keyspace) -> str:
+    return f"{int(db.clock())}000"
 
 
 ALL: dict[str, Script] = {
     "create": create, "delete": delete, "append": append, "commit": commit,
-    "commit_part": commit_part, "lease": lease,
+    "commit_part": commit_part, "keep": keep, "drop": drop, "lease": lease,
     "release": release, "remember": remember, "recall": recall, "present": present,
     "learners": learners, "mark": mark,
 }  # fmt: skip

@@ -19,7 +19,17 @@ from app.domain.facts import LogRolledBack, Served, ServingFact
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Replace, ResetMeasures, Retune
-from app.errors import Full, InvalidInput, ModelExists, NoSuchModel, SolarError, StoreError
+from app.errors import (
+    Full,
+    InvalidInput,
+    ModelExists,
+    NoSuchModel,
+    NoSuchVersion,
+    SolarError,
+    StoreError,
+    TooManyVersions,
+    VersionExists,
+)
 from app.ingest.appender import Appender, PendingEvent, Post
 from app.learning import learner
 from app.learning.options import Fact, LearnerOptions
@@ -55,9 +65,11 @@ SETTLE_SECONDS = 60.0  # seconds to learn everything after the faults
 #: Seconds of a step of the server's clock: back beyond SETTLE_SECONDS, forward below a dedupe TTL.
 CLOCK_STEPS = (-100.0, 30.0)
 KINDS = (
-    ModelConfig(("a", "b", "c"), exploration=1.0, forgetting=0.05),
+    ModelConfig(("a", "b", "c"), exploration=1.0, forgetting=0.05, counting=2),
     ModelConfig(("a", "b", "c"), "solar-i", pair_bound=0.1),
-    ModelConfig(("a", "b", "c"), "solar-ii", "diagonal", exploration=0.5, forgetting=0.01),
+    ModelConfig(
+        ("a", "b", "c"), "solar-ii", "diagonal", exploration=0.5, forgetting=0.01, counting=2
+    ),
 )
 
 
@@ -116,7 +128,8 @@ class World:
         self._stop = asyncio.Event()
         self.pace = LearnerOptions(
             lease=1.0, batch=rng.choice((8, 32)), commit=rng.choice((0.03, 0.3, 1.0)),
-            idle=0.5, version=10, versions=3, discover=0.5, clock=loop.time,
+            idle=0.5, version=10, versions=3, hour=2.0, discover=0.5, clock=loop.time,
+            wall_clock=loop.time,
             always=seed % 2, rest=1.0, sessions=1 + seed % 3,
             slice=rng.choice((0.0, 0.02)), slice_work=rng.choice((1, 500, 20_000_000)),
             part=rng.choice((0.0, 0.03)), part_share=0.0,
@@ -329,7 +342,7 @@ class FeedbackClient:
         )
         self._last_appended: dict[int, Acknowledgement] = {}  # the last appended event by epoch
         self._sent: list[tuple[int, list[PendingEvent]]] = []
-        self._epoch = 0
+        self._epoch, self._counts_abandoned = 0, False
 
     async def work(self) -> None:
         busy = self._world.busy
@@ -376,6 +389,8 @@ class FeedbackClient:
             await self._world.create(self._store)
             epoch = (await self._store.states.position(MODEL))[0]
         if epoch != self._epoch:
+            stored = await self._store.states.load_weights(MODEL)
+            epoch, self._counts_abandoned = stored.epoch, stored.config.counts_abandoned
             self._epoch = epoch
             self._generator.rankings.clear()
 
@@ -421,7 +436,8 @@ class FeedbackClient:
         impressions = loaded.impressions
         wait = self._rng.random() < 0.2
         mine = {name: one for name, one in impressions.items() if one.is_open_to(self._tenant)}
-        charged = [replace(one, pair_work=PAIR_WORK) for one in events]
+        rule = self._counts_abandoned
+        charged = [replace(one, pair_work=PAIR_WORK, counts_abandoned=rule) for one in events]
         posted = Post(charged, mine, wait, self._tenant)
         answers = await self._appender.post((MODEL, epoch), posted)
         self._world.say(
@@ -583,12 +599,18 @@ class FaultInjector:
         self._world.set_losses()
 
     async def _administer(self) -> None:
-        """Append a rollback, other parameters, or a reset of the measures."""
+        """Append a rollback, other parameters, or a reset of the measures; name a version."""
         with suppress(SolarError):
             epoch, *_ = await self._store.states.position(MODEL)
-            state = await self._store.states.version(
-                MODEL, self._rng.choice(await self._store.states.versions(MODEL))
-            )
+            name = f"v{self._rng.randrange(12)}"
+            with suppress(VersionExists, TooManyVersions, NoSuchVersion):
+                if self._rng.random() < 0.8:
+                    await self._store.versions.keep(MODEL, epoch, name)
+                else:
+                    await self._store.versions.drop(MODEL, name)
+            kept = await self._store.versions.listed(MODEL)
+            chosen = self._rng.choice(kept)
+            state = await self._store.versions.load(MODEL, chosen.name or chosen.seq)
             record = self._rng.choice(
                 (Replace(state.state.model, "rollback"), Retune(C=1e-3), ResetMeasures())
             )

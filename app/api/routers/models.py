@@ -1,7 +1,6 @@
-"""`/models`: create, read, tune, roll back, delete. Every change of a model is a log record."""
+"""`/models`: create, read, tune, delete. Every change of a model is a log record."""
 
 from bisect import bisect_right
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Annotated, Any
 from uuid import uuid4
@@ -17,22 +16,19 @@ from app.api.admin_schemas import (
     ModelList,
     ModelPatch,
     NewModel,
-    RollbackBody,
-    VersionList,
 )
 from app.api.auth import requires
 from app.api.dependencies import FromState, Service, numbered
-from app.api.errors import Problem
-from app.api.examples import NEW_MODELS, PATCHES, ROLLBACKS
+from app.api.examples import NEW_MODELS, PATCHES
 from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
 from app.domain import codec
 from app.domain.model import ModelState
 from app.domain.model_config import ORDER, ModelConfig, check_config, new_model_config
-from app.domain.records import Record, Replace, Retune
+from app.domain.records import Record, Retune
+from app.domain.statistics import Statistics
 from app.errors import InvalidInput, ModelExists, NewerFormat, NoSuchModel, Unreadable
 from app.ingest.appender import now
 from app.ranking import covariance
-from app.ranking.limits import LEAST
 from app.storage.keys import check_name, internal_event
 from app.storage.log import NewRecord
 from app.storage.states import StoredWeights
@@ -61,7 +57,7 @@ def known_name(name: str) -> str:
     summary="Create a model",
     status_code=201,
     response_model=ModelDetails,
-    response_model_exclude_none=True,
+    response_model_exclude_unset=True,
     responses={
         200: {"model": ModelDetails, "description": "The model exists with these settings"},
         **problems(*BODY_PROBLEMS, 409),
@@ -96,7 +92,7 @@ def _as_created_before(config: ModelConfig, existing: ModelConfig, body: NewMode
         for name in ("pair_bound", "exploration", "forgetting", "prior")
         if name not in body.model_fields_set or getattr(body, name) is None
     ]
-    found = {name: getattr(existing, name) for name in omitted}
+    found = {name: getattr(existing, name) for name in (*omitted, "counting")}
     earlier = {name: value for name, value in found.items() if former or value is None}
     features = (*config.given, ORDER) if earlier.get("prior", config.prior) else config.given
     return replace(config, features=features, **earlier)
@@ -107,7 +103,7 @@ def _as_created_before(config: ModelConfig, existing: ModelConfig, body: NewMode
     operation_id="get_model",
     summary="Read a model",
     response_model=ModelDetails,
-    response_model_exclude_none=True,
+    response_model_exclude_unset=True,
     responses=problems(*COMMON_PROBLEMS, 404),
 )
 async def get_model(name: ModelName, service: FromState) -> Any:
@@ -149,31 +145,12 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
         fields["stddev"] = dict(zip(config.features, deviations.tolist(), strict=True))
     return {
         **fields,
-        "queries": int(sums["queries"]),
         "feedback": int(sums["feedback"]),
         "rejected": int(sums["rejected"]),
         "pairs": {kind: int(sums[kind]) for kind in PAIR_KINDS},
-        **_means(sums, ""),
-        "baseline": _means(sums, "baseline_"),
-        "explored": {
-            "queries": int(sums["explored_queries"]),
-            **_means(sums, "explored_", "explored_queries"),
-        },
-        "debiased_wins": {
-            order: sums[f"{prefix}debiased_wins"] / max(sums["debiased_weight"], LEAST)
-            for order, prefix in (("model", ""), ("submitted", "baseline_"))
-        },
-        "explored_share": sums["explored_queries"] / max(1.0, sums["queries"]),
+        **Statistics(sums, config.counts_abandoned).summary(),
         "drift": sums["drift"],
     }
-
-
-def _means(sums: dict[str, float], prefix: str, count: str = "queries") -> dict[str, Any]:
-    """Return the mean measures over a count of queries; 0 before the first query."""
-    queries = max(1.0, sums[count])
-    ndcg = {k: sums[f"{prefix}ndcg@{k}"] / queries for k in ("1", "5", "10")}
-    ndcg["all"] = sums[f"{prefix}ndcg"] / queries
-    return {"ndcg": ndcg, "map": sums[f"{prefix}map"] / queries}
 
 
 @router.get(
@@ -244,50 +221,11 @@ async def tune(
         raise InvalidInput(f"expected at least one of {', '.join(ModelPatch.model_fields)}")
     config = (await service.weight_cache.find(known_name(name))).config
     check_config(replace(config, **given))
-    return await _append(service, name, Retune(**given))
+    return await append_record(service, name, Retune(**given))
 
 
-@router.get(
-    "/models/{name}/versions",
-    operation_id="list_versions",
-    summary="List the versions of a model",
-    response_model=VersionList,
-    responses=problems(*COMMON_PROBLEMS, 404),
-)
-async def versions(name: ModelName, service: FromState) -> Any:
-    """List the kept versions, oldest first; a rollback can restore each."""
-    await service.store.states.position(known_name(name))
-    kept = await service.store.states.versions(name)
-    return {"versions": [{"version": seq} for seq in kept]}
-
-
-@router.post(
-    "/models/{name}/rollback",
-    operation_id="rollback_model",
-    summary="Roll a model back",
-    status_code=202,
-    response_model=AppendedRecord,
-    responses=problems(*BODY_PROBLEMS, 404),
-)
-async def rollback(
-    name: ModelName,
-    body: Annotated[RollbackBody, Body(openapi_examples=ROLLBACKS)],
-    service: FromState,
-) -> Any:
-    """Restore a kept version; the log keeps the later records, and the measures continue."""
-    await service.store.states.position(known_name(name))
-    served = service.weight_cache.serving.get(name)  # a damaged model is not served
-    async with service.holding(served.config) if served else nullcontext():
-        try:
-            model = (await service.store.states.version(name, body.version)).state.model
-        except NoSuchModel:
-            raise Problem(
-                404, "version: not kept; GET /models/{name}/versions lists the kept versions"
-            ) from None
-        return await _append(service, name, Replace(model, f"rollback to version {body.version}"))
-
-
-async def _append(service: Service, name: str, record: Record) -> dict[str, int]:
+async def append_record(service: Service, name: str, record: Record) -> dict[str, int]:
+    """Append a change of a model to its log; return the seq of the record."""
     epoch, *_ = await service.store.states.position(name)
     event = NewRecord(internal_event("admin", str(uuid4())), b"", codec.dump_record(record))
     appended = await service.store.log.append(

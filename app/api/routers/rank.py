@@ -33,6 +33,8 @@ router = APIRouter(route_class=FastRoute, tags=["ranking"])
 MEMORY_SHARE = 0.8
 #: Timeout for loading the covariance of an explanation.
 EXPLAIN_SECONDS = 1.0
+#: Bytes of each weight of a kept version while it is read: the blob and the names of the features.
+WEIGHT_BYTES = 64
 #: Size of a body, in bytes, up to which its length bounds the memory of its values.
 UNCOUNTED = 524_288
 #: Values of an explanation that are computed before other requests get a turn: about 10 ms.
@@ -58,6 +60,8 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
     """
     body = _decode(call)
     call.body = b""
+    if body.version is not None:
+        return await _rank_by_version(service, body, body.version, call)
     if body.min_seq:
         await _wait_for_version(service, body.model, body.min_seq)
     served, given = await service.resolve(body.model, partial(_resolve, service, body, call.held))
@@ -85,6 +89,31 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
     answer = RankAnswer(
         request, body.query_id, body.model, served.version, ranking.explored, logged, degraded,
         ranked,
+    )  # fmt: skip
+    return Answer(200, schemas.encode(answer))
+
+
+async def _rank_by_version(
+    service: Service, body: AnyRankBody, version: int | str, call: Call
+) -> Answer:
+    """Rank by a kept version, in the plain order; the impression is not logged."""
+    if "admin" not in call.key.scopes:
+        raise Problem(403, "version: expected an API key with the scope admin")
+    if body.explore or body.min_seq:
+        raise InvalidInput("version: expected no explore and no min_seq with it")
+    call.held.add(WEIGHT_BYTES * (await service.weight_cache.find(body.model)).config.n)
+    stored = await service.store.versions.load_weights(body.model, version)
+    served = ServedModel.of(body.model, stored)
+    request, submitted, pinned = await _resolve(service, body, call.held, served)
+    ranking = candidates.rank_candidates(
+        submitted.documents, served.weights, body.top_k, None, pinned
+    )
+    ranked = _ranked_documents(submitted, ranking)
+    if body.explain:
+        await _explain(service, served, submitted, ranking, ranked, call.held, version)
+    answer = RankAnswer(
+        request, body.query_id, body.model, served.version, explored=False, logged=False,
+        degraded=False, documents=ranked,
     )  # fmt: skip
     return Answer(200, schemas.encode(answer))
 
@@ -178,13 +207,14 @@ async def _explain(
     ranking: Ranking,
     ranked: list[RankedDocument],
     held: Held,
+    version: int | str | None = None,
 ) -> None:
     """Add contributions to each document; for SOLAR-II also the score's standard deviation."""
     names, rows = served.config.features, submitted.documents[ranking.shown]
     _hold_explanation(rows, served.config, service.settings.numbers // EXPLAINED_SHARE, held)
     spread: Any = None
     if served.config.algorithm == "solar-ii":
-        spread = await _spread(service, served)
+        spread = await _spread(service, served, version)
     for at, (one, row) in enumerate(zip(ranked, rows, strict=True)):
         found = candidates.contributions(row, served.weights, names)
         one.contributions = Raw(schemas.encode(found))  # type: ignore[assignment]  # less memory
@@ -209,12 +239,15 @@ def _hold_explanation(rows: Documents, config: ModelConfig, most: int, held: Hel
     held.add(80 * count + 16 * rows.size + covariance)
 
 
-async def _spread(service: Service, served: ServedModel) -> Any:
+async def _spread(service: Service, served: ServedModel, version: int | str | None) -> Any:
     if not service.weight_cache.reachable:
         return None
     try:
         async with asyncio.timeout(EXPLAIN_SECONDS):
-            stored = await service.store.states.load(served.name, with_part=False)
+            if version is None:
+                stored = await service.store.states.load(served.name, with_part=False)
+            else:
+                stored = await service.store.versions.load(served.name, version)
     except (StoreError, Unreadable, TimeoutError):  # the answer then has contributions only
         return None
     return stored.state.model.spread if stored.epoch == served.epoch else None

@@ -2,10 +2,11 @@
 -- Commit a learner's new state by compare-and-set on the base state and the fencing token.
 -- The new seq must not exceed the log: after a version rollback (a failover), a resent commit would
 -- skip the records that come next (I3).
--- KEYS: state fence log snaps snap:<new seq> (if no version is kept: state) seq, then snapshots to
---       drop: snap:<old> …
+-- KEYS: state fence log, then for a version: snaps snap:<new seq>, or for an hourly one: keeps
+--       keep:hour-<new seq> (if no version is kept: snaps state), then seq, then versions of the same
+--       kind to drop: snap:<old> … or keep:hour-<old> …
 -- ARGV: epoch, fence, base seq, base chain, new seq, new chain, w, spread, sums, meta,
---       '1' to keep a version, seq up to which the log is trimmed (0: no trimming),
+--       reason to keep a version ('': none is kept), seq up to which the log is trimmed (0: no trimming),
 --       '1' to rewrite the committed state (a damaged one, or to keep it as a version),
 --       work of all records up to the new seq ('': unknown),
 --       then for some of the applied records: seq, SHA-1 of the record, its time
@@ -23,10 +24,12 @@ for i = 15, #ARGV, 3 do
     return 4
   end
 end
+local function member(key) return string.match(key, ':([^:]+)$') end
 local targets = {KEYS[1]}
-if ARGV[11] == '1' then
+if ARGV[11] ~= '' then
   targets[2] = KEYS[5]
-  redis.call('ZADD', KEYS[4], ARGV[5], ARGV[5])
+  redis.call('ZADD', KEYS[4], ARGV[5], member(KEYS[5]))
+  redis.call('HSET', KEYS[5], 'reason', ARGV[11], 'time', redis.call('TIME')[1] .. '000')
 end
 for _, key in ipairs(targets) do
   redis.call('HSET', key, 'epoch', ARGV[1], 'fence', ARGV[2], 'seq', ARGV[5], 'chain', ARGV[6],
@@ -35,7 +38,7 @@ end
 if ARGV[3] ~= ARGV[5] then redis.call('HSET', KEYS[1], 'worked', ARGV[5] .. ':' .. ARGV[14]) end
 for i = 7, #KEYS do
   redis.call('DEL', KEYS[i])
-  redis.call('ZREM', KEYS[4], string.match(KEYS[i], '(%d+)$'))
+  redis.call('ZREM', KEYS[4], member(KEYS[i]))
 end
 if ARGV[12] ~= '0' then redis.call('XTRIM', KEYS[3], 'MINID', (ARGV[12] + 1) .. '-0') end
 redis.call('PUBLISH', 'solar:changed', string.match(KEYS[1], '{(.*)}') .. ' ' .. ARGV[5])

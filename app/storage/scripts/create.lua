@@ -1,14 +1,17 @@
 #!lua
 -- Create a model at seq 0 in a new epoch.
 -- Returns the epoch, or 0 if the model exists.
--- KEYS: epoch state seq snaps snap:0   ARGV: chain w spread sums meta
+-- Versions that an older release left behind when it deleted a model of this name go.
+-- KEYS: epoch state seq snaps snap:0 keeps keep:…   ARGV: chain w spread sums meta
 if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+for i = 6, #KEYS do redis.call('DEL', KEYS[i]) end
 local epoch = redis.call('INCR', KEYS[1])
 for _, key in ipairs({KEYS[2], KEYS[5]}) do
   redis.call('HSET', key, 'epoch', epoch, 'seq', 0, 'fence', 0, 'chain', ARGV[1], 'w', ARGV[2],
     'spread', ARGV[3], 'sums', ARGV[4], 'meta', ARGV[5])
 end
 local clock = redis.call('TIME')
+redis.call('HSET', KEYS[5], 'reason', 'created', 'time', clock[1] .. '000')
 redis.call('HSET', KEYS[2], 'slices', '0 0:3:' .. clock[1] .. '000', 'sliced', '0:0')
 redis.call('SET', KEYS[3], 0)
 redis.call('ZADD', KEYS[4], 0, 0)
