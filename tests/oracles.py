@@ -106,12 +106,20 @@ class NaiveReducer:
     """A naive reducer: a model that learns event by event and stores all events, not records.
 
     `documents` are in the order shown. `submitted[d]` is the submitted position of document d;
-    None if the event carries its documents.
+    None if the event carries its documents. With `counts_abandoned` a query whose events have no
+    click is not measured.
     """
 
-    def __init__(self, learner: NaiveSolarI | NaiveSolarII, strategy: str) -> None:
+    def __init__(
+        self,
+        learner: NaiveSolarI | NaiveSolarII,
+        strategy: str,
+        counts_abandoned: bool = True,
+    ) -> None:
         self.learner, self.strategy = learner, strategy
+        self.counts_abandoned, self.abandoned = counts_abandoned, set[str]()
         self.quality: dict[object, list[float]] = {}
+        self.measured: set[str] = set()
         self.clicks: dict[str, list[int]] = {}
         self.learnt: dict[str, set[tuple[int, int]]] = {}
         self.stepped = self.passive = 0
@@ -125,6 +133,9 @@ class NaiveReducer:
     def click(self, query: str, documents: Floats, clicks: list[int], submitted: object) -> None:
         so_far = self.clicks.setdefault(query, [])
         so_far += clicks
+        if self.counts_abandoned and not so_far:
+            self.abandoned |= {query} - self.measured
+            return
         labels = [1.0 if d in so_far else 0.0 for d in range(len(documents))]
         self._measure(query, documents, labels, submitted)
         learnt = self.learnt.setdefault(query, set())
@@ -150,11 +161,23 @@ class NaiveReducer:
 
     def sums(self) -> list[float]:
         """The number of queries, then ten sums: of the served and of the submitted order."""
-        columns = zip(*self.quality.values(), strict=True)
+        columns = zip(*self.quality.values(), strict=True) if self.quality else [[0.0]] * 10
         return [float(len(self.quality)), *map(math.fsum, columns)]
+
+    def squares(self) -> list[float]:
+        """Sums of squares: of the served order, of the submitted order, and of the difference."""
+        found = [0.0] * 15
+        for measured in self.quality.values():
+            served, submitted = measured[:5], measured[5:]
+            lead = [a - b for a, b in zip(served, submitted, strict=True)]
+            for at, value in enumerate([*served, *submitted, *lead]):
+                found[at] += value**2
+        return found
 
     def _measure(self, query: str, documents: Floats, labels: list[float], submitted: Any) -> Any:
         """Measure the query, once; return the documents in the submitted order."""
+        self.measured.add(query)
+        self.abandoned.discard(query)
         count = range(len(documents))
         if submitted is None:
             scores = [math.fsum(self.learner.w * document) for document in documents]

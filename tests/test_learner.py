@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.cli.replay import replay_log
+from app.cli.verify import verify_models
 from app.domain import codec
 from app.domain.facts import Replaced
 from app.domain.model import ModelState, initial_state
@@ -21,7 +23,7 @@ from app.errors import BadBlob, NoSuchModel
 from app.learning.learner import Learner
 from app.learning.options import LearnerOptions, ReportFact, ignore_fact
 from app.learning.pool import learn_all
-from app.learning.replay import verify
+from app.learning.replay import replay, verify
 from app.storage.keys import Keys
 from app.storage.log import NewRecord
 from app.storage.store import Store
@@ -222,6 +224,138 @@ def test_versions_are_kept_at_their_interval_and_the_log_is_trimmed_to_the_oldes
         assert [entry.seq for entry in await store.log.read("books", 0, 100)] == list(range(31, 44))
         assert bits(state) == bits(replayed(first(), records))
         assert await verify(store, "books") == []
+
+    with_store(url, act)
+
+
+class WallClock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def hourly(store: Store, count: int) -> list[int]:
+    """Wait until a model has an hourly version more, or as many as are kept."""
+    return await eventually(
+        lambda: store.versions.hourly("books"), lambda found: len(found) >= count
+    )
+
+
+def test_a_version_is_kept_every_hour_with_new_records(url: str) -> None:
+    async def act(store: Store) -> None:
+        clock = WallClock()
+        await store.models.create("books", first())
+        async with learning(store, replace(SHORT_INTERVALS, wall_clock=clock)):
+            await append(store, blobs(0, 4))
+            await committed(store, 4)
+            assert await store.versions.hourly("books") == []
+            clock.now += 3_601  # no further record: the model is kept as it rests
+            assert await hourly(store, 1) == [4]
+            clock.now += 3_601  # no new record, no new version
+            await append(store, blobs(4, 5))
+            await committed(store, 5)
+            assert await hourly(store, 2) == [4, 5]
+            clock.now -= 10_000  # set back: counts as an hour
+            await append(store, blobs(5, 7))
+            assert (await hourly(store, 3))[:2] == [4, 5]
+        stored = (await store.versions.load("books", 4)).state
+        assert bits(stored) == bits(replayed(first(), blobs(0, 4)))
+        assert await store.states.versions("books") == [0]
+        assert await verify(store, "books") == []
+
+    with_store(url, act)
+
+
+def test_the_hours_go_on_with_the_next_learner(url: str) -> None:
+    async def act(store: Store) -> None:
+        clock = WallClock()
+        await store.models.create("books", first())
+        for at in range(3):  # each learner leads for less than an hour
+            async with learning(store, replace(SHORT_INTERVALS, wall_clock=clock)):
+                await append(store, blobs(at, at + 1))
+                await committed(store, at + 1)
+                clock.now += 1_500
+        async with learning(store, replace(SHORT_INTERVALS, wall_clock=clock)):
+            assert await hourly(store, 1) == [3]
+
+    with_store(url, act)
+
+
+def test_hourly_versions_do_not_hold_the_log_back(url: str) -> None:
+    async def act(store: Store) -> None:
+        clock = WallClock()
+        await store.models.create("books", first())
+        pace = replace(VERSIONED, wall_clock=clock)
+        async with learning(store, pace):
+            for at in range(0, 48, 4):
+                await append(store, blobs(at, at + 4))
+                await committed(store, at + 4)
+                clock.now += 3_601
+                await hourly(store, min(3, at // 4 + 1))
+        kept = await store.versions.hourly("books")
+        assert len(kept) == 3
+        oldest = (await store.states.versions("books"))[0]
+        entries = [entry.seq for entry in await store.log.read("books", 0, 100)]
+        assert entries[0] == oldest + 1 > 1
+        for seq in kept:
+            stored = (await store.versions.load("books", seq)).state
+            assert bits(stored) == bits(replayed(first(), blobs(0, seq)))
+        assert await verify(store, "books") == []
+
+    with_store(url, act)
+
+
+def test_a_named_version_from_before_the_log_can_be_rolled_back_to(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        async with learning(store, VERSIONED):
+            await append(store, blobs(0, 3))
+            await committed(store, 3)
+            await store.versions.keep("books", epoch, "early")
+            await append(store, blobs(3, 43))
+            await committed(store, 43)
+            assert (await store.states.versions("books"))[0] > 3
+            model = (await store.versions.load("books", "early")).state.model
+            await append(store, [codec.dump_record(Replace(model, "rollback to version early"))])
+            state = await committed(store, 44)
+        early = replayed(first(), blobs(0, 3))
+        assert state.model.weights.tobytes() == early.model.weights.tobytes()
+        found = await replay(store, "books")
+        assert (found.start, found.differences()) == (35, [])
+        lines: list[str] = []
+        await replay_log(store, "books", None, False, lines.append)
+        await verify_models(store, ["books"], lines.append)
+        said = (
+            "books: the log begins after version 35; 1 older hourly or named versions can be rolled "
+            "back to, but not replayed from"
+        )
+        assert [lines[1], lines[-1]] == [said, said]
+        listed = [one.reason for one in await store.versions.listed("books")]
+        assert listed == ["named", "interval", "interval", "before rollback"]
+
+    with_store(url, act)
+
+
+def test_verify_finds_a_damaged_version_and_one_of_another_state(url: str) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        async with learning(store, VERSIONED):
+            await append(store, blobs(0, 13))
+            await committed(store, 13)
+            await store.versions.keep("books", epoch, "one")
+        assert await verify(store, "books") == []
+        with client(url) as connection:
+            other = connection.hget(Keys("books").snapshot(5), "spread")
+            connection.hset(Keys("books").snapshot(10), "spread", other)
+            connection.hset(Keys("books").kept("name-one"), "w", b"junk")
+        assert await verify(store, "books") == [
+            "version 10: the replay differs from it",
+            "version 13: expected a SOLAR blob, got other bytes",
+        ]
 
     with_store(url, act)
 

@@ -76,7 +76,7 @@ class Post(NamedTuple):
         return replace(bare, preferred=preferred, other=other, weights=table[:, 2].copy())
 
 
-def as_log(posts: Sequence[Post]) -> list[bytes]:
+def as_log(posts: Sequence[Post], counts_abandoned: bool = False) -> list[bytes]:
     """Records of posts; each builds on the earlier ones on the same request."""
     so_far: dict[str, PriorFeedback] = {}
     log: list[Record] = []
@@ -85,7 +85,7 @@ def as_log(posts: Sequence[Post]) -> list[bytes]:
         if post.shown.submitted is not None:
             query = post.shown.query
             before = so_far.get(query, PriorFeedback.load(b""))
-            feedback, so_far[query] = on_request(feedback, before)
+            feedback, so_far[query] = on_request(feedback, before, counts_abandoned)
         log.append(feedback)
     return dumped(*log)
 
@@ -124,13 +124,15 @@ def posts_on(draw: st.DrawFn, shown: Impression) -> Post:
     return Post(shown, kind, draw(st.lists(weighted, max_size=6)))
 
 
-def naive(algorithm: tuple[str, str], n: int, strategy: str) -> oracles.NaiveReducer:
+def naive(
+    algorithm: tuple[str, str], n: int, strategy: str, counts_abandoned: bool
+) -> oracles.NaiveReducer:
     learner: Any = oracles.NaiveSolarI(n, 0.1)
     if algorithm == ("solar-ii", "full"):
         learner = oracles.NaiveSolarII(n, 10.0)
     if algorithm == ("solar-ii", "diagonal"):
         learner = oracles.NaiveSolarIIDiagonal(n, 10.0)
-    return oracles.NaiveReducer(learner, strategy)
+    return oracles.NaiveReducer(learner, strategy, counts_abandoned)
 
 
 def play(oracle: oracles.NaiveReducer, post: Post) -> None:
@@ -141,7 +143,7 @@ def play(oracle: oracles.NaiveReducer, post: Post) -> None:
         "triplets": oracle.triplets,
     }
     if submitted is None:
-        query = f"{query} of its own {len(oracle.quality)}"
+        query = f"{query} of its own {len(oracle.quality) + len(oracle.abandoned)}"
         assume(not nearly_tied(oracle.learner.w, documents.astype(np.float64)))
     do[post.kind](query, documents.astype(np.float64), list(post.content), submitted)
 
@@ -163,13 +165,16 @@ def test_the_reducer_equals_the_naive_formulas(
     algorithm: tuple[Any, Any], strategy: str, data: st.DataObject
 ) -> None:
     n = data.draw(st.sampled_from([1, 3, 9]))
-    posts = data.draw(post_logs(n))
-    oracle = naive(algorithm, n, strategy)
+    posts, rule = data.draw(post_logs(n)), data.draw(st.booleans())
+    oracle = naive(algorithm, n, strategy, rule)
     for post in posts:
         play(oracle, post)
     kind, covariance = algorithm
-    begin = start(n, algorithm=kind, covariance=covariance, C=0.1, gamma=10.0, clicks=strategy)
-    state = applied(begin, as_log(posts))
+    begin = start(
+        n, algorithm=kind, covariance=covariance, C=0.1, gamma=10.0, clicks=strategy,
+        counting=2 if rule else None,
+    )  # fmt: skip
+    state = applied(begin, as_log(posts, rule))
     np.testing.assert_allclose(state.model.weights, oracle.learner.w, rtol=1e-6, atol=1e-7)
     if isinstance(oracle.learner, oracles.NaiveSolarIIDiagonal):
         sigma = np.diag(oracle.learner.sigma)
@@ -177,9 +182,12 @@ def test_the_reducer_equals_the_naive_formulas(
     elif isinstance(oracle.learner, oracles.NaiveSolarII):
         found = square(state.model.spread, n)
         np.testing.assert_allclose(found, oracle.learner.sigma, rtol=1e-6, atol=1e-9)
-    if posts:
-        np.testing.assert_allclose(state.sums[:11], oracle.sums(), atol=1e-9)
+    np.testing.assert_allclose(state.sums[:11], oracle.sums(), atol=1e-9)
     measures = state.measures()
+    assert measures["abandoned"] == len(oracle.abandoned)
+    first = SUMS.index("square_ndcg@1")
+    squares = oracle.squares() if rule else [0.0] * 15
+    np.testing.assert_allclose(state.sums[first : first + 15], squares, atol=1e-9)
     assert (measures["feedback"], measures["rejected"]) == (len(posts), 0.0)
     assert (measures["stepped"], measures["passive"]) == (oracle.stepped, oracle.passive)
     assert measures["squared_loss"] == pytest.approx(oracle.squared_loss, rel=1e-6)
@@ -192,7 +200,7 @@ REQUEST = Impression("r", DOCUMENTS, np.array([2, 0, 3, 1]))  # submitted in the
 OWN = Impression("q", DOCUMENTS, None)
 
 
-def test_an_event_without_clicks_counts_as_a_query_without_pairs() -> None:
+def test_an_event_without_clicks_counts_as_a_query_without_pairs_in_models_from_before() -> None:
     measures = applied(start(), as_log([Post(REQUEST, "clicks", [])])).measures()
     assert measures["queries"] == 1.0
     assert measures["stepped"] == measures["passive"] == 0.0

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 from typing import Any
 
 import httpx
@@ -82,7 +83,7 @@ def http(service: Running) -> Iterator[httpx.Client]:
                 create(client, f"{name}-{kind}", **settings)
         for strategy in STRATEGIES:
             create(client, strategy, gamma=20.0, clicks=strategy)
-        for name in ("min-seq", "both", "batch"):
+        for name in ("min-seq", "both", "batch", "abandoned"):
             create(client, name, gamma=20.0)
         yield client
 
@@ -216,6 +217,7 @@ def check_the_same(service: Running, talk: Conversation) -> None:
     assert (sums["stepped"], sums["passive"]) == (naive.stepped, naive.passive)
     assert sums["squared_loss"] == pytest.approx(naive.squared_loss, abs=TOLERANCE, rel=0)
     assert (sums["feedback"], sums["rejected"], sums["refused"]) == (talk.seq, 0, 0)
+    assert sums["abandoned"] == len(naive.abandoned)
     check_model_answer(talk)
 
 
@@ -230,9 +232,27 @@ def check_model_answer(talk: Conversation) -> None:
     means = [*answer["ndcg"].values(), answer["map"]]
     means += [*answer["baseline"]["ndcg"].values(), answer["baseline"]["map"]]
     assert means == pytest.approx([total / queries for total in totals], abs=TOLERANCE, rel=0)
+    assert answer["abandoned_lists"] == len(naive.abandoned)
+    check_errors(answer, [*naive.quality.values()])
     if isinstance(naive.learner, NaiveSolarII):
         deviations = np.sqrt(np.diag(naive.learner.sigma))
         assert list(answer["stddev"].values()) == pytest.approx(deviations, abs=TOLERANCE, rel=0)
+
+
+def check_errors(answer: dict[str, Any], quality: list[list[float]]) -> None:
+    """Compare the standard errors with those of the single queries."""
+    leads = [[one[at] - one[at + 5] for at in range(5)] for one in quality]
+    for side, values in (
+        (answer, [one[:5] for one in quality]),
+        (answer["baseline"], [one[5:] for one in quality]),
+        (answer["lead"], leads),
+    ):
+        found = [*side["ndcg_stderr"].values(), side["map_stderr"]]
+        naive = [stdev(column) / math.sqrt(len(values)) for column in zip(*values, strict=True)]
+        assert found == pytest.approx(naive, abs=1e-7)
+    means = [fmean(column) for column in zip(*leads, strict=True)]
+    found = [*answer["lead"]["ndcg"].values(), answer["lead"]["map"]]
+    assert found == pytest.approx(means, abs=TOLERANCE)
 
 
 def arranged(rows: Sequence[Any], order: Sequence[int]) -> list[Any]:
@@ -331,6 +351,29 @@ def test_clicks_in_several_events_count_the_query_once_and_each_pair_once(
             )
     check_the_same(service, talk)
     assert http.get(f"/models/{talk.model}").json()["queries"] == 5
+
+
+ROUNDS: list[list[list[int]]] = [[[]], [[], []], [[], [3]], [[4]], [[2], []], [[]]]
+
+
+def test_abandoned_rankings_count_apart_until_they_are_clicked(
+    service: Running, http: httpx.Client
+) -> None:
+    talk = conversation(http, "abandoned", "solar-ii")
+    for at, (rows, labels) in enumerate(synthetic_queries(11, 12)):
+        request, order = talk.rank(rows)
+        shown = talk.naive.normalized_rows(rows)[order]
+        for clicked in ROUNDS[at % len(ROUNDS)]:
+            ids = [f"d{order[position]}" for position in clicked]
+            talk.post(type="clicks", request_id=request, clicked=ids)
+            talk.naive.reducer.click(request, shown, clicked, order)
+        if at == 11:  # labels on an abandoned ranking measure it
+            given = {f"d{document}": label for document, label in enumerate(labels)}
+            talk.post(type="labels", request_id=request, labels=given)
+            talk.naive.reducer.labels(request, shown, arranged(labels, order), order)
+    check_the_same(service, talk)
+    answer = http.get("/models/abandoned").json()
+    assert (answer["queries"], answer["abandoned_lists"]) == (7, 5)
 
 
 def test_labels_after_clicks_replace_the_clicks_in_the_measures(
