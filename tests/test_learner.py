@@ -270,6 +270,28 @@ def test_a_version_is_kept_every_hour_with_new_records(url: str) -> None:
     with_store(url, act)
 
 
+def test_no_hourly_version_is_kept_while_the_store_is_nearly_full(url: str) -> None:
+    async def act(store: Store) -> None:
+        clock = WallClock()
+        await store.models.create("books", first())
+        with client(url) as connection:
+            before = connection.config_get("maxmemory")["maxmemory"]
+            connection.config_set("maxmemory", int(connection.info("memory")["used_memory"] / 0.8))
+            try:
+                async with learning(store, replace(SHORT_INTERVALS, wall_clock=clock)):
+                    clock.now += 3_601
+                    await append(store, blobs(0, 4))
+                    await committed(store, 4)
+                    assert await store.versions.hourly("books") == []
+                    connection.config_set("maxmemory", before)
+                    clock.now += 61  # the next attempt
+                    assert await hourly(store, 1) == [4]
+            finally:
+                connection.config_set("maxmemory", before)
+
+    with_store(url, act)
+
+
 def test_the_hours_go_on_with_the_next_learner(url: str) -> None:
     async def act(store: Store) -> None:
         clock = WallClock()
@@ -330,8 +352,8 @@ def test_a_named_version_from_before_the_log_can_be_rolled_back_to(url: str) -> 
         await replay_log(store, "books", None, False, lines.append)
         await verify_models(store, ["books"], lines.append)
         said = (
-            "books: the log begins after version 35; 1 older hourly or named versions can be rolled "
-            "back to, but not replayed from"
+            "books: the log begins after version 35; 1 older hourly or named versions can be "
+            "rolled back to, but not replayed from"
         )
         assert [lines[1], lines[-1]] == [said, said]
         listed = [one.reason for one in await store.versions.listed("books")]

@@ -32,7 +32,8 @@ log = logging.getLogger("solar.learner")
 
 #: Approximate bytes of one read; with 3 MB each record took 1.5 times as long.
 READ_BYTES = 700_000
-HOURLY = NewVersion("hour", hourly=True)
+#: No hourly version is kept above this share of the store's memory; the next attempt is later.
+HOURLY_SHARE, HOURLY_RETRY = 0.7, 60.0
 #: Work of a pair from which on a state is encoded in a thread: with a full covariance of 447
 #: features that takes a millisecond.
 LARGE_PAIR_WORK = 200_000
@@ -127,11 +128,11 @@ class LeaderSession:
         else:
             await self.commit_done()
             await self._check_position()
-            if self._hour_due():  # a resting model keeps its last records, too
-                await self.commit(version=HOURLY, again=True)
+            if hourly := await self._hourly_version():  # also of a model that rests now
+                await self.commit(version=hourly, again=True)
         waited_for = await self._apply_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
-            await self.commit(version=self._version_due())
+            await self.commit(version=self._version_due() or await self._hourly_version())
         elif self._until_part() <= 0.0:
             await self.commit_part()
 
@@ -326,12 +327,19 @@ class LeaderSession:
             return NewVersion("interval")
         if self._bytes * self._options.versions >= self._options.log_bytes:
             return NewVersion("log size")
-        return HOURLY if self._hour_due() else None
+        return None
 
-    def _hour_due(self) -> bool:
-        """Whether an hour with new records has passed; the clock may have been set back."""
-        passed = abs(self._options.wall_clock() - self._hour) >= self._options.hour
-        return passed and self._reducer.seq > self._hour_seq
+    async def _hourly_version(self) -> NewVersion | None:
+        """Return a version to keep after an hour with new records, if the store has room for it."""
+        now, hour = self._options.wall_clock(), self._options.hour
+        if (
+            self._reducer.seq <= self._hour_seq or abs(now - self._hour) < hour
+        ):  # clocks may go back
+            return None
+        if await self._store.servers.memory_share() <= HOURLY_SHARE:
+            return NewVersion("hour", hourly=True)
+        self._hour = now - hour + HOURLY_RETRY
+        return None
 
     async def _continue_hours(self, oldest: int) -> None:
         """Continue the hours of earlier sessions."""
