@@ -6,6 +6,7 @@ position. From other rankings only the classical click strategies learn.
 
 import numpy as np
 
+from app.domain.counting import NO_WINS
 from app.domain.impressions import all_clicks, as_positions
 from app.domain.model import Positions
 from app.domain.model_config import EXPLORING
@@ -109,16 +110,16 @@ class ClickPairs:
         """
         event = self._event
         if event.submitted is None or not judges(event):
-            return np.zeros(3), np.zeros(3)
+            return NO_WINS, NO_WINS
         before = len(self._clicks) - len(event.clicks if event.clicks is not None else ())
         won = self._won(self._fair(len(self._clicks)))
-        return won, self._won(self._fair(before)) if before else np.zeros(3)
+        return won, self._won(self._fair(before)) if before else NO_WINS
 
     def _won(self, pairs: Pairs) -> Floats:
         event = self._event
         assert event.submitted is not None  # noqa: S101  # mypy; `wins` has checked
         if not pairs.weights.size:
-            return np.zeros(3)
+            return NO_WINS
         if event.swaps is not None:
             model_order = fair.model_positions(event.swaps, self._shown)
         elif event.odds is not None:

@@ -28,8 +28,8 @@ _EXPLORED_SQUARES = slice(AT["square_explored_ndcg@1"], AT["square_explored_map"
 _SQUARES = slice(AT["square_ndcg@1"], AT["square_lead_map"] + 1)
 _WINS = slice(AT["debiased_weight"], AT["baseline_debiased_wins"] + 1)
 _PRODUCTS = slice(AT["wins_weight_weight"], AT["wins_model_submitted"] + 1)
-#: Positions of the wins (weight, model, submitted) whose products are summed.
-_LEFT, _RIGHT = np.array([0, 1, 2, 1, 2, 1]), np.array([0, 0, 0, 1, 2, 2])
+_VALUES = _SQUARES.stop - _SQUARES.start
+NO_WINS = frozen(np.zeros(3))
 
 
 class Counted(NamedTuple):
@@ -48,9 +48,7 @@ class Counted(NamedTuple):
         )
 
 
-NOT_COUNTED = Counted(
-    0.0, frozen(np.zeros(_MEASURED.stop)), frozen(np.zeros(_SQUARES.stop - _SQUARES.start))
-)
+NOT_COUNTED = Counted(0.0, frozen(np.zeros(_MEASURED.stop)), frozen(np.zeros(_VALUES)))
 ABANDONED = NOT_COUNTED._replace(abandoned=1.0)
 
 
@@ -64,9 +62,11 @@ def counted(labels: Floats | None, shown: Positions | None, submission: Position
     found[0] = 1.0
     measures.measure_into(found[_SERVED], labels, order=shown)
     measures.measure_into(found[_BASELINE], labels, order=submission)
-    served, baseline = found[_SERVED], found[_BASELINE]
-    values = np.concatenate([served, baseline, served - baseline])
-    return Counted(0.0, found, values * values)
+    values = np.empty(_VALUES)
+    values[:10] = found[1:]
+    values[10:] = found[_SERVED] - found[_BASELINE]
+    values *= values
+    return Counted(0.0, found, values)
 
 
 class Gains(NamedTuple):
@@ -83,13 +83,21 @@ class Gains(NamedTuple):
         sums[_MEASURED] += query.measured
         if self.explored:
             sums[_EXPLORED] += query.measured[: _SERVED.stop]
-        sums[_WINS] += self.wins - self.wins_before
+        if self.wins is not NO_WINS:
+            sums[_WINS] += self.wins - self.wins_before
         if with_squares:
-            sums[AT["abandoned"]] += query.abandoned
-            sums[_SQUARES] += query.squares
-            if self.explored:
-                sums[_EXPLORED_SQUARES] += query.squares[: _SERVED.stop - _SERVED.start]
-            sums[_PRODUCTS] += _products(self.wins) - _products(self.wins_before)
+            self._add_squares(sums)
+
+    def _add_squares(self, sums: Floats) -> None:
+        query = self.query
+        sums[AT["abandoned"]] += query.abandoned
+        sums[_SQUARES] += query.squares
+        if self.explored:
+            sums[_EXPLORED_SQUARES] += query.squares[:5]
+        if self.wins is not NO_WINS:
+            sums[_PRODUCTS] += _products(self.wins)
+            if self.wins_before is not NO_WINS:
+                sums[_PRODUCTS] -= _products(self.wins_before)
 
     @property
     def first_quality(self) -> float:
@@ -98,5 +106,9 @@ class Gains(NamedTuple):
 
 
 def _products(wins: Floats) -> Floats:
-    found: Floats = wins[_LEFT] * wins[_RIGHT]
-    return found
+    """Return the products of the weight and of both won weights."""
+    weight, model, submitted = wins.tolist()
+    return np.array(
+        [weight * weight, model * weight, submitted * weight, model * model,
+         submitted * submitted, model * submitted]
+    )  # fmt: skip

@@ -109,9 +109,14 @@ def counted_labels(record: Feedback, counts_abandoned: bool) -> Floats:
 
     An event without a click changes nothing in a query that is counted already.
     """
-    if counts_abandoned and record.kind == "clicks" and not all_clicks(record).size:
+    if counts_abandoned and record.kind == "clicks" and not _has_clicks(record):
         return np.zeros(0) if record.counted is None else record.counted
     return measured_labels(record)
+
+
+def _has_clicks(record: Feedback) -> bool:
+    before = record.clicked_before
+    return bool(_expected(record.clicks).size or (before is not None and before.size))
 
 
 def measured_labels(record: Feedback) -> Floats:

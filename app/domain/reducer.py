@@ -17,7 +17,7 @@ import numpy as np
 
 from app.domain import click_pairs, codec, counting
 from app.domain.click_pairs import ClickPairs
-from app.domain.counting import AT, Counted, Gains
+from app.domain.counting import AT, NO_WINS, Counted, Gains
 from app.domain.impressions import as_labels, as_positions, counted_labels
 from app.domain.model import Model, ModelState, Part, Positions, initial_variances
 from app.domain.model_config import ModelConfig, check_amounts
@@ -163,8 +163,8 @@ class Reducer:
         clicks = ClickPairs(event, self._kappa) if event.kind == "clicks" else None
         pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
         query = self._measured(event, submission)
-        wins = clicks.wins() if clicks else (np.zeros(3), np.zeros(3))
-        gains = Gains(query, *wins, click_pairs.explored(event))
+        wins, before = clicks.wins() if clicks else (NO_WINS, NO_WINS)
+        gains = Gains(query, wins, before, click_pairs.explored(event))
         documents = as_floats(event.documents)  # copied once for both: stored rows are read-only
         gaps = self._learner.pair_batch(documents, pairs)
         bound = bounds.needed(documents, pairs, self.config.pair_bound)
