@@ -18,6 +18,7 @@ from benchmarks import (
     clicks_drift,
     clicks_forgetting,
     clicks_frontier,
+    clicks_lean,
     clicks_scale,
     clicks_wins,
 )
@@ -32,6 +33,7 @@ PARTS = (
     clicks_cold,
     clicks_scale,
     clicks_wins,
+    clicks_lean,
     clicks_forgetting,
     clicks_drift,
 )

@@ -6,7 +6,7 @@ models do not learn while they are measured. Debiased wins should agree with tru
 differs by 0.02 or more. Click-NDCG is shown as a contrast: it favours the shown order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ USERS = "informational"
 CLEAR = 0.02
 #: Rankings that make a model half-trained, and trained.
 HALF, WHOLE = 100, 10_000
-#: Click-NDCG is measured on every tenth ranking.
+#: Click-NDCG is measured on every tenth ranking, if it has a click.
 EVERY = 10
 
 
@@ -75,8 +75,8 @@ def _agreement(true: float, won: float) -> str:
 def cases(judged: Judged) -> Iterator[tuple[str, str, Verdict]]:
     """Yield three models times three orders."""
     rng = np.random.default_rng(20)
-    from_labels = _trained_on_labels(judged, rng)
-    good = Judged([_ordered(query, from_labels) for query in judged.train], judged.test)
+    from_labels = trained_on_labels(judged.train, rng)
+    good = Judged([ordered(query, from_labels) for query in judged.train], judged.test)
     orders = {
         "random": judged.submitted("random", rng),
         "best feature": judged.submitted("best", rng),
@@ -92,14 +92,16 @@ def cases(judged: Judged) -> Iterator[tuple[str, str, Verdict]]:
             yield model, order, judge(arranged, weights, rng)
 
 
-def _trained_on_labels(judged: Judged, rng: np.random.Generator) -> Floats:
-    learner = SolarII(judged.n)
-    for query in judged.train:
+def trained_on_labels(queries: Sequence[LabelledQuery], rng: np.random.Generator) -> Floats:
+    """The weights after one pass over the labels of these queries."""
+    learner = SolarII(queries[0].documents.shape[1])
+    for query in queries:
         learner.learn_pairs(query.documents, query.pairs.shuffled(rng))
     return learner.weights
 
 
-def _ordered(query: LabelledQuery, weights: Floats) -> LabelledQuery:
+def ordered(query: LabelledQuery, weights: Floats) -> LabelledQuery:
+    """Submit the documents in the order of these weights."""
     order = np.argsort(-(query.documents @ weights), kind="stable")
     return LabelledQuery(query.labels[order], query.documents[order])
 
@@ -122,7 +124,7 @@ def judge(arranged: Judged, weights: Floats, rng: np.random.Generator) -> Verdic
     sums, clicked = np.empty((RANKINGS, 3)), []
     for at, visit in enumerate(traffic.visits(site, fixed, users, rng, RANKINGS)):
         sums[at] = visit.weight, visit.won, visit.submitted_won
-        if at % EVERY == 0:
+        if at % EVERY == 0 and visit.clicked.any():
             clicked.append(click_ndcg(visit))
     whole, won, submitted_won = sums.sum(axis=0).tolist()
     error = float((sums[:, 1] - sums[:, 2]).std() * RANKINGS**0.5 / whole)
