@@ -83,8 +83,7 @@ class Gains(NamedTuple):
         sums[_MEASURED] += query.measured
         if self.explored:
             sums[_EXPLORED] += query.measured[: _SERVED.stop]
-        if self.wins is not NO_WINS:
-            sums[_WINS] += self.wins - self.wins_before
+        sums[_WINS] += self.wins - self.wins_before
         if with_squares:
             self._add_squares(sums)
 
@@ -96,8 +95,8 @@ class Gains(NamedTuple):
             sums[_EXPLORED_SQUARES] += query.squares[:5]
         if self.wins is not NO_WINS:
             sums[_PRODUCTS] += _products(self.wins)
-            if self.wins_before is not NO_WINS:
-                sums[_PRODUCTS] -= _products(self.wins_before)
+        if self.wins_before is not NO_WINS:
+            sums[_PRODUCTS] -= _products(self.wins_before)
 
     @property
     def first_quality(self) -> float:
