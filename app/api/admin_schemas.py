@@ -109,7 +109,7 @@ class ModelPatch(Body):
     forgetting: Annotated[ForgettingShare, Field(description=_FORGETTING)] = _OPTIONAL
 
 
-class NewVersion(Body):
+class VersionBody(Body):
     """The name of a version to keep."""
 
     name: Annotated[

@@ -93,7 +93,7 @@ class ModelConfig:
             return False
         return self.clicks in EXPLORING if self.explore is None else self.explore
 
-    @property
+    @cached_property
     def counts_abandoned(self) -> bool:
         """Whether rankings without a click count separately, not as queries with 0."""
         return self.counting is not None

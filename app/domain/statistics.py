@@ -40,8 +40,8 @@ def share_error(won: float, weight: float, squares: tuple[float, float, float]) 
 
     `squares` are Σa², Σab and Σb² over queries: `√Σ(a - r·b)² / Σb`. None without any weight.
 
-    >>> share_error(1.0, 2.0, (1.0, 1.0, 2.0))  # two queries of weight 1; one won all, one nothing
-    0.35355339059327373
+    >>> share_error(1.0, 2.0, (1.0, 1.0, 3.0))  # two queries of weight 1; one won all, one nothing
+    0.4330127018922193
     """
     if weight <= 0.0:
         return None

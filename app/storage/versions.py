@@ -33,7 +33,7 @@ _ASCENDING_WITH_SCORES = (False, True)
 _FIELDS = ("seq", "time", "reason", "sums")
 
 
-class KeptVersion(NamedTuple):
+class StoredVersion(NamedTuple):
     """A kept version; `time` (ms since 1970) and `reason` are None in those of older releases.
 
     `size` is in bytes of the store's memory. `sums` are None if they cannot be read.
@@ -57,11 +57,11 @@ class LastHourly(NamedTuple):
     seq: int
 
 
-def check_version_name(name: str) -> str:
+def check_version_name(name: str, field: str = "name") -> str:
     """Return a valid name of a version, or raise InvalidInput: a number is a version by its seq."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            "name: expected 1 to 64 letters, digits, '-', '_' or '.', and not digits only"
+            f"{field}: expected 1 to 64 letters, digits, '-', '_' or '.', and not digits only"
         )
     return name
 
@@ -72,7 +72,7 @@ class Versions:
     def __init__(self, client: Any, calls: ScriptRunner, states: States) -> None:
         self._client, self._calls, self._states = client, calls, states
 
-    async def listed(self, model: str) -> list[KeptVersion]:
+    async def listed(self, model: str) -> list[StoredVersion]:
         """Return all kept versions, oldest first."""
         keys = await self.keys(model)
         with translated(self._client):
@@ -150,6 +150,8 @@ class Versions:
 
     async def _find(self, model: str, version: int | str) -> str:
         """Return the key of a version; NoSuchVersion if there is none."""
+        if isinstance(version, str):
+            check_version_name(version, "version")
         keys, members = keys_of(model), await self._members(model)
         if isinstance(version, int) and version in await self._states.versions(model):
             return keys.snapshot(version)
@@ -174,14 +176,14 @@ def _not_kept() -> Iterator[None]:
         raise NoSuchVersion(str(error)) from None
 
 
-def _version(key: str, fields: Sequence[bytes | None], size: int | None) -> KeptVersion:
+def _version(key: str, fields: Sequence[bytes | None], size: int | None) -> StoredVersion:
     seq, time, reason, sums = fields
     member = key.rpartition(":")[2]
     name = member.removeprefix(NAME) if member.startswith(NAME) else None
     found = None
     with suppress(Unreadable):
         found = load_sums(sums or b"")
-    return KeptVersion(
+    return StoredVersion(
         int(seq or 0), name, int(time) if time else None, reason.decode() if reason else None,
         size or 0, found,
     )  # fmt: skip

@@ -23,7 +23,8 @@ class Operation:
 
     def at(self, name: str = "missing") -> str:
         """Return the path for a model, which may not exist."""
-        return self.path.format(name=name, id=f"{name}.01970000-0000-7000-8000-000000000000")
+        job = f"{name}.01970000-0000-7000-8000-000000000000"
+        return self.path.format(name=name, id=job, version="missing")
 
 
 def _scope(documented: dict[str, Any]) -> str | None:

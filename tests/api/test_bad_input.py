@@ -447,7 +447,7 @@ TRANSPORT = [
     Ask("an unknown path", 404, VALID, f"/{MARKER}"),
     Ask("a path below one", 404, VALID, f"/rank/{MARKER}"),
     Ask("a path with a trailing slash", 404, VALID, "/rank/"),
-    Ask("a path of two models", 404, VALID, f"/models/books/versions/{MARKER}"),
+    Ask("a path of two models", 404, VALID, f"/models/books/features/{MARKER}"),
     Ask("a path with odd bytes", 404, VALID, f"/%ff%00%0a{MARKER}"),
     Ask("GET of /rank", 405, b"", method="GET"),
     Ask("PUT of /feedback", 405, event(), "/feedback", method="PUT"),
@@ -473,7 +473,7 @@ SHAPES = [
     *(Ask(f"{what} as a new gamma", 422, f'{{"gamma": {number}}}', "/models/books",
           method="PATCH") for what, number in NUMBERS.items()),
     *(Ask(f"{what} as a version", 422, f'{{"version": {number}}}', "/models/books/rollback")
-      for what, number in NUMBERS.items() if what != "an integer of 400 digits"),
+      for what, number in NUMBERS.items() if what not in ("text", "an integer of 400 digits")),
     *(Ask(f"{what} as a body for {path}", 422, body, path, method=method)
       for what, body in {"an array": f'["{MARKER}"]', "a text": f'"{MARKER}"', "null": "null",
                          "a number": "1", "true": "true"}.items()
@@ -1045,12 +1045,15 @@ def learn_from(service: ServiceUnderTest, body: Any) -> Any:
     return service.model()
 
 
-def test_an_impression_without_clicks_counts_but_gives_no_pairs(service: ServiceUnderTest) -> None:
+def test_an_impression_without_clicks_is_abandoned_and_gives_no_pairs(
+    service: ServiceUnderTest,
+) -> None:
     answer, _ = service.ranked()
     before = service.model()
     after = learn_from(service, clicks(answer, event_id="nothing"))
     assert after["feedback"] == before["feedback"] + 1
-    assert after["queries"] == before["queries"] + 1
+    assert after["queries"] == before["queries"]
+    assert after["abandoned_lists"] == before["abandoned_lists"] + 1
     assert after["pairs"] == before["pairs"]
     assert after["weights"] == before["weights"]
 

@@ -100,7 +100,9 @@ class Kind:
 
 
 #: What every new model of these tests has.
-NEW: dict[str, Any] = {"pair_bound": 4.0 * len(NAMES), "exploration": 1.0, "forgetting": 0.0}
+NEW: dict[str, Any] = {
+    "pair_bound": 4.0 * len(NAMES), "exploration": 1.0, "forgetting": 0.0, "counting": 2,
+}  # fmt: skip
 KINDS = {
     "text": Kind(
         {"algorithm": "solar-i"}, Training(C=0.01),

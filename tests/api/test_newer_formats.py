@@ -61,7 +61,8 @@ def test_a_newer_model_answers_503_and_is_counted_while_the_others_are_served(ur
         listed = {one["name"]: one for one in http.get("/models").json()["models"]}
         assert listed["m"] == {"name": "m", "seq": 0, "newer_format": True}
         assert listed["other"]["version"] == 0
-        assert http.get("/models/m/versions").json() == {"versions": [{"version": 0}]}
+        (kept,) = http.get("/models/m/versions").json()["versions"]
+        assert (kept["version"], kept["reason"]) == (0, "created")
         assert http.get("/readyz").json() == {"status": "ready", "degraded": False, "down": []}
         assert (count(http), count(http, "other")) == (1.0, 0.0)
         assert metric(http, "solar_models_damaged") == 0.0

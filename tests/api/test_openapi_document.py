@@ -58,8 +58,9 @@ def test_every_component_is_used_and_every_reference_resolves() -> None:
 def test_operation_ids_are_stable() -> None:
     assert {operation["operationId"] for operation in OPERATIONS.values()} == {
         "rank", "feedback", "create_model", "get_model", "list_models", "tune_model",
-        "delete_model", "list_versions", "rollback_model", "warm_start", "get_job", "cancel_job",
-        "restart_job", "list_jobs", "healthz", "readyz", "metrics",
+        "delete_model", "list_versions", "keep_version", "delete_version", "rollback_model",
+        "warm_start", "get_job", "cancel_job", "restart_job", "list_jobs", "healthz", "readyz",
+        "metrics",
     }  # fmt: skip
 
 

@@ -284,7 +284,7 @@ def test_ranking_by_a_version_needs_the_scope_admin() -> None:
         assert ask_with("rank+admin", version=0).status_code == 200
         assert ask_with("admin", version=0).status_code == 403  # /rank itself needs rank
         assert ask_with("rank").status_code == 200
-        for version in (0, "missing"):  # which versions there are is not told
+        for version in (0, "missing"):  # it does not say which versions there are
             refused = ask_with("rank", version=version)
             assert (refused.status_code, refused.json()["detail"]) == (
                 403,

@@ -148,6 +148,10 @@ def test_a_damaged_version_is_skipped_for_an_older_one(
             await damage(client, KEYS.state, "w")
             pool.start(server.url)
             await until(is_readable(model.store), "the state is repaired")
+            await learnt(server.url)
+            (problem,) = await replay.verify(model.store, MODEL)
+            assert problem.startswith(f"version {versions[-1]}: expected the checksum")
+            await client.zrem(KEYS.snapshots, versions[-1])
             await check(server.url, model.ledger, "damaged version", watch=model.watch)
 
     run_scenario(scenario())

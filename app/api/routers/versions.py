@@ -7,7 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Response
 
 from app.api.admin_routing import AdminRoute
-from app.api.admin_schemas import AppendedRecord, KeptVersion, NewVersion, RollbackBody, VersionList
+from app.api.admin_schemas import (
+    AppendedRecord,
+    KeptVersion,
+    RollbackBody,
+    VersionBody,
+    VersionList,
+)
 from app.api.auth import requires
 from app.api.dependencies import FromState, Service
 from app.api.examples import NEW_VERSIONS, ROLLBACKS
@@ -17,12 +23,11 @@ from app.domain.model import SUMS
 from app.domain.records import Replace
 from app.domain.statistics import Statistics
 from app.errors import Unreadable
-from app.storage import versions
-from app.storage.versions import check_version_name
+from app.storage.versions import StoredVersion, check_version_name
 
 router = APIRouter(route_class=AdminRoute, tags=["models"], dependencies=[requires("admin")])
 
-VersionName = Annotated[
+VersionPath = Annotated[
     str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_.-]{1,64}$"}, examples=["before-sale"])
 ]
 
@@ -61,7 +66,7 @@ async def _described(service: Service, name: str) -> list[dict[str, Any]]:
 
 
 def _measures_since(
-    before: versions.KeptVersion | None, now: versions.KeptVersion, *, with_errors: bool
+    before: StoredVersion | None, now: StoredVersion, *, with_errors: bool
 ) -> dict[str, Any] | None:
     """Return the measures of the queries between two versions; None if they are unknown.
 
@@ -85,7 +90,7 @@ def _measures_since(
 )
 async def keep_version(
     name: ModelName,
-    body: Annotated[NewVersion, Body(openapi_examples=NEW_VERSIONS)],
+    body: Annotated[VersionBody, Body(openapi_examples=NEW_VERSIONS)],
     service: FromState,
 ) -> Any:
     """Keep the committed state under a name, until it is deleted. At most ten names a model."""
@@ -106,7 +111,7 @@ async def keep_version(
     response_class=Response,
     responses=problems(*COMMON_PROBLEMS, 404),
 )
-async def delete_version(name: ModelName, version: VersionName, service: FromState) -> None:
+async def delete_version(name: ModelName, version: VersionPath, service: FromState) -> None:
     """Delete a named version; the others go by themselves when newer ones are kept."""
     await service.store.states.position(known_name(name))
     await service.store.versions.drop(name, version)
