@@ -228,6 +228,8 @@ def test_every_example_works(fresh: httpx.Client, document: Any) -> None:
         )
     for change in examples(document, "PATCH", path):
         call("PATCH", path, 202, change)
+    for version in examples(document, "POST", f"{path}/versions"):
+        call("POST", f"{path}/versions", 201, version)
     for version in examples(document, "POST", f"{path}/rollback"):
         call("POST", f"{path}/rollback", 202, version)
     for judged in examples(document, "POST", f"{path}/warm-start"):
