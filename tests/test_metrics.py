@@ -44,11 +44,12 @@ def serving(
     *,
     version: float = 7,
     exploration: float | None = None,
-    counting: int | None = COUNTING,
+    counting: float | None = COUNTING,
     **sums: float,
 ) -> ServedModel:
     values = np.array([sums.get(one.replace("@", "_at_"), 0.0) for one in SUMS])
-    config = ModelConfig(("a", "b"), exploration=exploration, counting=counting)
+    rule = None if counting is None else int(counting)
+    config = ModelConfig(("a", "b"), exploration=exploration, counting=rule)
     return ServedModel(name, 1, int(version), config, np.array([3.0, 4.0]), values, 1.5)
 
 
