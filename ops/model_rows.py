@@ -12,8 +12,8 @@ WINDOW = "$window"
 AT_10 = f'k="10",{BOTH}'
 CLICKS = "By clicks it favours the ranking that was shown."
 BAND = (
-    "The band is one standard error. It is drawn while a line is of one model: select one. Models "
-    "from before there were standard errors have none."
+    "The band is one standard error. Select one model to see it. Models from before there were "
+    "standard errors have none."
 )
 
 

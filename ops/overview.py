@@ -51,8 +51,8 @@ ROW = Row(
         Panel(
             "Freshness p95",
             "s",
-            "95 % of the records served for the first time in the last 5 minutes took at most this "
-            "long from the append to a process that serves them.",
+            "95 % of the new versions of models in the last 5 minutes were served at most this "
+            "long after their last record was appended.",
             (Query(f"histogram_quantile(0.95, sum by (le) (rate({FRESHNESS}[5m])))", "p95"),),
             "number", 4, HEIGHT,
         ),

@@ -76,8 +76,8 @@ LEARNING = Row(
         Panel(
             "Freshness",
             "s",
-            "Time from the append of a record until a process serves weights that include it. A "
-            "p95 above 1 s fires SolarFreshnessOverBound.",
+            "Time from the append of the last record of a version until a process serves that "
+            "version. A p95 above 1 s fires SolarFreshnessOverBound.",
             tuple(_quantile(percent, "solar_freshness_seconds") for percent in (50, 95, 99)),
             width=6, minimum=0,
         ),
@@ -210,16 +210,15 @@ FEEDBACK = Row(
             "Feedback events by outcome",
             "cps",
             "Events per second. Accepted; duplicates (sent again, harmless); rejected (unknown or "
-            "expired request, or invalid body); over-share (the source sends too much).",
+            "expired request, or invalid body); over-share (the key or source sends too much).",
             (_events(INSTANCE, "{{outcome}}"),),
             "stacked", minimum=0,
         ),
         Panel(
             "Events over the source share",
             "cps",
-            "Events per second refused with 429, because their source sent more than "
-            "SOLAR_SOURCE_SHARE of a minute's feedback. Only the response to the client names the "
-            "source.",
+            "Events per second refused with 429, because their API key (without keys: their "
+            "source) had more than SOLAR_SOURCE_SHARE of the work of the last minute's feedback.",
             (_events(f'outcome="over-share",{INSTANCE}', "over the share"),),
             minimum=0,
         ),

@@ -45,11 +45,15 @@ def _measure(k: int | None) -> str:
     return f"NDCG@{k}" if k else "MAP"
 
 
+def _mean_of(k: int | None) -> str:
+    return f"Mean NDCG@{k}" if k else "Mean average precision"
+
+
 def _both_orders(k: int | None) -> Panel:
     return Panel(
         f"{_measure(k)}, since the last reset",
         "none",
-        f"Mean {_measure(k)} of all measured queries since the last reset of the measures, as "
+        f"{_mean_of(k)} of all measured queries since the last reset of the measures, as "
         f"served and as submitted. {CLICKS} {BAND}",
         (_mean("online", k), _mean("baseline", k)),
         width=6, decimals=3, minimum=0, maximum=1,
@@ -60,7 +64,7 @@ def _both_orders_in_window(k: int | None) -> Panel:
     return Panel(
         f"{_measure(k)}, last $window",
         "none",
-        f"Mean {_measure(k)} of the queries that were measured in the window, as served and as "
+        f"{_mean_of(k)} of the queries that were measured in the window, as served and as "
         f"submitted. {CLICKS} {BAND}",
         (_window_mean("online", k), _window_mean("baseline", k)),
         width=6, decimals=3, minimum=0, maximum=1,
@@ -74,8 +78,8 @@ LEAD = Row(
             "NDCG@10 lead, last $window",
             "none",
             "NDCG@10 as served minus as submitted of the same query, mean of the window. "
-            f"{CLICKS} Below 0 by more than 3 standard errors, together with the debiased lead if "
-            f"there are click pairs, it fires SolarWorseThanSubmitted. {BAND}",
+            f"{CLICKS} Below 0 in the last hour by more than 3 standard errors, together with the "
+            f"debiased lead if there are click pairs, it fires SolarWorseThanSubmitted. {BAND}",
             (_window_mean("lead", 10),),
             decimals=3,
         ),

@@ -67,9 +67,9 @@ ALERTS = (
         "> 1",
         "10m", "warning",
         "Model {{ $labels.model }}: feedback is served after {{ $value | humanizeDuration }} (p95)",
-        "One in twenty records of model {{ $labels.model }} takes more than 1 second from append "
-        "to serving. Rankings are correct but slightly out of date. Check the backlog and the "
-        "commit duration.",
+        "One in twenty new versions of model {{ $labels.model }} is served more than 1 second "
+        "after its last record was appended. Rankings are correct but slightly out of date. Check "
+        "the backlog and the commit duration.",
     ),
     Alert(
         "SolarTotalBacklogGrowing",

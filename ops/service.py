@@ -33,7 +33,7 @@ REQUESTS = Row(
         Panel(
             "Requests by endpoint",
             "reqps",
-            "Requests per second, without probes and scrapes.",
+            "Requests per second, without probes, scrapes and documentation.",
             (Query(f"sum by (route) (rate({REQUEST_COUNT}[{RATE}]))", "{{route}}"),),
             "stacked", minimum=0,
         ),
@@ -41,8 +41,8 @@ REQUESTS = Row(
             "Responses by status",
             "reqps",
             "Responses per second by HTTP status. 4xx: the client's request is wrong (429: a "
-            "source exceeds its share). 503: the store is unreachable or full, or the backlog "
-            "limit is reached.",
+            "source exceeds its share). 503: retry later, as the store is unreachable or full, the "
+            "backlog limit is reached, or a model cannot be read.",
             (Query(f"sum by (status) (rate({REQUEST_COUNT}[{RATE}]))", "{{status}}"),),
             "stacked", minimum=0,
         ),

@@ -19,8 +19,8 @@ HELP = {
         "status code)."
     ),
     "solar_freshness_seconds": (
-        "Time in seconds from the append of a record until a process serves weights that include "
-        "it, by model."
+        "Time in seconds from the append of the last record of a version until a process serves "
+        "that version, by model. Each process counts each version that it serves once."
     ),
     "solar_commit_seconds": "Duration of the learner's commits in seconds, by model.",
     "solar_store_rollbacks": (
@@ -34,8 +34,8 @@ HELP = {
     "solar_feedback_events": (
         "Number of events that arrived at /feedback since the start of the service, over all "
         "models and before any is learnt, by outcome: accepted, duplicates (stored before), "
-        "rejected, or over-share (the source exceeded SOLAR_SOURCE_SHARE). For what a model has "
-        "applied see solar_feedback."
+        "rejected, or over-share (the API key, or without keys the source, exceeded "
+        "SOLAR_SOURCE_SHARE). For what a model has applied see solar_feedback."
     ),
     "solar_learnt_records": (
         "Number of log records of any kind that learners committed since the start of the "
