@@ -150,6 +150,7 @@ def main() -> int:
         prometheus(Path(directory), [service.url.removeprefix("http://")]) as http,
         service.client() as client,
     ):  # fmt: skip
+        until(lambda: query(http, "solar_store_up", ""))  # else the first counts are not seen
         traffic = Traffic(client, service)
         traffic.start()
         deadline, left = time.monotonic() + 120, expressions
