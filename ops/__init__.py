@@ -3,7 +3,9 @@
 `make dashboards` (`python -m ops`) writes the files that Grafana and Prometheus read.
 
 words.py        Panel, Board, RecordingRule, Alert: plain values
-quality.py      dashboard *Ranking quality*         service.py      dashboard *Service*
-pipeline.py     dashboard *Learning pipeline*       rules.py        recording and alert rules
+overview.py     first row of every dashboard        quality.py      dashboard *Ranking quality*
+service.py      dashboard *Service*                 pipeline.py     dashboard *Learning pipeline*
+windows.py      PromQL of means in a window         recorded.py     recording rules
+model_rows.py   rows of *Ranking quality*           rules.py        alerts
 grafana.py      boards → JSON                       prometheus.py   rules → YAML
 """

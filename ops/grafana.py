@@ -16,11 +16,13 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as kinds
 from grafana_foundation_sdk.models import dashboard as models
 
-from ops.words import Board, Panel
+from ops.words import Board, Panel, Query
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
-HEIGHT = 8
 TAG = "solar"
+#: The first colours of Grafana's palette: a band has the colour of its line.
+COLOURS = ("green", "semi-dark-yellow")
+BAND_OPACITY = 20  # in percent
 
 _PanelBuilder = timeseries.Panel | stat.Panel | statetimeline.Panel
 
@@ -105,7 +107,7 @@ def _window_choice(windows: tuple[str, ...]) -> dashboard.CustomVariable:
 def _panel(panel: Panel) -> _PanelBuilder:
     builder: _PanelBuilder = _BUILDERS[panel.kind]()
     builder.title(panel.title).description(panel.description).unit(panel.unit)
-    builder.datasource(SOURCE).height(HEIGHT).span(panel.width)
+    builder.datasource(SOURCE).height(panel.height).span(panel.width)
     if panel.decimals is not None:
         builder.decimals(panel.decimals)
     if panel.minimum is not None:
@@ -113,10 +115,37 @@ def _panel(panel: Panel) -> _PanelBuilder:
     if panel.maximum is not None:
         builder.max(panel.maximum)
     for at, query in enumerate(panel.queries):
-        target = prometheus.Dataquery().expr(query.expr).legend_format(query.legend)
-        target.ref_id(chr(ord("A") + at)).datasource(SOURCE)
+        target = _target(query.expr, query.legend, chr(ord("A") + at))
         builder.with_target(target.instant() if panel.kind == "number" else target.range())
+    for at, query in enumerate(panel.queries):
+        if query.error:
+            _add_band(builder, query, chr(ord("A") + at), COLOURS[at])
     return builder
+
+
+def _target(expr: str, legend: str, name: str) -> prometheus.Dataquery:
+    target = prometheus.Dataquery().expr(expr).legend_format(legend)
+    return target.ref_id(name).datasource(SOURCE)
+
+
+def _add_band(builder: _PanelBuilder, query: Query, name: str, colour: str) -> None:
+    """Fill the space between two invisible lines, one standard error below and above a line."""
+    lower, upper = (f"{name} {sign} standard error" for sign in "−+")
+    hidden = {
+        "custom.lineWidth": 0,
+        "custom.fillOpacity": 0,
+        "custom.hideFrom": {"legend": True, "tooltip": True, "viz": False},
+        "color": {"mode": "fixed", "fixedColor": colour},
+    }
+    filled = {**hidden, "custom.fillOpacity": BAND_OPACITY, "custom.fillBelowTo": lower}
+    below, above = query.bounds()
+    for expr, legend, side, looks in (
+        (below, lower, "below", hidden),
+        (above, upper, "above", filled),
+    ):
+        builder.with_target(_target(expr, legend, f"{name}-{side}").range())
+        values = [models.DynamicConfigValue(*one) for one in looks.items()]
+        builder.override_by_query(f"{name}-{side}", values)
 
 
 def _legend(shown: bool) -> common.VizLegendOptions:
@@ -131,17 +160,18 @@ def _tooltip() -> common.VizTooltipOptions:
 
 def _lines() -> timeseries.Panel:
     builder = timeseries.Panel().legend(_legend(True)).tooltip(_tooltip())
-    return builder.fill_opacity(5).line_width(1)
+    return builder.fill_opacity(5).line_width(1).span_nulls(True)
 
 
 def _stacked() -> timeseries.Panel:
     stacking = common.StackingConfig().mode(kinds.StackingMode.NORMAL)
-    return _lines().stacking(stacking).fill_opacity(30)
+    return _lines().stacking(stacking).fill_opacity(30).span_nulls(False)
 
 
 def _number() -> stat.Panel:
     last = common.ReduceDataOptions().calcs(["lastNotNull"])
-    return stat.Panel().reduce_options(last).graph_mode(kinds.BigValueGraphMode.NONE)
+    builder = stat.Panel().reduce_options(last).graph_mode(kinds.BigValueGraphMode.NONE)
+    return builder.no_value("–")
 
 
 def _timeline(no: str, yes: str) -> statetimeline.Panel:

@@ -1,23 +1,56 @@
 """Dashboard *Learning pipeline*: from feedback to served weights."""
 
-from ops import rules
-from ops.words import BOTH, INSTANCE, MODEL, Board, Panel, Query, Row, replica_max
+from ops import overview, recorded
+from ops.words import (
+    BOTH,
+    INSTANCE,
+    MODEL,
+    Board,
+    Panel,
+    Query,
+    Row,
+    active,
+    replica_max,
+    shown_range,
+)
 
 RATE = "$__rate_interval"
+BACKLOG = f"{recorded.BACKLOG}{{{MODEL}}}"
+VERSION = f"{recorded.VERSION}{{{MODEL}}}"
+NONE = "Empty if there were none in the shown time range."
+
+
+def _counted(metric: str) -> str:
+    """How much a counter of a model grew in the shown time range."""
+    return f"sum by (model) ({shown_range('increase', f'{metric}{{{BOTH}}}')})"
 
 
 def _quantile(percent: int, metric: str) -> Query:
     buckets = f"sum by (model, le) (rate({metric}_bucket{{{BOTH}}}[{RATE}]))"
-    return Query(f"histogram_quantile({percent / 100}, {buckets})", f"{{{{model}}}} p{percent}")
+    value = f"histogram_quantile({percent / 100}, {buckets})"
+    return Query(active(value, _counted(f"{metric}_count")), f"{{{{model}}}} p{percent}")
 
 
-def _rate(metric: str, by: str, labels: str, legend: str) -> Query:
-    return Query(f"sum by ({by}) (rate({metric}{{{labels}}}[{RATE}]))", legend)
+def _events(labels: str, legend: str) -> Query:
+    rate = f"rate(solar_feedback_events_total{{{labels}}}[{RATE}])"
+    return Query(f"sum by (outcome) ({rate})", legend)
 
 
-def _increase(metric: str, by: str, legend: str) -> Query:
+def _rate(metric: str) -> Query:
+    rate = f"sum by (model) (rate({metric}{{{BOTH}}}[{RATE}]))"
+    return Query(active(rate, _counted(metric)), "{{model}}")
+
+
+def _increase(metric: str, by: str, legend: str, aggregation: str = "sum") -> Query:
     """The count since the previous point; small counts are easier to read than rates."""
-    return Query(f"sum by ({by}) (increase({metric}{{{BOTH}}}[{RATE}]))", legend)
+    added = f"{aggregation} by ({by}) (increase({metric}{{{BOTH}}}[{RATE}]))"
+    return Query(active(added, _counted(metric)), legend)
+
+
+def _above_0(metric: str) -> Query:
+    """A gauge of the models for which it was above 0 in the shown time range."""
+    greatest = f"max by (model) ({shown_range('max_over_time', f'{metric}{{{BOTH}}}')})"
+    return Query(active(replica_max(metric), greatest), "{{model}}")
 
 
 LEARNING = Row(
@@ -26,39 +59,41 @@ LEARNING = Row(
         Panel(
             "Backlog",
             "short",
-            "Records that wait to be applied. At SOLAR_BACKLOG (100,000) feedback is refused. More "
-            "than 1,000 and growing fires SolarBacklogGrowing.",
-            (Query(f"{rules.BACKLOG}{{{MODEL}}}", "{{model}}"),),
-            decimals=0, minimum=0,
+            "Records of a model that wait to be learnt and served. At SOLAR_BACKLOG (100,000) "
+            "feedback is refused. More than 1,000 and growing fires SolarBacklogGrowing. "
+            f"{NONE}",
+            (Query(active(BACKLOG, shown_range("max_over_time", BACKLOG)), "{{model}}"),),
+            width=6, decimals=0, minimum=0,
         ),
         Panel(
             "Time without learning",
             "s",
             "Time for which records of a model have waited while none was learnt. Above 60 s fires "
-            "SolarLearningStalled.",
-            (Query(replica_max("solar_lag_seconds"), "{{model}}"),),
-            minimum=0,
+            "SolarLearningStalled. Empty if no record waited in the shown time range.",
+            (_above_0("solar_lag_seconds"),),
+            width=6, minimum=0,
         ),
         Panel(
             "Freshness",
             "s",
-            "Time from the append of a record until a process serves weights that include it. A "
-            "p95 above 1 s fires SolarFreshnessOverBound.",
+            "Time from the append of the last record of a version until a process serves that "
+            "version. A p95 above 1 s fires SolarFreshnessOverBound.",
             tuple(_quantile(percent, "solar_freshness_seconds") for percent in (50, 95, 99)),
-            minimum=0,
+            width=6, minimum=0,
         ),
         Panel(
             "Records applied",
             "cps",
-            "Records per second that learners applied and committed.",
-            (_rate("solar_learnt_records_total", "model", BOTH, "{{model}}"),),
-            minimum=0,
+            "Records of any kind per second that learners committed: feedback, replacements and "
+            "settings.",
+            (_rate("solar_learnt_records_total"),),
+            width=6, minimum=0,
         ),
         Panel(
             "Commits",
             "cps",
             "Commits per second. One commit contains up to 256 records.",
-            (_rate("solar_commit_seconds_count", "model", BOTH, "{{model}}"),),
+            (_rate("solar_commit_seconds_count"),),
             minimum=0,
         ),
         Panel(
@@ -74,7 +109,15 @@ LEARNING = Row(
             "cps",
             "Feedback records per second that entered the model's committed state, as every "
             "replica reports it.",
-            (Query(f"max by (model) (deriv(solar_feedback{{{BOTH}}}[{RATE}]))", "{{model}}"),),
+            (
+                Query(
+                    active(
+                        f"max by (model) (deriv(solar_feedback{{{BOTH}}}[{RATE}]))",
+                        shown_range("changes", VERSION),
+                    ),
+                    "{{model}}",
+                ),
+            ),
             minimum=0,
         ),
     ),
@@ -87,8 +130,8 @@ ALL_MODELS = Row(
             "Models",
             "short",
             "Models in the store. Metrics by model show the 200 with most requests, and those that "
-            "are damaged, lag, were rolled back, have a failed training job or data of a newer "
-            "format.",
+            "are damaged, lag, were rolled back, have a failed training job, data of a newer "
+            "format or a halved trace of the covariance.",
             (Query(f"max(solar_models{{{INSTANCE}}})", "models"),),
             decimals=0, minimum=0,
         ),
@@ -123,7 +166,7 @@ LEARNERS = Row(
             "Learner processes that are registered in the store. None for 1 minute fires "
             "SolarNoLearner.",
             (Query(f"max(solar_learners{{{INSTANCE}}})", "learners"),),
-            decimals=0, minimum=0,
+            width=6, decimals=0, minimum=0,
         ),
         Panel(
             "Lease held",
@@ -131,23 +174,31 @@ LEARNERS = Row(
             "Whether a learner holds the model's lease. With more than 16 models, only a model "
             "with records has one. No for 1 minute while records wait fires SolarNoLeader.",
             (Query(replica_max("solar_learner_present"), "{{model}}"),),
-            "states",
+            "states", 6,
         ),
         Panel(
             "Fencing token",
             "short",
             "It increases by 1 each time a learner takes the lease: a start or a lease takeover. "
-            "Many increases mean that learners cannot keep their lease.",
-            (Query(replica_max("solar_learner_fencing_token"), "{{model}}"),),
-            decimals=0,
+            "Many increases mean that learners cannot keep their lease; with more than 16 models "
+            "they are normal. Lines are of models that applied a record in the shown time range.",
+            (
+                Query(
+                    active(
+                        replica_max("solar_learner_fencing_token"), shown_range("changes", VERSION)
+                    ),
+                    "{{model}}",
+                ),
+            ),
+            width=6, decimals=0,
         ),
         Panel(
             "Learner interruptions",
             "short",
             "How often a learner lost its lease or got an error from the store. It then resumes "
-            "from the committed state.",
+            f"from the committed state. {NONE}",
             (_increase("solar_learner_interruptions_total", "model", "{{model}}"),),
-            decimals=0, minimum=0,
+            width=6, decimals=0, minimum=0,
         ),
     ),
 )  # fmt: skip
@@ -159,30 +210,24 @@ FEEDBACK = Row(
             "Feedback events by outcome",
             "cps",
             "Events per second. Accepted; duplicates (sent again, harmless); rejected (unknown or "
-            "expired request, or invalid body); over-share (the source sends too much).",
-            (_rate("solar_feedback_events_total", "outcome", INSTANCE, "{{outcome}}"),),
+            "expired request, or invalid body); over-share (the key or source sends too much).",
+            (_events(INSTANCE, "{{outcome}}"),),
             "stacked", minimum=0,
         ),
         Panel(
             "Events over the source share",
             "cps",
-            "Events per second refused with 429, because their source sent more than "
-            "SOLAR_SOURCE_SHARE of a minute's feedback. Only the response to the client names the "
-            "source.",
-            (
-                _rate(
-                    "solar_feedback_events_total", "outcome",
-                    f'outcome="over-share",{INSTANCE}', "over the share",
-                ),
-            ),
+            "Events per second refused with 429, because their API key (without keys: their "
+            "source) had more than SOLAR_SOURCE_SHARE of the work of the last minute's feedback.",
+            (_events(f'outcome="over-share",{INSTANCE}', "over the share"),),
             minimum=0,
         ),
         Panel(
             "Rejected records",
             "short",
             "Records in the log that the model could not apply since the last reset of the "
-            "measures. The learner counts and skips them.",
-            (Query(replica_max("solar_rejected_records"), "{{model}}"),),
+            "measures. The learner counts and skips them. Models without any have no line.",
+            (_above_0("solar_rejected_records"),),
             decimals=0, minimum=0,
         ),
     ),
@@ -195,7 +240,7 @@ REPLACEMENTS = Row(
             "Model replacements",
             "short",
             "Applied records that replace the whole model: warm starts, rollbacks by a user, and "
-            "replays without a source.",
+            f"replays without a source. {NONE}",
             (_increase("solar_replacements_total", "model, kind", "{{model}} {{kind}}"),),
             width=6, decimals=0, minimum=0,
         ),
@@ -203,27 +248,23 @@ REPLACEMENTS = Row(
             "Store rollbacks",
             "short",
             "How often a process found that the store had lost records, as after a failover "
-            "(SolarVersionBackwards). A rollback by a user does not count.",
-            (
-                Query(
-                    f"max by (model) (increase(solar_store_rollbacks_total{{{BOTH}}}[{RATE}]))",
-                    "{{model}}",
-                ),
-            ),
+            f"(SolarVersionBackwards). A rollback by a user does not count. {NONE}",
+            (_increase("solar_store_rollbacks_total", "model", "{{model}}", "max"),),
             width=6, decimals=0, minimum=0,
         ),
         Panel(
             "Training jobs ended",
             "short",
-            "Training jobs that ended: done, failed (SolarJobFailed) or cancelled.",
+            f"Training jobs that ended: done, failed (SolarJobFailed) or cancelled. {NONE}",
             (_increase("solar_jobs_total", "model, outcome", "{{model}} {{outcome}}"),),
             width=6, decimals=0, minimum=0,
         ),
         Panel(
             "Training job running",
             "bool_yes_no",
-            "Whether a training job of the model runs.",
-            (Query(replica_max("solar_training"), "{{model}}"),),
+            "Whether a training job of the model runs. Models without one in the shown time range "
+            "are left out.",
+            (_above_0("solar_training"),),
             "phases", 6,
         ),
     ),
@@ -233,5 +274,5 @@ BOARD = Board(
     "pipeline",
     "SOLAR: Learning pipeline",
     "From feedback to served weights: backlog, freshness, learners, replacements and jobs.",
-    (LEARNING, ALL_MODELS, LEARNERS, FEEDBACK, REPLACEMENTS),
+    (overview.ROW, LEARNING, ALL_MODELS, LEARNERS, FEEDBACK, REPLACEMENTS),
 )

@@ -1,84 +1,103 @@
 """Dashboard *Ranking quality*: whether models beat the submitted order, and how they learn."""
 
-from app.observability.model_table import LOSS_EVERY
-from app.ranking.drift import ALARM
-from ops import rules
-from ops.words import BOTH, MODEL, Board, Panel, Query, Row, replica_max, window_mean
+from ops import overview, recorded
+from ops.model_rows import (
+    BAND,
+    CLICKS,
+    EXPLORATION,
+    MEASURED,
+    MODEL_STATE,
+    WINDOW,
+    select,
+    shared,
+)
+from ops.windows import added_wins, share_error, window_error, window_mean
+from ops.words import BOTH, Board, Panel, Query, Row, active, replica_max, shown_range
 
-WINDOW = "$window"
-SERVED, SUBMITTED = "{{model}} served", "{{model}} submitted"
-CLICKS = "With click feedback it favours the ranking that was shown: judge by the debiased wins."
+SIGN = (
+    "A cheap, pessimistic sign for one model against its own submitted order: it leans against the "
+    "model that draws the rankings. Do not compare models by it."
+)
+#: Side of the measures → legend.
+LEGENDS = {
+    "online": "{{model}} served", "baseline": "{{model}} submitted", "lead": "{{model}}",
+}  # fmt: skip
 
 
-def _select(name: str, *labels: str) -> str:
-    return f"{name}{{{','.join((*labels, MODEL))}}}"
+def _mean(side: str, k: int | None) -> Query:
+    """NDCG@k, or MAP without k, since the last reset."""
+    name, labels = (f"solar_{side}_ndcg", f'k="{k}",{BOTH}') if k else (f"solar_{side}_map", BOTH)
+    error = replica_max(f"{name}_stderr", labels=labels)
+    return Query(shared(name, labels), LEGENDS[side], error)
 
 
-def _wins(order: str) -> str:
-    wins = _select(rules.WINS_SUM, f'order="{order}"')
-    return window_mean(wins, _select(rules.WEIGHT_SUM), WINDOW)
+def _window_mean(side: str, k: int | None) -> Query:
+    """NDCG@k, or MAP without k, in the window."""
+    labels = (f'k="{k}"',) if k else ()
+    total, squares = (select(name, *labels) for name in recorded.sums(side, "ndcg" if k else "map"))
+    queries = select(recorded.QUERIES)
+    mean = window_mean(total, queries, WINDOW)
+    error = window_error(total, squares, queries, WINDOW)
+    return Query(active(mean, MEASURED), LEGENDS[side], error)
 
 
-def _ndcg(k: int) -> Panel:
-    labels = f'k="{k}",' + MODEL + ',instance=~"$instance"'
+def _measure(k: int | None) -> str:
+    return f"NDCG@{k}" if k else "MAP"
+
+
+def _mean_of(k: int | None) -> str:
+    return f"Mean NDCG@{k}" if k else "Mean average precision"
+
+
+def _both_orders(k: int | None) -> Panel:
     return Panel(
-        f"NDCG@{k}, since the last reset",
+        f"{_measure(k)}, since the last reset",
         "none",
-        f"Mean NDCG@{k} of all queries with feedback since the last reset of the measures. "
-        f"{CLICKS}",
-        (
-            Query(replica_max("solar_online_ndcg", labels=labels), SERVED),
-            Query(replica_max("solar_baseline_ndcg", labels=labels), SUBMITTED),
-        ),
+        f"{_mean_of(k)} of all measured queries since the last reset of the measures, as "
+        f"served and as submitted. {CLICKS} {BAND}",
+        (_mean("online", k), _mean("baseline", k)),
         width=6, decimals=3, minimum=0, maximum=1,
     )  # fmt: skip
 
 
-def _window_ndcg(k: int) -> Panel:
+def _both_orders_in_window(k: int | None) -> Panel:
     return Panel(
-        f"NDCG@{k}, last $window",
+        f"{_measure(k)}, last $window",
         "none",
-        f"Mean NDCG@{k} of the queries with feedback in the window; empty without feedback. "
-        f"{CLICKS}",
-        tuple(
-            Query(
-                window_mean(_select(name, f'k="{k}"'), _select(rules.QUERIES), WINDOW), legend
-            )
-            for name, legend in ((rules.NDCG_SUM, SERVED), (rules.BASELINE_NDCG_SUM, SUBMITTED))
-        ),
+        f"{_mean_of(k)} of the queries that were measured in the window, as served and as "
+        f"submitted. {CLICKS} {BAND}",
+        (_window_mean("online", k), _window_mean("baseline", k)),
         width=6, decimals=3, minimum=0, maximum=1,
     )  # fmt: skip
 
 
-DEBIASED_WINS = Row(
-    "Debiased wins: judge a model by these",
+LEAD = Row(
+    "Lead over the submitted order",
     (
         Panel(
-            "Debiased wins, last $window",
-            "percentunit",
-            "Weighted share of pairs (clicked, not clicked) that an order ranks correctly, for "
-            "clicks on randomised rankings in the window. It compares the model order without "
-            "exploration and the submitted order. The model should be higher.",
-            (
-                Query(_wins("model"), "{{model}} model"),
-                Query(_wins("submitted"), "{{model}} submitted"),
-            ),
-            width=10, decimals=1,
+            "NDCG@10 lead, last $window",
+            "none",
+            "NDCG@10 as served minus as submitted of the same query, mean of the window. "
+            f"{CLICKS} Below 0 in the last hour by more than 3 standard errors, together with the "
+            f"debiased lead if there are click pairs, it fires SolarWorseThanSubmitted. {BAND}",
+            (_window_mean("lead", 10),),
+            decimals=3,
         ),
         Panel(
-            "Lead over the submitted order, last $window",
-            "percentunit",
-            "Debiased wins of the model minus those of the submitted order. Below 0 for 30 minutes "
-            "fires SolarDebiasedWinsBelowBaseline.",
-            (Query(f"({_wins('model')}) - on (model) ({_wins('submitted')})", "{{model}}"),),
-            width=7, decimals=1,
+            "NDCG@10 lead, since the last reset",
+            "none",
+            "NDCG@10 as served minus as submitted of the same query, mean since the last reset of "
+            f"the measures. {CLICKS} {BAND}",
+            (_mean("lead", 10),),
+            decimals=3,
         ),
         Panel(
-            "Debiased wins, since the last reset",
-            "percentunit",
-            "Debiased wins of all clicks since the last reset of the measures.",
-            (Query(replica_max("solar_debiased_wins", "model, order"), "{{model}} {{order}}"),),
-            width=7, decimals=1,
+            "MAP lead, last $window",
+            "none",
+            "Average precision as served minus as submitted of the same query, mean of the window. "
+            f"{CLICKS} {BAND}",
+            (_window_mean("lead", None),),
+            decimals=3,
         ),
     ),
 )  # fmt: skip
@@ -86,144 +105,116 @@ DEBIASED_WINS = Row(
 MEASURES = Row(
     "NDCG and MAP",
     (
-        *(_ndcg(k) for k in (1, 5, 10)),
-        Panel(
-            "MAP, since the last reset",
-            "none",
-            "Mean average precision of all queries with feedback since the last reset of the "
-            f"measures. {CLICKS}",
-            (
-                Query(replica_max("solar_online_map"), SERVED),
-                Query(replica_max("solar_baseline_map"), SUBMITTED),
-            ),
-            width=6, decimals=3, minimum=0, maximum=1,
-        ),
-        *(_window_ndcg(k) for k in (1, 5, 10)),
-        Panel(
-            "MAP, last $window",
-            "none",
-            "Mean average precision of the queries with feedback in the window; empty without "
-            f"feedback. {CLICKS}",
-            tuple(
-                Query(window_mean(_select(name), _select(rules.QUERIES), WINDOW), legend)
-                for name, legend in ((rules.MAP_SUM, SERVED), (rules.BASELINE_MAP_SUM, SUBMITTED))
-            ),
-            width=6, decimals=3, minimum=0, maximum=1,
-        ),
+        *(_both_orders_in_window(k) for k in (1, 5, 10, None)),
+        *(_both_orders(k) for k in (1, 5, 10, None)),
     ),
-)  # fmt: skip
+)
 
 
-def _new_losses(counter: str) -> str:
-    return f"sum by (model) (increase({counter}{{{BOTH}}}[$window]))"
+def _abandoned_share() -> str:
+    """Abandoned lists may become fewer by late clicks: then the share is 0."""
+    abandoned = f"clamp_min(delta({select(recorded.ABANDONED)}[{WINDOW}]), 0)"
+    queries = f"delta({select(recorded.QUERIES)}[{WINDOW}])"
+    return f"{abandoned} / (({abandoned} + {queries}) > 0)"
 
 
-EXPLORATION = Row(
-    "Exploration: what it costs; drift",
+LISTS = Row(
+    "Lists with feedback",
     (
         Panel(
-            "Expected NDCG@10 lost by exploration, last $window",
-            "percentunit",
-            "Share of NDCG@10 that a randomised ranking is expected to lose against the model "
-            f"order; mean of one in {LOSS_EVERY} randomised rankings in the window, empty without "
-            "any. It is an estimate that takes the scores of the model as true. Rankings that are "
-            "not randomised lose nothing. A lower setting exploration lowers it.",
+            "Queries measured",
+            "cps",
+            "Queries per second that entered NDCG and MAP, by a first click or label; a query "
+            "counts once. Mean of the window.",
             (
                 Query(
-                    f"{_new_losses('solar_exploration_loss_total')} "
-                    f"/ ({_new_losses('solar_exploration_loss_rankings_total')} > 0)",
-                    "{{model}}",
+                    active(f"deriv({select(recorded.QUERIES)}[{WINDOW}])", MEASURED), "{{model}}"
                 ),
             ),
-            width=6, decimals=2, minimum=0,
-        ),
-        Panel(
-            "Share of randomised rankings, since the last reset",
-            "percentunit",
-            "Share of the queries with feedback whose ranking was randomised. Debiased learning, "
-            "fair pairs and debiased wins use only these.",
-            (Query(replica_max("solar_explored_share"), "{{model}}"),),
-            width=6, decimals=1, minimum=0, maximum=1,
-        ),
-        Panel(
-            "NDCG@10 of randomised rankings, since the last reset",
-            "none",
-            f"Mean NDCG@10 of the rankings that were randomised before they were shown. {CLICKS}",
-            (Query(replica_max("solar_explored_ndcg", labels=f'k="10",{BOTH}'), SERVED),),
-            width=6, decimals=3, minimum=0, maximum=1,
-        ),
-        Panel(
-            "Evidence of drift",
-            "none",
-            "It grows while the NDCG@10 of a model, by clicks, is clearly below its running mean, "
-            "and falls otherwise. Above the alarm level for 10 minutes it fires SolarDrift. It "
-            "compares a model with its own past, never with another model or order.",
-            (
-                Query(replica_max("solar_drift"), "{{model}}"),
-                Query(f"vector({ALARM:g})", "alarm level"),
-            ),
-            width=6, decimals=1, minimum=0,
-        ),
-    ),
-)  # fmt: skip
-
-MODEL_STATE = Row(
-    "Model",
-    (
-        Panel(
-            "Pairs learnt, by kind",
-            "cps",
-            "Pairs per second. Stepped pairs changed the weights, passive pairs were already "
-            "correct by the margin, refused pairs exceeded the numeric limits.",
-            (Query(f"deriv({_select(rules.UPDATES)}[$window])", "{{model}} {{kind}}"),),
             minimum=0,
         ),
         Panel(
-            "Squared hinge loss per pair, last $window",
-            "none",
-            "Mean squared hinge loss of the pairs in the window, before the step on each. It falls "
-            "while the model learns and then stays level.",
-            (
-                Query(
-                    f"delta({_select(rules.LOSS)}[$window]) / on (model) "
-                    f"(sum by (model) (delta({_select(rules.UPDATES)}[$window])) > 0)",
-                    "{{model}}",
-                ),
-            ),
-            decimals=3, minimum=0,
-        ),
-        Panel(
-            "Queries with feedback",
-            "cps",
-            "Queries per second that entered the measures; a query counts once.",
-            (Query(f"deriv({_select(rules.QUERIES)}[$window])", "{{model}}"),),
-            minimum=0,
-        ),
-        Panel(
-            "Weight norm",
-            "none",
-            "Euclidean norm of the weights, ‖w‖. It grows at first and then hardly changes. A jump "
-            "means a replacement, or features with a different scale.",
-            (Query(replica_max("solar_weight_norm"), "{{model}}"),),
-            decimals=3, minimum=0,
-        ),
-        Panel(
-            "Covariance trace",
-            "none",
-            "Trace of Σ, the uncertainty of SOLAR-II summed over the features. It falls with every "
-            "step and rises as the model forgets; a warm start or a rollback sets it to another "
-            "value. 0 for SOLAR-I.",
-            (Query(replica_max("solar_covariance_trace"), "{{model}}"),),
-            decimals=3, minimum=0,
-        ),
-        Panel(
-            "Version served",
+            "Abandoned lists, since the last reset",
             "short",
-            "Sequence number of the last record in the served weights. It only increases, even "
-            "after a rollback by a user. A decrease means that the store lost records "
-            "(SolarVersionBackwards).",
-            (Query(replica_max("solar_version"), "{{model}}"),),
-            decimals=0,
+            "Rankings whose click events have no click so far. They are not in NDCG and MAP. The "
+            "number falls when a click or label follows. Models that count them as queries with 0 "
+            "have no line.",
+            (
+                Query(
+                    active(
+                        replica_max("solar_abandoned_lists"),
+                        shown_range("changes", select(recorded.ABANDONED)),
+                    ),
+                    "{{model}}",
+                ),
+            ),
+            decimals=0, minimum=0,
+        ),
+        Panel(
+            "Share of abandoned lists, last $window",
+            "percentunit",
+            "Abandoned lists as a share of all lists that got their first feedback in the window. "
+            "A rise can mean worse rankings, or missing clicks: check the tracking first. It needs "
+            "click events also for lists without a click.",
+            (
+                Query(
+                    active(_abandoned_share(), shown_range("changes", select(recorded.ABANDONED))),
+                    "{{model}}",
+                ),
+            ),
+            decimals=1, minimum=0, maximum=1,
+        ),
+    ),
+)  # fmt: skip
+
+
+def _product(name: str) -> str:
+    return select(recorded.PRODUCTS, f'product="{name}"')
+
+
+def _wins(order: str, legend: str) -> Query:
+    """Debiased wins of an order, or the lead, in the window."""
+    weight = f"delta({select(recorded.WEIGHT)}[{WINDOW}])"
+    won = added_wins(order, lambda one: select(recorded.WINS, f'order="{one}"'), WINDOW)
+    share = f"{won} / on (model) ({weight} > 0)"
+    return Query(share, legend, share_error(order, f"({share})", weight, _product, WINDOW))
+
+
+def _all_wins(order: str) -> Query:
+    """Debiased wins of an order since the last reset."""
+    labels = f'order="{order}",{BOTH}'
+    error = replica_max("solar_debiased_wins_stderr", labels=labels)
+    return Query(shared("solar_debiased_wins", labels), f"{{{{model}}}} {order}", error)
+
+
+DEBIASED_WINS = Row(
+    "Debiased wins: a cheap, pessimistic sign for one model against its own submitted order",
+    (
+        Panel(
+            "Debiased lead, last $window",
+            "percentunit",
+            "Debiased wins of the model order minus those of the submitted order, in the window. "
+            f"{SIGN} Alone it fires no alert: SolarWorseThanSubmitted also needs the NDCG@10 lead. "
+            f"{BAND}",
+            (_wins("lead", "{{model}}"),),
+            decimals=1,
+        ),
+        Panel(
+            "Debiased wins, last $window",
+            "percentunit",
+            "Weighted share of pairs (clicked, not clicked) that an order ranks correctly, for "
+            "clicks on randomised rankings in the window: the model order without exploration, and "
+            f"the submitted order. {SIGN} {BAND}",
+            (_wins("model", "{{model}} model"), _wins("submitted", "{{model}} submitted")),
+            decimals=1,
+        ),
+        Panel(
+            "Debiased wins, since the last reset",
+            "percentunit",
+            "Debiased wins of all clicks on randomised rankings since the last reset of the "
+            f"measures. {SIGN} {BAND}",
+            (_all_wins("model"), _all_wins("submitted")),
+            decimals=1,
         ),
     ),
 )  # fmt: skip
@@ -231,7 +222,8 @@ MODEL_STATE = Row(
 BOARD = Board(
     "quality",
     "SOLAR: Ranking quality",
-    "Whether the models rank better than the submitted order, and how they learn.",
-    (DEBIASED_WINS, MEASURES, EXPLORATION, MODEL_STATE),
+    "Whether the models rank better than the submitted order, and how they learn. Lines are of "
+    "models with feedback in the shown time range.",
+    (overview.ROW, LEAD, MEASURES, LISTS, EXPLORATION, MODEL_STATE, DEBIASED_WINS),
     ("5m", "30m", "1h", "6h", "1d"),
 )

@@ -1,84 +1,45 @@
-"""Recording rules and alerts for Prometheus.
-
-Gauges of a committed state are the same on every replica, so they are recorded with `max`. A sum
-over queries can fall slightly, because later feedback replaces a query's measure. Windows therefore
-use `delta`; `rate` would take the fall for a restart.
-"""
+"""Alerts for Prometheus; ops/recorded.py has the series that they compare."""
 
 from app.ranking.drift import ALARM
-from ops.words import TRAFFIC, Alert, RecordingRule, new_count, window_mean
+from ops import recorded
+from ops.recorded import BACKLOG, FRESHNESS, SIGMAS
+from ops.words import TRAFFIC, Alert, new_count
 
-NDCG_SUM = "model_k:solar_online_ndcg_sum:max"
-BASELINE_NDCG_SUM = "model_k:solar_baseline_ndcg_sum:max"
-MAP_SUM = "model:solar_online_map_sum:max"
-BASELINE_MAP_SUM = "model:solar_baseline_map_sum:max"
-QUERIES = "model:solar_queries:max"
-WINS_SUM = "model_order:solar_debiased_wins_sum:max"
-WEIGHT_SUM = "model:solar_debiased_weight_sum:max"
-UPDATES = "model_kind:solar_updates:max"
-LOSS = "model:solar_squared_hinge_loss:max"
-BACKLOG = "model:solar_lag_records:max"
-WINS_HOUR = "model_order:solar_debiased_wins:1h"
-QUALITY_DAY = "model:solar_quality:1d"
-FRESHNESS = "model:solar_freshness_seconds:p95_5m"
+#: The least number of queries, and the least weight of click pairs, in an hour for an alert. A
+#: pair's weight is 2ρ with 0 < ρ < 1, about 1: so about 100 pairs.
+LEAST = 100
 
-#: The least weight or number of queries for an alert. A pair's weight is 2ρ with 0 < ρ < 1, about
-#: 1: so about 100 pairs in an hour, or 1,000 in a day (a standard error of 1.6 %).
-HOUR_WEIGHT = 100
-DAY_WEIGHT = 1_000
-DAY_QUERIES = 1_000
-
-RECORDING_RULES = (
-    *(
-        RecordingRule(name, f"max by ({by.replace('_', ', ')}) ({metric})")
-        for by, metric, name in (
-            (*one.split(":")[:2], one)
-            for one in (
-                NDCG_SUM, BASELINE_NDCG_SUM, MAP_SUM, BASELINE_MAP_SUM, QUERIES, WINS_SUM,
-                WEIGHT_SUM, UPDATES, LOSS, BACKLOG,
-            )
-        )
-    ),
-    RecordingRule(WINS_HOUR, window_mean(WINS_SUM, WEIGHT_SUM, "1h")),
-    RecordingRule(
-        QUALITY_DAY,
-        f'delta({WINS_SUM}{{order="model"}}[1d]) '
-        f"/ on (model) (delta({WEIGHT_SUM}[1d]) > {DAY_WEIGHT})",
-        (("measure", "debiased wins"),),
-    ),
-    RecordingRule(
-        QUALITY_DAY,
-        f'delta({NDCG_SUM}{{k="10"}}[1d]) / on (model) (delta({QUERIES}[1d]) > {DAY_QUERIES}) '
-        f"unless on (model) {WEIGHT_SUM} > 0",  # click NDCG favours the ranking shown
-        (("measure", "ndcg@10"),),
-    ),
-    RecordingRule(
-        FRESHNESS,
-        "histogram_quantile(0.95, sum by (model, le) (rate(solar_freshness_seconds_bucket[5m])))",
-    ),
-)  # fmt: skip
+#: Models with click pairs in the last hour that are not clearly worse by their debiased wins.
+_NOT_WORSE_BY_WINS = (
+    f"{recorded.HOUR_WEIGHT} > 0 "
+    f"unless ({recorded.WINS_LEAD_LIMIT} < 0 and {recorded.HOUR_WEIGHT} > {LEAST})"
+)
+_IMPRESSIONS = "sum(rate(solar_impressions_total[10m]))"
 
 ALERTS = (
     Alert(
-        "SolarDebiasedWinsBelowBaseline",
-        f'{WINS_HOUR}{{order="model"}} - on (model) {WINS_HOUR}{{order="submitted"}}',
-        f"< 0 and on (model) delta({WEIGHT_SUM}[1h]) > {HOUR_WEIGHT}",
+        "SolarWorseThanSubmitted",
+        recorded.LEAD,
+        f"< 0 and {recorded.LEAD_LIMIT} < 0 and {recorded.HOUR_QUERIES} > {LEAST} "
+        f"unless ({_NOT_WORSE_BY_WINS})",
         "30m", "critical",
         "Model {{ $labels.model }} ranks worse than the submitted order",
-        "Model {{ $labels.model }} has had fewer debiased wins than the submitted order for 30 "
-        "minutes. Users get worse rankings than without the model. Roll the model back to a "
-        "version from before the drop.",
+        "For 30 minutes model {{ $labels.model }} has been below the submitted order by more than "
+        f"{SIGMAS} standard errors in NDCG@10, which by clicks favours the ranking that was shown, "
+        "and, if there are click pairs, in debiased wins, which lean against the model. Users get "
+        "worse rankings than without the model. Roll the model back to a version from before the "
+        "drop.",
     ),
     Alert(
         "SolarQualityDropped",
-        f"{QUALITY_DAY} - {QUALITY_DAY} offset 1w",
-        "< -0.05",
+        recorded.CHANGE,
+        f"< -0.05 unless {recorded.CHANGE} + {SIGMAS} * {recorded.CHANGE_ERROR} >= 0",
         "1h", "warning",
-        "Model {{ $labels.model }}: daily {{ $labels.measure }} changed by "
-        '{{ printf "%.2f" $value }} within a week',
-        "Compared with a week ago, the daily {{ $labels.measure }} of model {{ $labels.model }} "
-        "dropped by more than 0.05. Users find relevant documents further down. Check whether the "
-        "submitted order dropped as well.",
+        'Model {{ $labels.model }}: daily NDCG@10 changed by {{ printf "%.2f" $value }} within a '
+        "week",
+        "Compared with a week ago, the daily NDCG@10 of model {{ $labels.model }} dropped by more "
+        f"than 0.05 and by more than {SIGMAS} standard errors. Users find relevant documents "
+        "further down. Check whether the submitted order dropped as well.",
     ),
     Alert(
         "SolarDrift",
@@ -106,9 +67,9 @@ ALERTS = (
         "> 1",
         "10m", "warning",
         "Model {{ $labels.model }}: feedback is served after {{ $value | humanizeDuration }} (p95)",
-        "One in twenty records of model {{ $labels.model }} takes more than 1 second from append "
-        "to serving. Rankings are correct but slightly out of date. Check the backlog and the "
-        "commit duration.",
+        "One in twenty new versions of model {{ $labels.model }} is served more than 1 second "
+        "after its last record was appended. Rankings are correct but slightly out of date. Check "
+        "the backlog and the commit duration.",
     ),
     Alert(
         "SolarTotalBacklogGrowing",
@@ -176,6 +137,16 @@ ALERTS = (
         "Model {{ $labels.model }} became certain within a few records, as after pairs with very "
         "large weights or features. It learns little from further feedback. Find the sender with "
         "solar log, and replay the model without it.",
+    ),
+    Alert(
+        "SolarImpressionsNotRemembered",
+        f'sum(rate(solar_impressions_total{{outcome="dropped"}}[10m])) / ({_IMPRESSIONS} > 0)',
+        "> 0.01",
+        "10m", "warning",
+        "{{ $value | humanizePercentage }} of the rankings are not remembered",
+        "More than 1 % of the rankings that asked for logging have not been stored for 10 minutes. "
+        "Users get their rankings, but feedback on these is rejected and teaches nothing. Check "
+        "the memory and the latency of the store.",
     ),
     Alert(
         "SolarMemoryNearLimit",

@@ -1,10 +1,12 @@
 """Dashboard *Service*: traffic, errors, latency, store availability and resources."""
 
-from ops.words import BOTH, INSTANCE, TRAFFIC, Board, Panel, Query, Row
+from ops import overview
+from ops.words import BOTH, INSTANCE, TRAFFIC, Board, Panel, Query, Row, active, shown_range
 
 REQUEST_COUNT = f"solar_request_seconds_count{{{TRAFFIC},{INSTANCE}}}"
 ERROR_COUNT = f'solar_request_seconds_count{{status=~"5..",{TRAFFIC},{INSTANCE}}}'
 BUCKETS = f"solar_request_seconds_bucket{{{TRAFFIC},{INSTANCE}}}"
+DEGRADED = f"solar_degraded_answers_total{{{BOTH}}}"
 RATE = "$__rate_interval"
 
 
@@ -31,7 +33,7 @@ REQUESTS = Row(
         Panel(
             "Requests by endpoint",
             "reqps",
-            "Requests per second, without probes and scrapes.",
+            "Requests per second, without probes, scrapes and documentation.",
             (Query(f"sum by (route) (rate({REQUEST_COUNT}[{RATE}]))", "{{route}}"),),
             "stacked", minimum=0,
         ),
@@ -39,8 +41,8 @@ REQUESTS = Row(
             "Responses by status",
             "reqps",
             "Responses per second by HTTP status. 4xx: the client's request is wrong (429: a "
-            "source exceeds its share). 503: the store is unreachable or full, or the backlog "
-            "limit is reached.",
+            "source exceeds its share). 503: retry later, as the store is unreachable or full, the "
+            "backlog limit is reached, or a model cannot be read.",
             (Query(f"sum by (status) (rate({REQUEST_COUNT}[{RATE}]))", "{{status}}"),),
             "stacked", minimum=0,
         ),
@@ -91,10 +93,14 @@ STORE = Row(
             "Degraded answers",
             "reqps",
             "/rank answers per second that came from memory because the store was unreachable. "
-            "They use the last known weights, and their impressions are not stored.",
+            "They use the last known weights, and their impressions are not stored. Empty if there "
+            "were none in the shown time range.",
             (
                 Query(
-                    f"sum by (model) (rate(solar_degraded_answers_total{{{BOTH}}}[{RATE}]))",
+                    active(
+                        f"sum by (model) (rate({DEGRADED}[{RATE}]))",
+                        f"sum by (model) ({shown_range('increase', DEGRADED)})",
+                    ),
                     "{{model}}",
                 ),
             ),
@@ -110,8 +116,10 @@ IMPRESSIONS = Row(
             "Impressions",
             "reqps",
             "/rank answers per second whose impression was stored (remembered) or not (dropped). "
-            "An impression is dropped if the store is slow, unreachable or more than 80 % full. "
-            "Feedback on it is rejected.",
+            "An impression is dropped if the store is slow, unreachable or more than 80 % full "
+            "(with several API keys, 70 % to 90 %, by key). "
+            "Feedback on it is rejected. More than 1 % dropped in 10 minutes, for 10 minutes, "
+            "fires SolarImpressionsNotRemembered.",
             (
                 Query(
                     f"sum by (outcome) (rate(solar_impressions_total{{{INSTANCE}}}[{RATE}]))",
@@ -124,8 +132,8 @@ IMPRESSIONS = Row(
             "Store memory used",
             "percentunit",
             "Used share of the store's memory limit; 0 without a limit. More than 70 % fires "
-            "SolarMemoryNearLimit. Above 80 % no impressions are stored. A full store refuses all "
-            "feedback.",
+            "SolarMemoryNearLimit. Above 80 % no impressions are stored (with several API keys, "
+            "70 % to 90 %, by key). A full store refuses all feedback.",
             (Query(f"max(solar_store_memory_share{{{INSTANCE}}})", "used"),),
             width=12, decimals=1, minimum=0, maximum=1,
         ),
@@ -146,7 +154,7 @@ PROCESSES = Row(
                     "{{instance}} {{process}}",
                 ),
             ),
-            "states",
+            "states", 12,
         ),
         Panel(
             "Restarts by process",
@@ -160,7 +168,7 @@ PROCESSES = Row(
                     "{{instance}} {{process}}",
                 ),
             ),
-            minimum=0,
+            width=12, minimum=0,
         ),
         Panel(
             "Memory by process",
@@ -210,5 +218,5 @@ BOARD = Board(
     "service",
     "SOLAR: Service",
     "Requests, errors, latency, store availability, and memory and CPU of the processes.",
-    (REQUESTS, STORE, IMPRESSIONS, PROCESSES),
+    (overview.ROW, REQUESTS, STORE, IMPRESSIONS, PROCESSES),
 )

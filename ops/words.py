@@ -13,15 +13,32 @@ TRAFFIC = 'route!~"/metrics|/healthz|/readyz|/docs.*|/openapi.json"'
 
 
 class Query(NamedTuple):
-    """A PromQL expression and the legend of its series."""
+    """A PromQL expression, the legend of its series, and the standard error of its value, if any.
+
+    A standard error is drawn as a band around the line. Grafana fills a band between two series of
+    fixed names, so there is one only where the expression has one series, that of one model.
+    """
 
     expr: str
     legend: str
+    error: str = ""
+
+    def bounds(self) -> tuple[str, ...]:
+        """The value minus and plus its standard error; nothing without one.
+
+        >>> Query("a", "", "b").bounds()
+        ('((a) - (b)) and on () (count(a) == 1)', '((a) + (b)) and on () (count(a) == 1)')
+        """
+        alone = f"and on () (count({self.expr}) == 1)"
+        signs = "-+" if self.error else ""
+        return tuple(f"(({self.expr}) {sign} ({self.error})) {alone}" for sign in signs)
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
     """One panel; `width` is out of 24 columns, `unit` is Grafana's name of the unit.
+
+    The panels of a row fill whole lines.
 
     `states` shows yes or no where no is a fault; `phases` shows yes or no without a judgement.
     """
@@ -32,6 +49,7 @@ class Panel:
     queries: tuple[Query, ...]
     kind: Literal["lines", "stacked", "number", "states", "phases"] = "lines"
     width: int = 8
+    height: int = 8
     decimals: int | None = None
     minimum: float | None = None
     maximum: float | None = None
@@ -101,6 +119,24 @@ def replica_max(metric: str, by: str = "model", labels: str = BOTH) -> str:
     return f"max by ({by}) ({metric}{{{labels}}})"
 
 
+def active(expr: str, activity: str) -> str:
+    """The series of models for which `activity` is above 0: other models draw no line.
+
+    >>> active("a", shown_range("changes", "b"))
+    '(a) and on (model) (changes(b[$__range] @ end()) > 0)'
+    """
+    return f"({expr}) and on (model) ({activity} > 0)"
+
+
+def shown_range(function: str, series: str) -> str:
+    """A function over the time range that the dashboard shows, at every point of a line.
+
+    >>> shown_range("max_over_time", "a")
+    'max_over_time(a[$__range] @ end())'
+    """
+    return f"{function}({series}[$__range] @ end())"
+
+
 def new_count(aggregation: str, counter: str) -> str:
     """How much a counter grew in 15 minutes, also one whose series has just appeared.
 
@@ -108,12 +144,3 @@ def new_count(aggregation: str, counter: str) -> str:
     """
     grown = f"{aggregation} (increase({counter}[15m]))"
     return f"{grown} > 0 or {aggregation} ({counter} unless {counter} offset 15m)"
-
-
-def window_mean(total: str, count: str, window: str) -> str:
-    """The mean within a window, from two recorded sums; no value if the count did not increase.
-
-    >>> window_mean("total", "count", "1h")
-    'delta(total[1h]) / on (model) group_left () (delta(count[1h]) > 0)'
-    """
-    return f"delta({total}[{window}]) / on (model) group_left () (delta({count}[{window}]) > 0)"

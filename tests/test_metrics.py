@@ -1,6 +1,7 @@
 """Reported facts become metrics on the page, each series once."""
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -23,11 +24,14 @@ from app.domain.facts import (
     Trained,
 )
 from app.domain.model import SUMS
-from app.domain.model_config import ModelConfig
+from app.domain.model_config import COUNTING, ModelConfig
 from app.observability.metric_help import HELP
-from app.observability.metrics import DEPRECATED_NAMES, Metrics
+from app.observability.metrics import DEPRECATED_NAMES, MOST_DELETED, Metrics
 from app.observability.model_metrics import ModelTotals, StoreHealth
 from app.observability.model_table import ModelTable
+from app.observability.quality_help import SIDES
+from app.observability.quality_metrics import PRODUCTS
+from app.ranking.arrays import Floats
 from app.ranking.serving import expected_loss
 from app.serving.weight_cache import ServedModel
 
@@ -36,10 +40,16 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def serving(
-    name: str, *, version: float = 7, exploration: float | None = None, **sums: float
+    name: str,
+    *,
+    version: float = 7,
+    exploration: float | None = None,
+    counting: float | None = COUNTING,
+    **sums: float,
 ) -> ServedModel:
     values = np.array([sums.get(one.replace("@", "_at_"), 0.0) for one in SUMS])
-    config = ModelConfig(("a", "b"), exploration=exploration)
+    rule = None if counting is None else int(counting)
+    config = ModelConfig(("a", "b"), exploration=exploration, counting=rule)
     return ServedModel(name, 1, int(version), config, np.array([3.0, 4.0]), values, 1.5)
 
 
@@ -76,32 +86,141 @@ def test_gauges_of_a_model_come_from_the_served_state(metrics: Metrics) -> None:
     of_books = {
         "solar_version": 7, "solar_lag_records": 3, "solar_queries": 4, "solar_feedback": 6,
         "solar_rejected_records": 1, "solar_squared_hinge_loss": 6.5, "solar_weight_norm": 5.0,
-        "solar_covariance_trace": 1.5, "solar_online_map": 0.5, "solar_online_map_sum": 2.0,
-        "solar_baseline_map": 0.25, "solar_baseline_map_sum": 1.0, "solar_bounded_pairs": 5,
+        "solar_covariance_trace": 1.5, "solar_online_map": 0.5, "solar_online_map_summed": 2.0,
+        "solar_baseline_map": 0.25, "solar_baseline_map_summed": 1.0, "solar_bounded_pairs": 5,
+        "solar_lead_map": 0.25, "solar_lead_map_summed": 1.0,
     }  # fmt: skip
     for name, value in of_books.items():
         assert found[series(name, model="books")] == value, name
     assert found[series("solar_online_ndcg", model="books", k="10")] == 0.75
-    assert found[series("solar_online_ndcg_sum", model="books", k="10")] == 3.0
-    assert found[series("solar_online_ndcg_sum", model="books", k="all")] == 3.5
+    assert found[series("solar_online_ndcg_summed", model="books", k="10")] == 3.0
+    assert found[series("solar_online_ndcg_summed", model="books", k="all")] == 3.5
     for kind in ("stepped", "passive", "refused"):
         assert found[series("solar_updates", model="books", kind=kind)] == learnt[kind]
     assert found[series("solar_store_memory_share")] == 0.25
 
 
-def test_debiased_wins_are_absent_before_the_first_pair(metrics: Metrics) -> None:
+@pytest.mark.parametrize("side", SIDES)
+def test_a_mean_and_its_standard_error_come_from_sum_squares_and_count(
+    metrics: Metrics, side: str
+) -> None:
+    of_queries = np.array([0.5, 1.0, 0.0, 0.5])  # NDCG@10 and average precision
+    name, count = ("", "queries") if side == "online" else (f"{side}_", "queries")
+    if side == "explored":
+        count = "explored_queries"
+    sums = {count: 4.0}
+    for measure in ("ndcg_at_10", "map"):
+        key = measure if side == "lead" else f"{name}{measure}"  # lead: served, submitted is 0
+        sums |= {key: of_queries.sum(), f"square_{name}{measure}": (of_queries**2).sum()}
+    found = paged(metrics, [serving("m", **sums)])
+    error = of_queries.std(ddof=1) / 2
+    for metric, labels in (("ndcg", {"k": "10"}), ("map", {})):
+        prefix = f"solar_{side}_{metric}"
+        assert found[series(prefix, model="m", **labels)] == 0.5
+        assert found[series(f"{prefix}_stderr", model="m", **labels)] == pytest.approx(error)
+        assert found[series(f"{prefix}_summed", model="m", **labels)] == 2.0
+        assert found[series(f"{prefix}_squares_summed", model="m", **labels)] == 1.5
+
+
+def test_a_mean_needs_a_query_and_a_standard_error_needs_two(metrics: Metrics) -> None:
+    models = [
+        serving("new", version=0),
+        serving("one", queries=1.0, explored_queries=1.0),
+        serving("two", queries=2.0, explored_queries=2.0),
+    ]
+    found = paged(metrics, models)
+    assert {name: quality_names(found, name) for name in ("new", "one", "two")} == {
+        "new": SUM_NAMES,
+        "one": SUM_NAMES | MEAN_NAMES,
+        "two": SUM_NAMES | MEAN_NAMES | ERROR_NAMES,
+    }
+
+
+def test_models_from_before_standard_errors_have_means_and_sums_only(metrics: Metrics) -> None:
+    won = {"debiased_weight": 8.0, "debiased_wins": 6.0, "baseline_debiased_wins": 2.0}
+    model = serving("m", counting=None, queries=9.0, explored_queries=9.0, abandoned=3.0, **won)
+    found = paged(metrics, [model])
+    without_squares = {name for name in SUM_NAMES if not name.endswith("_squares_summed")}
+    assert quality_names(found, "m") == without_squares | MEAN_NAMES
+    names = {name for name, _ in found}
+    assert {"solar_debiased_wins", "solar_debiased_lead"} <= names
+    assert not names & {
+        "solar_debiased_wins_stderr", "solar_debiased_lead_stderr",
+        "solar_debiased_products_summed", "solar_abandoned_lists",
+    }  # fmt: skip
+
+
+def test_rankings_without_a_click_are_counted_apart(metrics: Metrics) -> None:
+    found = paged(metrics, [serving("m", queries=4.0, abandoned=3.0), serving("new")])
+    assert found[series("solar_abandoned_lists", model="m")] == 3.0
+    assert found[series("solar_queries", model="m")] == 4.0
+    assert found[series("solar_abandoned_lists", model="new")] == 0.0
+
+
+MEAN_NAMES = {f"solar_{side}_{measure}" for side in SIDES for measure in ("ndcg", "map")}
+ERROR_NAMES = {f"{name}_stderr" for name in MEAN_NAMES}
+SUM_NAMES = {f"{name}{kind}_summed" for name in MEAN_NAMES for kind in ("", "_squares")}
+
+
+def quality_names(found: Series, model: str) -> set[str]:
+    """The metrics of NDCG and MAP that a model has, without deprecated names."""
+    every = MEAN_NAMES | ERROR_NAMES | SUM_NAMES
+    return {name for name, labels in found if ("model", model) in labels} & every
+
+
+def test_debiased_wins_and_lead_are_absent_before_the_first_pair(metrics: Metrics) -> None:
     won = {"debiased_weight": 8.0, "debiased_wins": 6.0, "baseline_debiased_wins": 2.0}
     judged = serving("a", exploration=1.0, **won)
     found = paged(metrics, [judged, serving("b"), serving("former", **won)])
     assert found[series("solar_debiased_wins", model="a", order="model")] == 0.75
     assert found[series("solar_debiased_wins", model="a", order="submitted")] == 0.25
-    assert found[series("solar_debiased_wins_sum", model="a", order="model")] == 6.0
-    assert found[series("solar_debiased_weight_sum", model="a")] == 8.0
-    assert series("solar_debiased_wins", model="b", order="model") not in found
-    assert found[series("solar_debiased_weight_sum", model="b")] == 0.0
+    assert found[series("solar_debiased_lead", model="a")] == 0.5
+    assert found[series("solar_debiased_wins_summed", model="a", order="model")] == 6.0
+    assert found[series("solar_debiased_weight_summed", model="a")] == 8.0
+    absent = ("wins", "wins_stderr", "lead", "lead_stderr")
+    of_b = {name for name, labels in found if ("model", "b") in labels}
+    assert not of_b & {f"solar_debiased_{name}" for name in absent}
+    assert found[series("solar_debiased_weight_summed", model="b")] == 0.0
     # Pairs of a model from before there was `exploration` weigh ten times as much.
     assert found[series("solar_debiased_wins", model="former", order="model")] == 0.75
-    assert found[series("solar_debiased_weight_sum", model="former")] == 0.8
+    assert found[series("solar_debiased_weight_summed", model="former")] == 0.8
+
+
+@pytest.mark.parametrize("exploration", [1.0, None])
+def test_debiased_wins_have_standard_errors_over_queries(
+    metrics: Metrics, exploration: float | None
+) -> None:
+    """Three queries; for models from before `exploration`, with ten times the weights."""
+    model = serving("m", exploration=exploration)
+    weight, wins, submitted = model.config.kappa * np.array(
+        [[2.0, 1.0, 1.0], [2.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
+    )
+    values = {"weight": weight, "model": wins, "submitted": submitted}
+    products = {f"wins_{one}": product(values, one) for one in PRODUCTS}
+    won = {"debiased_wins": wins.sum(), "baseline_debiased_wins": submitted.sum()}
+    sums = {"debiased_weight": weight.sum(), **won, **products}
+    found = paged(metrics, [serving("m", exploration=exploration, **sums)])
+    for order, gained in (("model", wins), ("submitted", submitted)):
+        expected = naive_share_error(gained, weight)
+        error = found[series("solar_debiased_wins_stderr", model="m", order=order)]
+        assert error == pytest.approx(expected)
+    lead = found[series("solar_debiased_lead_stderr", model="m")]
+    assert lead == pytest.approx(naive_share_error(wins - submitted, weight))
+    for one, value in (("weight_weight", 6.0), ("model_weight", 5.0), ("model_submitted", 2.0)):
+        name = "solar_debiased_products_summed"
+        assert found[series(name, model="m", product=one)] == pytest.approx(value)
+
+
+def product(values: dict[str, Floats], name: str) -> float:
+    """The sum of the products of two sums of weights, query by query."""
+    left, right = name.split("_")
+    return float((values[left] * values[right]).sum())
+
+
+def naive_share_error(won: Floats, weight: Floats) -> float:
+    """The standard error of a ratio of sums over queries."""
+    residuals = won - won.sum() / weight.sum() * weight
+    return float(np.sqrt((residuals**2).sum()) / weight.sum())
 
 
 def test_the_explored_share_is_absent_before_the_first_query(metrics: Metrics) -> None:
@@ -136,13 +255,8 @@ def test_every_model_has_every_gauge_once(metrics: Metrics) -> None:
         for model in ("a", "b")
     }  # fmt: skip
     assert names["a"] == names["b"]
-    assert len(names["a"]) == 3 * (2 * 4 + 2) + 11 + 3 + 3
-
-
-def test_measures_of_a_model_without_queries_are_0(metrics: Metrics) -> None:
-    found = paged(metrics, [serving("new", version=0)])
-    assert found[series("solar_online_ndcg", model="new", k="1")] == 0.0
-    assert found[series("solar_online_map", model="new")] == 0.0
+    measures, deprecated = 4 * 5, 3 * 5 + 3  # sides × (cut-offs + MAP); …_sum
+    assert len(names["a"]) == 2 * measures + deprecated + 11 + 1 + 3 + 3 + 6
 
 
 def test_a_service_without_models_has_no_gauges_of_models(metrics: Metrics) -> None:
@@ -312,14 +426,15 @@ def test_deprecated_names_have_the_values_and_labels_of_the_new_names(metrics: M
         assert families[new].samples
         renamed = [one._replace(name=one.name.replace(old, new)) for one in families[old].samples]
         assert renamed == families[new].samples
-        assert families[old].type == families[new].type
+        untyped = old.endswith("_sum")  # no gauge may end so
+        assert families[old].type == ("unknown" if untyped else families[new].type)
         name = families[new].samples[0].name
         expected = f"Deprecated, use {name}. {families[new].documentation}"
         assert families[old].documentation == expected
 
 
 def test_every_help_text_is_a_sentence_and_names_each_label(metrics: Metrics) -> None:
-    judged = serving("m", exploration=1.0, queries=1.0, debiased_weight=8.0, debiased_wins=6.0)
+    judged = serving("m", exploration=1.0, queries=2.0, debiased_weight=8.0, debiased_wins=6.0)
     metrics.explored("m", ranked(0, 1, 2), NO_PINS)
     health, totals = StoreHealth(True, 0.0), ModelTotals(learners=1)
     found = metrics.page([judged], {"m": ModelStatus(9)}, health, totals).decode()
@@ -332,6 +447,37 @@ def test_every_help_text_is_a_sentence_and_names_each_label(metrics: Metrics) ->
         assert text.endswith("."), name
         for label in {label for one in families[name].samples for label in one.labels} - {"le"}:
             assert label in text, (name, label)
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("solar_queries", ("solar_feedback", "solar_abandoned_lists")),
+        ("solar_feedback", ("solar_queries", "solar_feedback_events_total")),
+        ("solar_feedback_events", ("solar_feedback",)),
+        ("solar_learnt_records", ("solar_feedback",)),
+        ("solar_lag_records", ("solar_backlog_records",)),
+        ("solar_backlog_records", ("solar_lag_records",)),
+        ("solar_backlog_records_max", ("solar_lag_records",)),
+        ("solar_backlog_work", ("solar_lag_records",)),
+        ("solar_lag_seconds_max", ("solar_lag_seconds",)),
+        ("solar_abandoned_lists", ("solar_queries",)),
+    ],
+)
+def test_the_help_text_of_a_metric_names_the_metrics_that_it_is_mistaken_for(
+    name: str, others: tuple[str, ...]
+) -> None:
+    assert set(others) <= set(re.findall(r"solar_\w+", HELP[name]))
+
+
+def test_no_two_metrics_have_the_same_help_text() -> None:
+    assert len(set(HELP.values())) == len(HELP)
+
+
+@pytest.mark.parametrize("name", ["solar_debiased_wins", "solar_debiased_lead"])
+def test_the_help_text_of_debiased_wins_says_that_they_do_not_compare_models(name: str) -> None:
+    assert "pessimistic sign for one model against its own submitted order" in HELP[name]
+    assert "Do not compare models by it." in HELP[name]
 
 
 # ---- many models ----
@@ -370,6 +516,39 @@ def test_a_deleted_model_leaves_no_series_and_no_row(metrics: Metrics) -> None:
     assert found[series("solar_store_rollbacks_total", model="new")] == 0
     assert found[series("solar_learnt_records_total", model="new")] == 0
     assert series("solar_commit_seconds_count", model="new") not in found
+
+
+def test_late_facts_of_a_deleted_model_do_not_count_for_a_new_model_of_its_name(
+    metrics: Metrics,
+) -> None:
+    """A ranking that is answered, or a job that ends, after the deletion."""
+    metrics.served(Served("m", 0, backwards=False))
+    metrics.served(Deleted("m"))
+    metrics.used("m")
+    metrics.explored("m", ranked(1, 0, 2), NO_PINS)
+    metrics.degraded("m")
+    metrics.trained(Trained("m", "failed"))
+    assert not [labels for _, labels in paged(metrics) if ("model", "m") in labels]
+    metrics.served(Served("m", 0, backwards=False))
+    counters = {one: value for one, value in paged(metrics).items() if ("model", "m") in one[1]}
+    assert set(counters.values()) == {0}
+    metrics.degraded("m")
+    assert paged(metrics)[series("solar_degraded_answers_total", model="m")] == 1
+
+
+def test_a_learner_counts_a_model_that_was_deleted_and_created_again(metrics: Metrics) -> None:
+    metrics.learnt(Deleted("m"))
+    metrics.learnt(Committed("m", 5, 0.01))
+    assert paged(metrics)[series("solar_learnt_records_total", model="m")] == 5
+
+
+def test_only_the_latest_deleted_models_are_remembered(metrics: Metrics) -> None:
+    for at in range(MOST_DELETED + 1):
+        metrics.served(Deleted(f"m{at}"))
+    for name in ("m0", "m1"):
+        metrics.used(name)
+    models = {dict(labels).get("model") for _, labels in paged(metrics)} - {None}
+    assert models == {"m0"}
 
 
 def test_a_table_grows_and_adds_up_processes(tmp_path: Path) -> None:

@@ -1,15 +1,15 @@
 """The help text of every metric; docs/reference/metrics.md is made from them.
 
-A text is one or more full sentences that name the unit and explain each label.
+A text is one or more full sentences that name the unit, explain each label, and say how the metric
+differs from those with similar names.
 """
 
 from app.observability.model_table import LOSS_EVERY
+from app.observability.quality_help import QUALITY_HELP
 from app.ranking.drift import ALARM
 
 _SINCE = "Counted since the last reset of the measures."
 _ABSENT = "Absent while the store is unreachable."
-_ORDERS = "by model and order: model (without exploration) or submitted"
-_PAIRS = "click pairs from randomised rankings"
 #: For the metrics that prometheus-client defines for a process.
 PROCESS_LABEL = "The label process names the worker or the learner. Linux only."
 
@@ -19,8 +19,8 @@ HELP = {
         "status code)."
     ),
     "solar_freshness_seconds": (
-        "Time in seconds from the append of a record until a process serves weights that include "
-        "it, by model."
+        "Time in seconds from the append of the last record of a version until a process serves "
+        "that version, by model. Each process counts each version that it serves once."
     ),
     "solar_commit_seconds": "Duration of the learner's commits in seconds, by model.",
     "solar_store_rollbacks": (
@@ -28,14 +28,20 @@ HELP = {
         "The usual cause is a failover. A rollback that a user requests does not count."
     ),
     "solar_impressions": (
-        "Number of /rank answers that asked for logging, by outcome. The impression was stored "
-        "(remembered) or not (dropped)."
+        "Number of /rank answers that asked for logging, over all models, by outcome. The "
+        "impression was stored (remembered) or not (dropped): feedback on it is then rejected."
     ),
     "solar_feedback_events": (
-        "Number of events sent to /feedback, by outcome: accepted, duplicates (stored before), "
-        "rejected, or over-share (the source exceeded SOLAR_SOURCE_SHARE)."
+        "Number of events that arrived at /feedback since the start of the service, over all "
+        "models and before any is learnt, by outcome: accepted, duplicates (stored before), "
+        "rejected, or over-share (the API key, or without keys the source, exceeded "
+        "SOLAR_SOURCE_SHARE). For what a model has applied see solar_feedback."
     ),
-    "solar_learnt_records": "Number of log records that learners applied and committed, by model.",
+    "solar_learnt_records": (
+        "Number of log records of any kind that learners committed since the start of the "
+        "service, by model: feedback, also rejected records, and replacements and settings of the "
+        "model. For feedback alone see solar_feedback."
+    ),
     "solar_learner_interruptions": (
         "Number of times a learner lost its lease or got an error from the store, by model. The "
         "learner then resumes from the committed state."
@@ -57,7 +63,8 @@ HELP = {
     ),
     "solar_replacements": (
         "Number of applied records that replace the whole model, by model and kind: warm-start, "
-        "rollback, replay or other."
+        "rollback (by a user; solar_store_rollbacks_total counts losses of the store), replay or "
+        "other."
     ),
     "solar_build_info": "Always 1. The labels are the running version of SOLAR and of python.",
     "solar_process_up": (
@@ -78,37 +85,44 @@ HELP = {
         "Number of models whose stored state is damaged. Requests for them get 503."
     ),
     "solar_backlog_records": (
-        "Number of log records that wait to be learnt and served, over all models. With many "
-        "models the value can be some seconds old."
+        "Number of log records that wait to be learnt and served: the sum of solar_lag_records "
+        "over all models, also over those without metrics of their own. With many models the value "
+        "can be some seconds old."
     ),
     "solar_backlog_records_max": (
-        "Number of log records that wait to be learnt and served, of the model with most of them."
+        "Number of log records that wait to be learnt and served, of the one model with most of "
+        "them: the largest solar_lag_records, also among models without metrics of their own."
     ),
     "solar_backlog_work": (
-        "Work of the log records that wait for the learner, by model, in units of about 0.1 ns. "
-        f"Above SOLAR_BACKLOG_WORK feedback is refused. {_ABSENT}"
+        "Computing work of the log records that wait for the learner, not their number, by model, "
+        "in units of about 0.1 ns. Above SOLAR_BACKLOG_WORK feedback is refused. For the number "
+        f"see solar_lag_records. {_ABSENT}"
     ),
     "solar_lag_seconds_max": (
-        "Longest time in seconds for which records of a model have waited while none was learnt, "
-        "over all models."
+        "Longest time in seconds for which records of any one model have waited while none was "
+        "learnt: the largest solar_lag_seconds, also among models without metrics of their own."
     ),
     "solar_learners": f"Number of learner processes that run on this store. {_ABSENT}",
     "solar_version": "Sequence number of the last record in the served weights, by model.",
     "solar_lag_records": (
-        "Number of log records that the served weights do not include yet, by model. It is 0 while "
-        "the store is unreachable."
+        "Number of log records that the served weights of one model do not include yet, by model. "
+        "It is 0 while the store is unreachable. For all models together see "
+        "solar_backlog_records."
     ),
     "solar_lag_seconds": (
         "Time in seconds for which records have waited while none was learnt and served, by model. "
         "It is 0 if no record waits, and it stands still while the store is unreachable."
     ),
-    "solar_queries": f"Number of queries with feedback, each counted once, by model. {_SINCE}",
+    "solar_queries": (
+        "Number of queries in the means of NDCG and MAP, by model. A query counts once, however "
+        "many feedback records it has (solar_feedback counts these), and only from its first click "
+        f"or label on (until then see solar_abandoned_lists). {_SINCE}"
+    ),
     "solar_explored_queries": (
-        "Number of queries with feedback whose ranking was randomised, each counted once, by "
-        f"model. {_SINCE}"
+        f"Number of those queries in solar_queries whose ranking was randomised, by model. {_SINCE}"
     ),
     "solar_explored_share": (
-        "Share of the queries with feedback whose ranking was randomised, from 0 to 1, by model. "
+        "Share of solar_queries whose ranking was randomised, from 0 to 1, by model. "
         f"Absent before the first query. {_SINCE}"
     ),
     "solar_exploration": (
@@ -129,7 +143,12 @@ HELP = {
         f"model. It starts at 0 and has no upper limit; above {ALARM:g} it counts as drift. "
         f"Absent for models without the setting exploration. {_SINCE}"
     ),
-    "solar_feedback": f"Number of feedback records applied, by model. {_SINCE}",
+    "solar_feedback": (
+        "Number of feedback records that the model has applied, by model. Several records of one "
+        "query all count (solar_queries counts queries), and every replica reports the same number "
+        "(solar_feedback_events_total counts what arrived at one service). Rejected records are in "
+        f"solar_rejected_records. {_SINCE}"
+    ),
     "solar_rejected_records": (
         f"Number of log records that the model could not apply, by model. {_SINCE}"
     ),
@@ -150,17 +169,6 @@ HELP = {
         "Number of pairs whose weight was scaled down to the pair_bound of the model, by model. "
         f"They are in solar_updates, too. {_SINCE}"
     ),
-    "solar_debiased_wins": (
-        f"Weighted share of {_PAIRS} that an order ranks correctly, from 0 to 1, {_ORDERS}. "
-        f"Absent before the first such pair. {_SINCE}"
-    ),
-    "solar_debiased_wins_sum": (
-        f"Sum of the weights of {_PAIRS} that an order ranks correctly, {_ORDERS}. {_SINCE}"
-    ),
-    "solar_debiased_weight_sum": (
-        f"Sum of the weights of all {_PAIRS}, by model. A pair whose two orders were equally "
-        f"likely weighs 1. {_SINCE}"
-    ),
     "solar_learner_present": (
         "1 if a learner holds the model's lease, 0 if not, by model. With more than 16 models a "
         f"learner holds it only while the model has records. {_ABSENT}"
@@ -170,21 +178,5 @@ HELP = {
         f"learner takes the lease. {_ABSENT}"
     ),
     "solar_training": f"1 while a training job of the model runs, 0 otherwise, by model. {_ABSENT}",
+    **QUALITY_HELP,
 }
-for _side, _rankings, _count in (
-    ("online", "served rankings", "solar_queries"),
-    ("baseline", "submitted orders", "solar_queries"),
-    ("explored", "served rankings that were randomised", "solar_explored_queries"),
-):
-    _cutoff = "by model and cut-off k: 1, 5, 10 or all"
-    _window = f"For the mean in a time window, divide its change by that of {_count}."
-    HELP |= {
-        f"solar_{_side}_ndcg": f"Mean NDCG of the {_rankings}, from 0 to 1, {_cutoff}. {_SINCE}",
-        f"solar_{_side}_ndcg_sum": f"Sum of the NDCG of the {_rankings}, {_cutoff}. {_window}",
-        f"solar_{_side}_map": (
-            f"Mean average precision (MAP) of the {_rankings}, from 0 to 1, by model. {_SINCE}"
-        ),
-        f"solar_{_side}_map_sum": (
-            f"Sum of the average precision of the {_rankings}, by model. {_window}"
-        ),
-    }

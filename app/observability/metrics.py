@@ -58,12 +58,18 @@ IMPRESSIONS = ("remembered", "dropped")
 EVENTS = ("accepted", "duplicates", "rejected", "over-share")
 #: Models with metrics of their own: those with most requests, and as many of each kind of trouble.
 MOST_MODELS = 200
+#: Deleted models whose late facts are ignored.
+MOST_DELETED = 1000
 #: Metric → its deprecated name, reported for one more release with the same values and labels.
 DEPRECATED_NAMES = {
     "solar_store_rollbacks": "solar_version_backwards",
     "solar_learner_interruptions": "solar_learner_stumbles",
     "solar_learner_fencing_token": "solar_learner_fence",
-}
+    **{f"{name}_summed": f"{name}_sum" for name in (
+        "solar_online_ndcg", "solar_online_map", "solar_baseline_ndcg", "solar_baseline_map",
+        "solar_explored_ndcg", "solar_explored_map", "solar_debiased_wins", "solar_debiased_weight",
+    )},
+}  # fmt: skip
 
 
 class Metrics:
@@ -84,6 +90,7 @@ class Metrics:
         self._children: dict[tuple[str, int], Any] = {}
         self._table, self._shared = ModelTable(directory), learner_metrics or directory
         self._rows: dict[str, Floats] = {}
+        self._deleted: dict[str, None] = {}  # the latest last
         for outcome in IMPRESSIONS:
             self._impressions.labels(outcome)
         for outcome in EVENTS:
@@ -110,8 +117,14 @@ class Metrics:
             self._events.labels(outcome).inc(count)
 
     def _row(self, model: str) -> Floats:
-        """Return the counts of a model; they start at 0: `increase()` ignores a first value."""
+        """Return the counts of a model; they start at 0: `increase()` ignores a first value.
+
+        For a deleted model they are lost: an answer or a job may end after the deletion, and a new
+        model of this name must not begin with its counts.
+        """
         row = self._rows.get(model)
+        if row is None and model in self._deleted:
+            return np.zeros(COLUMNS)
         if row is None:
             row = self._rows[model] = self._table.row(model)
         return row
@@ -140,6 +153,7 @@ class Metrics:
         if isinstance(fact, NewerFormatFound):
             self._row(fact.model)[Column.NEWER_FORMATS] += 1.0
             return
+        self._deleted.pop(fact.model, None)
         row = self._row(fact.model)
         if fact.backwards:
             row[Column.ROLLBACKS] += 1.0
@@ -151,6 +165,9 @@ class Metrics:
         """Drop the counts of a deleted model."""
         self._rows.pop(model, None)
         self._table.remove(model)
+        self._deleted[model] = None
+        if len(self._deleted) > MOST_DELETED:
+            del self._deleted[next(iter(self._deleted))]
 
     def learnt(
         self,
@@ -168,6 +185,7 @@ class Metrics:
         if isinstance(fact, Deleted):
             self._forget(fact.model)
             return
+        self._deleted.pop(fact.model, None)  # the learner of a deleted model has ended
         row = self._row(fact.model)
         if isinstance(fact, Committed):
             row[Column.RECORDS] += fact.records
@@ -258,12 +276,18 @@ class _WithDeprecatedNames:
         for family in chain.from_iterable(one.collect() for one in self._collectors):
             yield family
             if old := DEPRECATED_NAMES.get(family.name):
-                new = f"{family.name}_total" if family.type == "counter" else family.name
-                copy = Metric(old, f"Deprecated, use {new}. {family.documentation}", family.type)
-                for sample in family.samples:
-                    suffix = sample.name.removeprefix(family.name)
-                    copy.add_sample(old + suffix, sample.labels, sample.value)
-                yield copy
+                yield _renamed(family, old)
+
+
+def _renamed(family: Metric, old: str) -> Metric:
+    """Copy a metric under its deprecated name; a gauge must not end with _sum, so it is untyped."""
+    new = f"{family.name}_total" if family.type == "counter" else family.name
+    kind = "unknown" if old.endswith("_sum") else family.type
+    copy = Metric(old, f"Deprecated, use {new}. {family.documentation}", kind)
+    for sample in family.samples:
+        suffix = sample.name.removeprefix(family.name)
+        copy.add_sample(old + suffix, sample.labels, sample.value)
+    return copy
 
 
 class _Added:

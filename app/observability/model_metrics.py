@@ -16,6 +16,7 @@ from app.domain.facts import ModelStatus
 from app.domain.model import SUMS
 from app.observability.metric_help import HELP
 from app.observability.model_table import SECONDS, Column
+from app.observability.quality_metrics import quality_metrics
 from app.ranking.arrays import Floats
 from app.serving.weight_cache import ServedModel
 
@@ -61,8 +62,7 @@ class ModelMetrics:
     def collect(self) -> Iterator[Metric]:
         """Each metric with its value for every model."""
         yield from self._whole()
-        for side in ("online", "baseline", "explored"):
-            yield from self._quality(side)
+        yield from quality_metrics(self._models)
         for name, value in _GAUGES.items():
             family = _gauge(name, "model")
             for model in self._models:
@@ -72,7 +72,6 @@ class ModelMetrics:
             yield family
         yield self._lag_seconds()
         yield self._updates()
-        yield from self._debiased()
         for name, status in _STATUSES.items():
             family = _gauge(name, "model")
             for model in self._models:
@@ -121,44 +120,6 @@ class ModelMetrics:
                     total = row[first + len(bounds)]
                     family.add_metric([model], [*zip(bounds, buckets, strict=True)], total)
             yield family
-
-    def _quality(self, side: str) -> Iterator[GaugeMetricFamily]:
-        """NDCG at each k and MAP: the mean over all queries, and the sum for windows."""
-        prefix = "" if side == "online" else f"{side}_"
-        count = "explored_queries" if side == "explored" else "queries"
-        ndcg = _gauge(f"solar_{side}_ndcg", "model", "k")
-        total = _gauge(f"solar_{side}_ndcg_sum", "model", "k")
-        mean = _gauge(f"solar_{side}_map", "model")
-        whole = _gauge(f"solar_{side}_map_sum", "model")
-        for model in self._models:
-            sums = _sums(model)
-            queries = max(1.0, sums[count])
-            for k in ("1", "5", "10", "all"):
-                value = sums[prefix + ("ndcg" if k == "all" else f"ndcg@{k}")]
-                ndcg.add_metric([model.name, k], value / queries)
-                total.add_metric([model.name, k], value)
-            mean.add_metric([model.name], sums[f"{prefix}map"] / queries)
-            whole.add_metric([model.name], sums[f"{prefix}map"])
-        yield from (ndcg, total, mean, whole)
-
-    def _debiased(self) -> Iterator[GaugeMetricFamily]:
-        """Debiased pair wins: the share, and the sums for windows.
-
-        The unit is a pair whose two orders are equally likely, for models of any release.
-        """
-        share = _gauge("solar_debiased_wins", "model", "order")
-        total = _gauge("solar_debiased_wins_sum", "model", "order")
-        weight = _gauge("solar_debiased_weight_sum", "model")
-        for model in self._models:
-            sums = _sums(model)
-            whole, unit = sums["debiased_weight"], model.config.kappa
-            for order, prefix in (("model", ""), ("submitted", "baseline_")):
-                won = sums[f"{prefix}debiased_wins"]
-                total.add_metric([model.name, order], won / unit)
-                if whole > 0.0:
-                    share.add_metric([model.name, order], won / whole)
-            weight.add_metric([model.name], whole / unit)
-        yield from (share, total, weight)
 
     def _lag_seconds(self) -> GaugeMetricFamily:
         family = _gauge("solar_lag_seconds", "model")

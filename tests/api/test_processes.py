@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import httpx
@@ -33,9 +34,14 @@ CHANGING = (
 #: Every gauge of a model, with its least and greatest plausible value.
 GAUGES = {
     "solar_online_map": (0.0, 1.0),
-    "solar_online_map_sum": (0.0, EVENTS),
+    "solar_online_map_stderr": (0.0, 1.0),
+    "solar_online_map_summed": (0.0, EVENTS),
+    "solar_online_map_squares_summed": (0.0, EVENTS),
     "solar_baseline_map": (0.0, 1.0),
-    "solar_baseline_map_sum": (0.0, EVENTS),
+    "solar_baseline_map_summed": (0.0, EVENTS),
+    "solar_lead_map": (-1.0, 1.0),
+    "solar_lead_map_stderr": (0.0, 1.0),
+    "solar_abandoned_lists": (0.0, 0.0),
     "solar_queries": (EVENTS, EVENTS),
     "solar_feedback": (EVENTS, EVENTS),
     "solar_rejected_records": (0.0, 0.0),
@@ -168,7 +174,7 @@ def test_every_documented_metric_is_exported_with_a_plausible_value(counted: Ser
     for k in ("1", "5", "10", "all"):
         for side in ("online", "baseline"):
             mean = counted[series(f"solar_{side}_ndcg", model="m", k=k)]
-            whole = counted[series(f"solar_{side}_ndcg_sum", model="m", k=k)]
+            whole = counted[series(f"solar_{side}_ndcg_summed", model="m", k=k)]
             assert 0.0 <= mean <= 1.0
             assert whole == pytest.approx(EVENTS * mean)
     assert counted[series("solar_baseline_ndcg", model="m", k="1")] == 0.0
@@ -192,11 +198,42 @@ def test_label_values_are_bounded_except_model_names(http: httpx.Client, counted
     found = metrics(http)
     names = {name for _, labels in found for name, _ in labels}
     assert names <= {
-        "model", "k", "kind", "order", "route", "status", "le", "outcome",
+        "model", "k", "kind", "order", "product", "route", "status", "le", "outcome",
         "process", "version", "python",
     }  # fmt: skip
     routes = {value for _, labels in found for name, value in labels if name == "route"}
     assert not [route for route in routes if "nowhere" in route or "/x" in route]
+
+
+def of_model(http: httpx.Client, name: str) -> set[str]:
+    """The metrics with this model as a label, on one scrape."""
+    return {one for one, labels in metrics(http) if ("model", name) in labels}
+
+
+def test_a_deleted_model_leaves_no_series_on_any_scrape(http: httpx.Client) -> None:
+    """Neither at once nor later, and neither by late requests nor for a new model of that name."""
+    assert http.put("/models/old", json={"features": 2, "explore": True}).status_code == 201
+    body = {"model": "old", "ids": ["a", "b"], "features": [[1.0, 0.0], [0.0, 1.0]]}
+    for at in range(20):
+        request = http.post("/rank", json=body).json()["request_id"]
+        event = {"event_id": f"o{at}", "type": "clicks", "request_id": request, "clicked": ["b"]}
+        assert http.post("/feedback", json=event).status_code == 202
+    learnt, fresh = "solar_learnt_records_total", "solar_freshness_seconds_count"
+    until(lambda: metrics(http).get(series(learnt, model="old")) == 20)
+    until(lambda: fresh in of_model(http, "old"))
+    assert http.delete("/models/old").status_code == 204
+    until(lambda: not any(of_model(http, "old") for _ in range(10)))
+    assert http.post("/rank", json=body).status_code == 404
+    assert http.post("/feedback", json={**event, "event_id": "late"}).status_code == 404
+    for _ in range(20):
+        assert of_model(http, "old") == set()
+        sleep(0.05)
+    assert http.put("/models/old", json={"features": 2}).status_code == 201
+    until(lambda: all("solar_version" in of_model(http, "old") for _ in range(10)))
+    again = metrics(http)
+    assert again[series(learnt, model="old")] == 0
+    assert series(fresh, model="old") not in again
+    assert http.delete("/models/old").status_code == 204
 
 
 def test_every_worker_reports_the_process_metrics_of_all_processes(

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ops.__main__ import BOARDS
-from ops.rules import ALERTS, RECORDING_RULES
+from ops.recorded import RECORDING_RULES
+from ops.rules import ALERTS
 
 _RECORDED_AS = {name: [one.expr for one in RECORDING_RULES if one.name == name] for name in
                 {one.name for one in RECORDING_RULES}}  # fmt: skip
@@ -23,7 +24,8 @@ def all_expressions() -> Iterator[Expression]:
     for board in BOARDS:
         for panel in board.panels():
             for query in panel.queries:
-                yield Expression(f"{board.title} / {panel.title}", query.expr)
+                for expr in (query.expr, *query.bounds()):
+                    yield Expression(f"{board.title} / {panel.title}", expr)
     for rule in RECORDING_RULES:
         yield Expression(f"recording rule {rule.name} {dict(rule.labels) or ''}", rule.expr)
         yield Expression(f"recorded series {rule.name}", rule.name)

@@ -10,7 +10,9 @@ import yaml
 from app.observability.metric_help import HELP
 from app.ranking.drift import ALARM
 from ops.__main__ import BOARDS, ROOT
-from ops.rules import ALERTS, RECORDING_RULES
+from ops.recorded import RECORDING_RULES
+from ops.rules import ALERTS
+from tests.ops.expressions import service_metrics
 
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
 RULES = yaml.safe_load((ROOT / "docker" / "prometheus" / "rules.yml").read_text())
@@ -95,6 +97,14 @@ def test_alert_panel_and_help_have_the_alarm_level_of_the_drift_detector() -> No
     (panel,) = [one for board in BOARDS for one in board.panels() if one.title == DRIFT]
     assert f"vector({ALARM:g})" in [query.expr for query in panel.queries]
     assert f"above {ALARM:g} it counts as drift" in HELP["solar_drift"]
+
+
+def test_no_alert_fires_on_debiased_wins_alone() -> None:
+    """They lean against whichever model draws the rankings."""
+    used = {alert.name: service_metrics(alert.expr) for alert in ALERTS}
+    wins = "solar_debiased_wins_summed"
+    assert [name for name, found in used.items() if wins in found] == ["SolarWorseThanSubmitted"]
+    assert "solar_lead_ndcg_summed" in used["SolarWorseThanSubmitted"]
 
 
 def test_recorded_series_are_named_by_level_metric_and_operation() -> None:

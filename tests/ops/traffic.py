@@ -20,6 +20,8 @@ FEATURES, DOCUMENTS = 4, 10
 #: The limit of one source's share (each worker counts separately), and the events of a source that
 #: exceeds it.
 SHARE, EXCESS = 0.4, 1000
+#: Share of the rankings without a click.
+ABANDONED = 0.1
 
 
 class Traffic:
@@ -97,13 +99,14 @@ class Traffic:
         }
 
     def _impression(self) -> None:
-        """Request a randomised ranking and click the best document, whatever its position."""
+        """Request a randomised ranking; click the best document, in most cases."""
         documents = self._documents()
         body = {"model": CLICKED, "documents": documents, "explore": True}
         answer = self._call("POST", "/rank", body)
         if answer.get("logged"):
             best = next(iter(self._labels(documents)))
-            click = {"type": "clicks", "request_id": answer["request_id"], "clicked": [best]}
+            clicked = [best] if self._random.random() > ABANDONED else []
+            click = {"type": "clicks", "request_id": answer["request_id"], "clicked": clicked}
             number = next(self._numbers)
             self._post([{"event_id": f"e{number}", "source": f"s{number % 8}", **click}])
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Check dashboards and alerts with promtool and Prometheus (Debian's package) and with Grafana's schema
-# (from npm). Installs missing tools. Takes two to three minutes.
+# Check dashboards, alerts and the page of metrics with promtool and Prometheus (Debian's package) and with
+# Grafana's schema (from npm). Installs missing tools. Takes half a minute to three minutes.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -29,5 +29,5 @@ if ! cmp -s $schema/package-lock.json $schema/node_modules/.locked; then
 fi
 node $schema/validate.mjs docker/grafana/dashboards/*.json
 
-echo '== every expression on a real Prometheus'
+echo '== every expression on a real Prometheus, and promtool on the page of a real service'
 .venv/bin/python -m tests.ops.live

@@ -20,7 +20,9 @@ All metrics of `GET /metrics`. Every worker returns the metrics of all workers a
 [Choose and read the measures](../measures.md) says which to watch, the [runbook](../runbook.md) what to do on an alert.
 
 - A model's measures come from its committed state, so every replica reports the same value. Aggregate them with `max`, not `sum`.
-- Sums (`…_sum`) are for windows: `delta(solar_online_ndcg_sum{k="10"}[1h]) / ignoring(k) delta(solar_queries[1h])`.
+- Sums (`…_summed`) are for windows: `delta(solar_online_ndcg_summed{k="10"}[1h]) / ignoring(k) delta(solar_queries[1h])`.
+  The dashboards compute standard errors in windows from the sums of squares (`…_squares_summed`).
+- A measure is absent while there is none: a mean before the first query, a standard error (`…_stderr`) before the second.
 - Workers share their counters through files in a directory under `TMPDIR`. A new start removes the directory of a killed
   service. With another process manager, set `PROMETHEUS_MULTIPROC_DIR` to a directory that is empty at the start.
 """
@@ -39,12 +41,16 @@ def page() -> str:
 
 
 def _table(families: Iterable[Metric]) -> str:
-    rows = ([f"`{_name(one)}`", one.type, _labels(one), one.documentation] for one in families)
+    rows = ([f"`{_name(one)}`", _type(one), _labels(one), one.documentation] for one in families)
     return table(["metric", "type", "labels", "meaning"], rows)
 
 
 def _name(family: Metric) -> str:
     return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def _type(family: Metric) -> str:
+    return "untyped" if family.type == "unknown" else family.type
 
 
 def _labels(family: Metric) -> str:
@@ -53,8 +59,8 @@ def _labels(family: Metric) -> str:
 
 
 def _families() -> list[Metric]:
-    """Every family of a process that has served one model once."""
-    sums, config = np.ones(len(SUMS)), new_model_config(("bm25",), prior=0.0)
+    """Every family of a process that serves one model, which has learnt from two queries."""
+    sums, config = np.full(len(SUMS), 2.0), new_model_config(("bm25",), prior=0.0)
     model = ServedModel("books", 1, 1, config, np.ones(1), sums, 1.0)
     metrics = Metrics()
     metrics.request("/rank", 200, 0.001)

@@ -14,14 +14,16 @@ const ajv = new Ajv({ allErrors: true, strict: false });
 const matches = ajv.compile(schema);
 const read = (path) => JSON.parse(readFileSync(path, 'utf8'));
 
+const lines = (one) => one.panels.find((panel) => panel.type === 'timeseries');
+
 // The schema must reject each of these changes to a dashboard.
 const broken = {
-  'a panel without a description': (one) => delete one.panels[1].description,
-  'a panel without a unit': (one) => delete one.panels[1].fieldConfig.defaults.unit,
-  'an unknown kind of panel': (one) => (one.panels[1].type = 'timeserie'),
-  'an unknown field': (one) => (one.panels[1].titel = 'x'),
-  'an option of the wrong type': (one) => (one.panels[1].options.legend.showLegend = 'yes'),
-  'an unknown draw style': (one) => (one.panels[1].fieldConfig.defaults.custom.drawStyle = 'dots'),
+  'a panel without a description': (one) => delete lines(one).description,
+  'a panel without a unit': (one) => delete lines(one).fieldConfig.defaults.unit,
+  'an unknown kind of panel': (one) => (lines(one).type = 'timeserie'),
+  'an unknown field': (one) => (lines(one).titel = 'x'),
+  'an option of the wrong type': (one) => (lines(one).options.legend.showLegend = 'yes'),
+  'an unknown draw style': (one) => (lines(one).fieldConfig.defaults.custom.drawStyle = 'dots'),
   'an unknown kind of variable': (one) => (one.templating.list[1].type = 'label'),
   'a missing schema version': (one) => delete one.schemaVersion,
 };
