@@ -282,8 +282,8 @@ class Measures(RankingQuality):
     debiased_wins_stderr: Annotated[_ByOrder, Field(description="standard errors, by queries")]
 
 
-class ModelDetails(Measures):
-    """A model: its settings, its weights and its measures."""
+class LearntModel(BaseModel):
+    """A model: its settings and its weights, and what it has learnt."""
 
     name: str
     algorithm: str
@@ -310,6 +310,11 @@ class ModelDetails(Measures):
     feedback: int
     rejected: int
     pairs: dict[str, int]
+
+
+class ModelDetails(Measures, LearntModel):
+    """A model: its settings, its weights and its measures."""
+
     drift: Annotated[
         float, Field(description="evidence that NDCG@10 has fallen; from 20 on an alarm")
     ]
