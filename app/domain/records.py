@@ -44,8 +44,11 @@ class Feedback:
     source: str = ""
 
 
-OTHER = "replacement"
-_KINDS = (("warm start", "warm start"), ("rollback", "rollback"), ("without source", "replay"))
+#: First words of the reason of a replacement → its kind; every reason starts with "".
+REPLACEMENTS = {
+    "warm start": "warm start", "rollback": "rollback", "without source": "replay",
+    "": "replacement",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Replace:
     @property
     def kind(self) -> str:
         """The kind of the replacement, by the first words of its reason."""
-        return next((kind for start, kind in _KINDS if self.reason.startswith(start)), OTHER)
+        return next(REPLACEMENTS[start] for start in REPLACEMENTS if self.reason.startswith(start))
 
 
 @dataclass(frozen=True, slots=True)

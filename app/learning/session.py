@@ -16,7 +16,7 @@ from math import inf
 from app.domain import codec
 from app.domain.facts import Committed, Replaced
 from app.domain.model import ModelState
-from app.domain.records import OTHER, Replace
+from app.domain.records import Replace
 from app.domain.reducer import Reducer, decoded
 from app.errors import BadBlob, Fenced, Full, StoreError
 from app.learning import replay
@@ -188,7 +188,7 @@ class LeaderSession:
         """Keep the model as a version before a record replaces it."""
         if self._reducer.seq not in await self._store.states.versions(self._model):
             record = decoded(self._queue[0].record)
-            kind = record.kind if isinstance(record, Replace) else OTHER
+            kind = record.kind if isinstance(record, Replace) else "replacement"
             await self.commit(version=NewVersion(f"before {kind}"), again=True)
 
     def _chunk(self) -> list[LogEntry]:

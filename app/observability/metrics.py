@@ -32,10 +32,10 @@ from app.domain.facts import (
     Trained,
 )
 from app.domain.model import Positions
+from app.domain.records import REPLACEMENTS
 from app.observability.metric_help import HELP
 from app.observability.model_metrics import (
     JOBS,
-    REPLACEMENTS,
     ModelMetrics,
     ModelTotals,
     StoreHealth,

@@ -21,10 +21,8 @@ from app.ranking.arrays import Floats
 from app.serving.weight_cache import ServedModel
 
 JOBS = ("done", "failed", "cancelled")
-#: First words of a replacement's reason → label `kind`; every reason starts with "".
-REPLACEMENTS = {
-    "warm start": "warm-start", "rollback": "rollback", "without source": "replay", "": "other",
-}  # fmt: skip
+#: Labels of the kinds of replacements, in the order of `app.domain.records.REPLACEMENTS`.
+REPLACEMENT_KINDS = ("warm-start", "rollback", "replay", "other")
 
 
 class StoreHealth(NamedTuple):
@@ -193,7 +191,7 @@ _COUNTERS = {
 #: Counters with one more label: first column, label, values.
 _LABELLED = (
     ("solar_jobs", Column.JOBS, "outcome", JOBS),
-    ("solar_replacements", Column.REPLACEMENTS, "kind", (*REPLACEMENTS.values(),)),
+    ("solar_replacements", Column.REPLACEMENTS, "kind", REPLACEMENT_KINDS),
 )
 _HISTOGRAMS = {
     "solar_freshness_seconds": Column.FRESHNESS,
