@@ -175,7 +175,7 @@ def test_a_standard_error_equals_that_of_the_single_values(given: list[float]) -
     assert mean(total, len(given)) == pytest.approx(fmean(given))
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.1, 5.0)), min_size=1, max_size=20))
+@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.1, 5.0)), min_size=2, max_size=20))
 def test_the_error_of_a_share_is_by_queries(given: list[tuple[float, float]]) -> None:
     won, weights = np.array([a * b for a, b in given]), np.array([b for _, b in given])
     share = won.sum() / weights.sum()
@@ -200,6 +200,22 @@ def test_products_of_wins_are_those_of_whole_rankings(given: list[Round]) -> Non
         products += [w * w, m * w, s * w, m * m, s * s, m * s]
     first = SUMS.index("wins_weight_weight")
     np.testing.assert_allclose(reducer.state().sums[first:], products, rtol=1e-9, atol=1e-12)
+
+
+def test_one_query_has_no_standard_error() -> None:
+    found = Statistics(learnt(clicks([1])).measures(), with_errors=True).summary()
+    assert found["ndcg"]["10"] is not None
+    assert set(found["ndcg_stderr"].values()) == {None}
+    assert None not in found["debiased_wins"].values()
+    assert set(found["debiased_wins_stderr"].values()) == {None}
+
+
+def test_sums_that_no_list_of_queries_has_give_no_number() -> None:
+    """Between two versions, later clicks change the sums of queries that count before."""
+    sums = dict.fromkeys(SUMS, 0.0) | {"queries": 2.0, "ndcg@10": 3.5, "square_ndcg@10": 4.0}
+    found = Statistics(sums, with_errors=True).summary()
+    assert found["ndcg"]["10"] is found["ndcg_stderr"]["10"] is None
+    assert found["ndcg"]["5"] == 0.0
 
 
 def test_without_queries_there_are_no_numbers() -> None:

@@ -307,6 +307,63 @@ def test_the_hours_go_on_with_the_next_learner(url: str) -> None:
     with_store(url, act)
 
 
+def test_a_model_from_before_gets_an_hourly_version_with_its_next_records(url: str) -> None:
+    """Its versions have no time, and a learner may lead for less than an hour each time."""
+
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        with client(url) as connection:
+            connection.hdel(Keys("books").snapshot(0), "time", "reason")
+        async with learning(store):
+            await append(store, blobs(0, 3))
+            await committed(store, 3)
+            await hourly(store, 1)
+        assert await verify(store, "books") == []
+
+    with_store(url, act)
+
+
+def test_the_state_before_a_rest_is_kept_before_the_next_record(url: str) -> None:
+    async def act(store: Store) -> None:
+        clock = WallClock()
+        await store.models.create("books", first())
+        async with learning(store, replace(SHORT_INTERVALS, wall_clock=clock)):
+            await append(store, blobs(0, 4))
+            await committed(store, 4)
+        clock.now += 3_601
+        await append(store, blobs(4, 6))
+        async with learning(store, replace(SHORT_INTERVALS, wall_clock=clock)):
+            await committed(store, 6)
+            assert await hourly(store, 1) == [4]
+
+    with_store(url, act)
+
+
+def test_verify_ignores_a_name_that_is_used_again_meanwhile(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        async with learning(store):
+            await append(store, blobs(0, 3))
+            await committed(store, 3)
+            await store.versions.keep("books", epoch, "one")
+            await append(store, blobs(3, 6))
+            await committed(store, 6)
+        read = store.versions.placed
+
+        async def placed(model: str) -> Any:
+            found = await read(model)
+            await store.versions.drop("books", epoch, "one")
+            await store.versions.keep("books", epoch, "one")
+            return found
+
+        monkeypatch.setattr(store.versions, "placed", placed)
+        assert await verify(store, "books") == []
+
+    with_store(url, act)
+
+
 def test_hourly_versions_do_not_hold_the_log_back(url: str) -> None:
     async def act(store: Store) -> None:
         clock = WallClock()
@@ -373,7 +430,7 @@ def test_verify_finds_a_damaged_version_and_one_of_another_state(url: str) -> No
         with client(url) as connection:
             other = connection.hget(Keys("books").snapshot(5), "spread")
             connection.hset(Keys("books").snapshot(10), "spread", other)
-            connection.hset(Keys("books").kept("name-one"), "w", b"junk")
+            connection.hset(Keys("books").named(epoch, "one"), "w", b"junk")
         assert await verify(store, "books") == [
             "version 10: the replay differs from it",
             "version 13: expected a SOLAR blob, got other bytes",

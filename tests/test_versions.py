@@ -74,9 +74,9 @@ def test_a_name_is_taken_until_its_version_is_deleted(url: str) -> None:
         with pytest.raises(VersionExists):
             await store.versions.keep("books", epoch, "one")
         assert (await store.versions.load("books", "one")).state.seq == 0
-        await store.versions.drop("books", "one")
+        await store.versions.drop("books", epoch, "one")
         with pytest.raises(NoSuchVersion):
-            await store.versions.drop("books", "one")
+            await store.versions.drop("books", epoch, "one")
         with pytest.raises(NoSuchVersion):
             await store.versions.load("books", "one")
         assert await store.versions.keep("books", epoch, "one") == 2
@@ -92,7 +92,7 @@ def test_a_model_has_at_most_ten_named_versions(url: str) -> None:
             await store.versions.keep("books", epoch, f"v{at}")
         with pytest.raises(TooManyVersions):
             await store.versions.keep("books", epoch, "one-more")
-        await store.versions.drop("books", "v3")
+        await store.versions.drop("books", epoch, "v3")
         await store.versions.keep("books", epoch, "one-more")
 
     with_store(url, act)
@@ -123,7 +123,8 @@ def test_no_version_is_kept_of_a_missing_or_recreated_model(url: str) -> None:
         for model, number in (("atlas", 1), ("books", epoch + 1)):
             with pytest.raises(NoSuchModel):
                 await store.versions.keep(model, number, "one")
-        assert await store.versions.besides("books") == await store.versions.besides("atlas") == []
+        assert [one.key for one in await store.versions.placed("books")] == [KEYS.snapshot(0)]
+        assert await store.versions.placed("atlas") == []
 
     with_store(url, act)
 
@@ -188,19 +189,19 @@ def test_a_deleted_model_leaves_no_version(url: str) -> None:
 def test_a_deletion_also_removes_a_version_that_is_named_at_the_same_time(url: str) -> None:
     async def act(store: Store) -> None:
         epoch, _ = await begin(store)
-        read, named = store.versions.placed, [0]
+        read, named = store.versions.all_keys, list[int]()
 
-        async def placed(model: str) -> list[tuple[int, str]]:
+        async def all_keys(model: str) -> list[str]:
             found = await read(model)
-            if not named[0]:
-                named[0] = await store.versions.keep("books", epoch, "late") + 1
+            if not named:
+                named.append(await store.versions.keep("books", epoch, "late"))
             return found
 
-        store.versions.placed = placed  # type: ignore[method-assign]
+        store.versions.all_keys = all_keys  # type: ignore[method-assign]
         await store.models.delete("books")
-        assert named == [1]
+        assert named == [0]
         with client(url) as connection:
-            assert not connection.exists(KEYS.kept("name-late"))
+            assert not connection.exists(KEYS.named(epoch, "late"))
 
     with_store(url, act)
 
@@ -218,8 +219,45 @@ def test_versions_that_an_older_release_left_behind_are_gone_in_a_new_model(url:
         await store.models.create("books", first())
         assert [one.seq for one in await store.versions.listed("books")] == [0]
         with client(url) as connection:
-            assert not connection.exists(KEYS.kept("name-one"))
-            assert not connection.exists(KEYS.kept("hour-1"))
+            assert not connection.exists(KEYS.named(epoch, "one"))
+            assert not connection.exists(KEYS.hourly(epoch, 1))
+
+    with_store(url, act)
+
+
+def test_versions_of_a_deleted_model_are_not_those_of_its_successor(url: str) -> None:
+    """An older release also creates the next model without a look at them."""
+
+    async def act(store: Store) -> None:
+        epoch, fence = await begin(store)
+        await commit(store, fence, 1, version=HOURLY)
+        await store.versions.keep("books", epoch, "one")
+        with client(url) as connection:
+            connection.hset(KEYS.state, "epoch", epoch + 1)
+        assert [one.seq for one in await store.versions.placed("books")] == [0]
+        assert await store.versions.hourly("books") == []
+        for wanted in ("one", 1):
+            with pytest.raises(NoSuchVersion):
+                await store.versions.load("books", wanted)
+        assert await store.versions.keep("books", epoch + 1, "one") == 1
+        await store.models.delete("books")
+        with client(url) as connection:
+            assert not connection.exists(KEYS.named(epoch, "one"))
+
+    with_store(url, act)
+
+
+@pytest.mark.parametrize("field", ["time", "reason", "seq"])
+@pytest.mark.parametrize("value", [b"junk", b"\xff", b"99999999999999999999", b"-1"])
+def test_a_version_with_a_damaged_field_is_listed(url: str, field: str, value: bytes) -> None:
+    async def act(store: Store) -> None:
+        await begin(store)
+        with client(url) as connection:
+            connection.hset(KEYS.snapshot(0), field, value)
+        (kept,) = await store.versions.listed("books")
+        assert kept.seq == 0
+        assert field != "time" or kept.time is None
+        assert (await store.versions.last_hourly("books", 0)).seq == 0
 
     with_store(url, act)
 
@@ -230,7 +268,7 @@ def test_a_name_has_letters_digits_and_a_few_signs(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "7", "0012", 65 * "x", "a b", "a/b", "a:b", "ü", "a\n", "a{b"]
+    "name", ["", "7", "0012", 65 * "x", "a b", "a/b", "a:b", "ü", "a\n", "a{b", ".", "..", ".a"]
 )
 def test_any_other_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match="expected 1 to 64 letters"):

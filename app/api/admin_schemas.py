@@ -117,7 +117,7 @@ class VersionBody(Body):
         Field(
             min_length=1,
             max_length=64,
-            description="letters, digits, `-`, `_` and `.`, and not digits only",
+            description="letters, digits, `-`, `_` and `.`; not digits only, no `.` at the start",
         ),
     ]
 

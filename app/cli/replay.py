@@ -69,7 +69,7 @@ async def replay_log(
 
 async def show_older_versions(store: Store, model: str, start: int, show: Print) -> None:
     """Say how many versions are kept from before the start of a replay."""
-    older = sum(seq < start for seq, _ in await store.versions.placed(model))
+    older = sum(one.seq < start for one in await store.versions.placed(model))
     if older:
         show(
             f"{model}: the log begins after version {start}; {older} older hourly or named "

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from math import sqrt
 from typing import Any
 
+#: Relative error of sums.
+ROUNDING = 1e-9
 #: Orders with debiased wins; the lead is that of the model order over the submitted order.
 ORDERS = ("model", "submitted", "lead")
 #: Cut-off of NDCG → name of the sum.
@@ -26,26 +28,30 @@ def mean(total: float, count: float) -> float | None:
 def standard_error(total: float, squares: float, count: float) -> float | None:
     """Return the standard error of the mean of `count` values: `√(s²/n)`.
 
+    None for fewer than two values, and if there is no such list of values: between two versions,
+    later clicks change the sums of queries that count before.
+
     >>> standard_error(3.0, 5.0, 2.0)
     0.5
     """
-    if count < 2.0:
+    spread = squares - total * total / count if count >= 2.0 else -1.0
+    if spread < -ROUNDING * squares:
         return None
-    spread = max(0.0, squares - total * total / count)
-    return sqrt(spread / (count - 1.0) / count)
+    return sqrt(max(0.0, spread) / (count - 1.0) / count)
 
 
 def share_error(won: float, weight: float, squares: tuple[float, float, float]) -> float | None:
     """Return the standard error of the share `r = Σa/Σb` of weighted pairs, by queries.
 
-    `squares` are Σa², Σab and Σb² over queries: `√Σ(a - r·b)² / Σb`. None without any weight.
+    `squares` are Σa², Σab and Σb² over queries: `√Σ(a - r·b)² / Σb`. None if fewer than two
+    queries have a weight.
 
-    >>> share_error(1.0, 2.0, (1.0, 1.0, 3.0))  # two queries of weight 1; one won all, one nothing
-    0.4330127018922193
+    >>> round(share_error(1.0, 2.0, (1.0, 1.0, 2.0)), 6)  # two of weight 1; one won, one did not
+    0.353553
     """
-    if weight <= 0.0:
+    share, (of_won, of_both, of_weight) = won / weight if weight > 0.0 else 0.0, squares
+    if weight <= 0.0 or of_weight >= (1.0 - ROUNDING) * weight * weight:  # only one has a weight
         return None
-    share, (of_won, of_both, of_weight) = won / weight, squares
     return sqrt(max(0.0, of_won - 2.0 * share * of_both + share * share * of_weight)) / weight
 
 
@@ -61,7 +67,7 @@ class Statistics:
     @property
     def abandoned(self) -> int | None:
         """Number of abandoned rankings; None if they count as queries with 0."""
-        return max(0, int(self._sums["abandoned"])) if self._with_errors else None
+        return int(self._sums["abandoned"]) if self._with_errors else None
 
     def summary(self) -> dict[str, Any]:
         """All measures as plain fields; None where there is no number."""
@@ -92,8 +98,9 @@ class Statistics:
         return self._sums["explored_queries" if side == "explored" else "queries"]
 
     def mean(self, side: str, measure: str) -> float | None:
-        """Mean of a measure."""
-        return mean(self.total(side, measure), self.count(side))
+        """Mean of a measure; None if it is beyond ±1, as later clicks may have changed the sum."""
+        found = mean(self.total(side, measure), self.count(side))
+        return found if found is None or abs(found) <= 1.0 + ROUNDING else None
 
     def error(self, side: str, measure: str) -> float | None:
         """Standard error of the mean of a measure."""

@@ -125,8 +125,8 @@ class VersionCheck:
 
     async def begin(self, start: int) -> None:
         """Find the versions; decode those from before the start."""
-        for seq, key in await self._store.versions.placed(self._model):
-            self._at.setdefault(seq, []).append(key)
+        for one in await self._store.versions.placed(self._model):
+            self._at.setdefault(one.seq, []).append(one.key)
         for seq in [one for one in sorted(self._at) if one < start]:
             await self._decoded(seq)
 
@@ -141,11 +141,13 @@ class VersionCheck:
         found = []
         for key in self._at[seq]:
             try:
-                found.append((await self._store.states.load_at(self._model, key)).state)
+                state = (await self._store.states.load_at(self._model, key)).state
             except BadBlob as error:
                 self.problems.append(f"version {seq}: {error}")
             except NoSuchModel:  # dropped in between
                 continue
+            else:
+                found += [state] if state.seq == seq else []  # else the name was used again
         return found
 
 

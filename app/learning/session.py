@@ -102,6 +102,8 @@ class LeaderSession:
             length, size = await store.log.size(model)
             term._bytes = (base[1] - versions[-1]) * size // max(1, length)  # of earlier sessions
             await term._continue_hours(versions[0])
+            if state.part is None:  # a commit of the state would drop it
+                await term._keep_hourly()
             return term
         reducer = await rebuilt(store, model, turns, options)
         term = cls(store, model, fence, options, base, reducer, report, turns)
@@ -128,8 +130,7 @@ class LeaderSession:
         else:
             await self.commit_done()
             await self._check_position()
-            if hourly := await self._hourly_version():  # also of a model that rests now
-                await self.commit(version=hourly, again=True)
+            await self._keep_hourly()  # also of a model that rests now
         waited_for = await self._apply_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
             await self.commit(version=self._version_due() or await self._hourly_version())
@@ -341,12 +342,16 @@ class LeaderSession:
         self._hour = now - hour + HOURLY_RETRY
         return None
 
+    async def _keep_hourly(self) -> None:
+        """Keep the committed state as an hourly version, if one is due."""
+        if hourly := await self._hourly_version():
+            await self.commit(version=hourly, again=True)
+
     async def _continue_hours(self, oldest: int) -> None:
         """Continue the hours of earlier sessions."""
         last = await self._store.versions.last_hourly(self._model, oldest)
         self._hour_seq = last.seq
-        if last.time is not None:
-            self._hour = last.time / 1000
+        self._hour = -inf if last.time is None else last.time / 1000  # a version from before: due
 
     def _due(self) -> bool:
         return (
@@ -362,7 +367,8 @@ async def rebuilt(store: Store, model: str, turns: FairQueue, options: LearnerOp
     NewerFormat if a newer release wrote one of them: that release can rebuild it.
     """
     seq, chain = await store.states.claimed(model)
-    for version, key in sorted(await store.versions.placed(model), reverse=True):
+    placed = await store.versions.placed(model)
+    for version, key in sorted(((one.seq, one.key) for one in placed), reverse=True):
         try:
             state = (await store.states.load_at(model, key)).state
         except BadBlob as error:

@@ -66,6 +66,14 @@ class Keys:
         """Return the key of an hourly or named version, by its member of `keeps`."""
         return f"{self._prefix}keep:{member}"
 
+    def hourly(self, epoch: int, seq: int) -> str:
+        """Return the key of the hourly version after record `seq`."""
+        return self.kept(f"{epoch}-hour-{seq}")
+
+    def named(self, epoch: int, name: str) -> str:
+        """Return the key of a named version."""
+        return self.kept(f"{epoch}-name-{name}")
+
     def event(self, epoch: int, event: str) -> str:
         """Return the dedupe key of an internal event; in releases up to 0.2, of every event."""
         return f"{self._prefix}d:{epoch}:{event}"

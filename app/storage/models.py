@@ -36,7 +36,7 @@ class Models:
             # Before and after: this call may end early, or a deletion may remove the name.
             await self._client.sadd(MODELS, model)
         names = [keys.epoch, keys.state, keys.seq, keys.snapshots, keys.snapshot(0), keys.keeps]
-        names += [key for _, key in await self._versions.besides(model)]
+        names += await self._versions.left_keys(model)
         values = [state.chain, *dump_state(state)]
         epoch = await self._calls.durable_script("create", names, values)
         await self._calls.durable_command(MODELS, "SADD", MODELS, model)
@@ -50,7 +50,7 @@ class Models:
         with translated(self._client):
             epoch, deleted = await self._client.hget(keys.state, "epoch"), -1
             while deleted < 0:  # a learner may store another version in between
-                kept = await self._versions.keys(model)
+                kept = await self._versions.all_keys(model)
                 names = [keys.state, keys.seq, keys.log, keys.lease, keys.snapshots, keys.keeps]
                 names += kept
                 deleted = int(await self._calls.durable_script("delete", names, [epoch or ""]))

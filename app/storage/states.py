@@ -20,7 +20,7 @@ from app.ranking.certainty import UNKNOWN, Certainty
 from app.ranking.covariance import variances
 from app.ranking.tally import Tally
 from app.storage.calls import ScriptRunner, translated
-from app.storage.keys import keys_of
+from app.storage.keys import Keys, keys_of
 from app.storage.log import LogEntry
 
 #: Models whose weights one round trip loads: 40 MB at 100,000 features.
@@ -32,8 +32,6 @@ _BLOBS = (b"meta", b"w", b"spread", b"sums")
 
 #: Sums in one array; the later ones are in arrays of their own and need a newer format.
 _FORMAT_1_SUMS = 26
-#: Start of the member of an hourly version in `keeps`.
-HOUR = "hour-"
 _SQUARES = SUMS.index("square_ndcg@1")
 _LATER_SUMS = {SUMS[at]: slice(at, at + 1) for at in range(_FORMAT_1_SUMS, _SQUARES)}
 _LATER_SUMS["squares"] = slice(_SQUARES, len(SUMS))
@@ -58,10 +56,9 @@ class NewVersion(NamedTuple):
     reason: str = "interval"
     hourly: bool = False
 
-    def key(self, model: str, seq: int) -> str:
+    def key(self, keys: Keys, epoch: int, seq: int) -> str:
         """Return the key of such a version after record `seq`."""
-        keys = keys_of(model)
-        return keys.kept(f"{HOUR}{seq}") if self.hourly else keys.snapshot(seq)
+        return keys.hourly(epoch, seq) if self.hourly else keys.snapshot(seq)
 
 
 class CommitInfo(NamedTuple):
@@ -228,9 +225,9 @@ class States:
         index, kept = keys.snapshots, keys.state
         if version:
             index = keys.keeps if version.hourly else keys.snapshots
-            kept = version.key(model, state.seq)
+            kept = version.key(keys, epoch, state.seq)
         names = [keys.state, keys.fence, keys.log, index, kept, keys.seq]
-        names += [version.key(model, old) for old in drop] if version else []
+        names += [version.key(keys, epoch, old) for old in drop] if version else []
         values = [epoch, fence, seq, chain, state.seq, state.chain]
         values += dump_state(state) if fields is None else fields
         values += [version.reason if version else "", trim, int(again), work or ""]

@@ -22,15 +22,22 @@ from app.errors import (
 from app.ranking.arrays import Floats
 from app.storage.calls import ScriptRunner, translated
 from app.storage.keys import keys_of
-from app.storage.states import HOUR, States, StoredState, StoredWeights, load_sums
+from app.storage.states import States, StoredState, StoredWeights, load_sums
 
 #: Named versions of a model.
 MOST_NAMED = 10
-#: Start of the member of a named version in `keeps`.
-NAME = "name-"
-_NAME = re.compile(r"(?!\d+$)[A-Za-z0-9_.-]{1,64}")
+#: A number is a version by its seq, and a client would take `..` for a part of the path.
+_NAME = re.compile(r"(?!\d+$)[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 _ASCENDING_WITH_SCORES = (False, True)
-_FIELDS = ("seq", "time", "reason", "sums")
+_FIELDS = ("time", "reason", "sums")
+
+
+class Member(NamedTuple):
+    """A member of `keeps`: an hourly version, or one with a name; `seq` is its last record."""
+
+    key: str
+    seq: int
+    name: str | None
 
 
 class StoredVersion(NamedTuple):
@@ -58,10 +65,11 @@ class LastHourly(NamedTuple):
 
 
 def check_version_name(name: str, field: str = "name") -> str:
-    """Return a valid name of a version, or raise InvalidInput: a number is a version by its seq."""
+    """Return a valid name of a version, or raise InvalidInput."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"{field}: expected 1 to 64 letters, digits, '-', '_' or '.', and not digits only"
+            f"{field}: expected 1 to 64 letters, digits, '-', '_' or '.', not digits only and no "
+            "'.' at the start"
         )
     return name
 
@@ -73,46 +81,47 @@ class Versions:
         self._client, self._calls, self._states = client, calls, states
 
     async def listed(self, model: str) -> list[StoredVersion]:
-        """Return all kept versions, oldest first."""
-        keys = await self.keys(model)
+        """Return all kept versions, oldest first; those of the same record as they were kept."""
+        placed = await self.placed(model)
         with translated(self._client):
             pipeline = self._client.pipeline(transaction=False)
-            for key in keys:
-                pipeline.hmget(key, _FIELDS)
-                pipeline.memory_usage(key, samples=0)
-            found = iter(await pipeline.execute() if keys else [])
-        each = zip(keys, found, found, strict=True)
-        kept = [_version(key, fields, size) for key, fields, size in each if fields[0]]
-        return sorted(kept, key=lambda one: one.seq)
+            for one in placed:
+                pipeline.hmget(one.key, _FIELDS)
+                pipeline.memory_usage(one.key, samples=0)
+            found = iter(await pipeline.execute() if placed else [])
+        each = zip(placed, found, found, strict=True)
+        kept = [_version(one, fields, size) for one, fields, size in each if size]
+        return sorted(kept, key=lambda one: (one.seq, one.time or 0))
 
-    async def keys(self, model: str) -> list[str]:
-        """Return the keys of all versions: those that the log continues, then the others."""
-        return [key for _, key in await self.placed(model)]
-
-    async def placed(self, model: str) -> list[tuple[int, str]]:
-        """Return seq and key of all versions: those that the log continues, then the others."""
+    async def placed(self, model: str) -> list[Member]:
+        """Return the places of all versions: those that the log continues, then the others."""
         keys = keys_of(model)
-        continued = [(seq, keys.snapshot(seq)) for seq in await self._states.versions(model)]
-        return continued + await self.besides(model)
+        continued = await self._states.versions(model)
+        members = [Member(keys.snapshot(seq), seq, None) for seq in continued]
+        return members + await self._besides(model)
 
-    async def besides(self, model: str) -> list[tuple[int, str]]:
-        """Return seq and key of the hourly and named versions, oldest first."""
+    async def all_keys(self, model: str) -> list[str]:
+        """Return the keys of all versions, also of those that a deleted model left behind."""
         keys = keys_of(model)
-        return [(seq, keys.kept(member)) for member, seq in await self._members(model)]
+        continued = [keys.snapshot(seq) for seq in await self._states.versions(model)]
+        return continued + await self.left_keys(model)
+
+    async def left_keys(self, model: str) -> list[str]:
+        """Return the keys of hourly and named versions, also of those of a deleted model."""
+        keys = keys_of(model)
+        return [keys.kept(member.decode()) for member, _ in await self._members(model)]
 
     async def hourly(self, model: str) -> list[int]:
         """Return the seqs of the hourly versions, oldest first."""
-        members = await self._members(model)
-        return [seq for member, seq in members if member.startswith(HOUR)]
+        return [one.seq for one in await self._besides(model) if one.name is None]
 
     async def last_hourly(self, model: str, oldest: int) -> LastHourly:
         """Return the newest hourly version; without one, the version after record `oldest`."""
-        keys, hourly = keys_of(model), await self.hourly(model)
-        seq = hourly[-1] if hourly else oldest
-        key = keys.kept(f"{HOUR}{seq}") if hourly else keys.snapshot(seq)
+        hourly = [one for one in await self._besides(model) if one.name is None]
+        last = hourly[-1] if hourly else Member(keys_of(model).snapshot(oldest), oldest, None)
         with translated(self._client):
-            time = await self._client.hget(key, "time")
-        return LastHourly(int(time) if time else None, seq)
+            time = await self._client.hget(last.key, "time")
+        return LastHourly(_time(time), last.seq)
 
     async def load(self, model: str, version: int | str) -> StoredState:
         """Return a version by its seq or name; NoSuchVersion if it is not kept."""
@@ -130,7 +139,7 @@ class Versions:
         VersionExists, TooManyVersions or NoSuchModel if that is not possible. Safe to resend.
         """
         keys = keys_of(model)
-        names = [keys.state, keys.keeps, keys.kept(NAME + check_version_name(name))]
+        names = [keys.state, keys.keeps, keys.named(epoch, check_version_name(name))]
         values = [epoch, MOST_NAMED, uuid4().hex]
         seq = int(await self._calls.durable_script("keep", names, values))
         if seq == -1:
@@ -141,10 +150,10 @@ class Versions:
             raise TooManyVersions(f"model {model}: expected at most {MOST_NAMED} named versions")
         return seq
 
-    async def drop(self, model: str, name: str) -> None:
+    async def drop(self, model: str, epoch: int, name: str) -> None:
         """Delete a named version; NoSuchVersion if there is none of this name."""
         keys = keys_of(model)
-        names = [keys.keeps, keys.kept(NAME + name)]
+        names = [keys.keeps, keys.named(epoch, name)]
         if not _NAME.fullmatch(name) or not await self._calls.durable_script("drop", names, []):
             raise NoSuchVersion(f"model {model}: no version of this name")
 
@@ -152,19 +161,33 @@ class Versions:
         """Return the key of a version; NoSuchVersion if there is none."""
         if isinstance(version, str):
             check_version_name(version, "version")
-        keys, members = keys_of(model), await self._members(model)
-        if isinstance(version, int) and version in await self._states.versions(model):
-            return keys.snapshot(version)
-        for member, seq in members:
-            if version == seq if isinstance(version, int) else member == NAME + version:
-                return keys.kept(member)
+        for one in await self.placed(model):
+            if version in (one.seq, one.name):
+                return one.key
         raise NoSuchVersion(f"model {model}: the version is not kept")
 
-    async def _members(self, model: str) -> list[tuple[str, int]]:
-        """Return the hourly and named versions: member of `keeps` and seq, oldest first."""
+    async def _besides(self, model: str) -> list[Member]:
+        """Return the hourly and named versions, oldest first.
+
+        Those of a deleted model of this name are left out: an older release leaves them behind.
+        """
+        keys = keys_of(model)
         with translated(self._client):
-            found = await self._client.zrange(keys_of(model).keeps, 0, -1, *_ASCENDING_WITH_SCORES)
-        return [(member.decode(), int(seq)) for member, seq in found]
+            epoch = await self._client.hget(keys.state, "epoch") or b""
+        found = []
+        for member, seq in await self._members(model):
+            of_epoch, kind, rest = member.split(b"-", 2)
+            name = rest.decode() if kind == b"name" else None
+            if of_epoch == epoch:
+                found.append(Member(keys.kept(member.decode()), int(seq), name))
+        return found
+
+    async def _members(self, model: str) -> list[tuple[bytes, float]]:
+        """Return the members of `keeps` and their seqs, oldest first."""
+        with translated(self._client):
+            return list(
+                await self._client.zrange(keys_of(model).keeps, 0, -1, *_ASCENDING_WITH_SCORES)
+            )
 
 
 @contextmanager
@@ -176,14 +199,15 @@ def _not_kept() -> Iterator[None]:
         raise NoSuchVersion(str(error)) from None
 
 
-def _version(key: str, fields: Sequence[bytes | None], size: int | None) -> StoredVersion:
-    seq, time, reason, sums = fields
-    member = key.rpartition(":")[2]
-    name = member.removeprefix(NAME) if member.startswith(NAME) else None
+def _version(one: Member, fields: Sequence[bytes | None], size: int) -> StoredVersion:
+    time, reason, sums = fields
     found = None
     with suppress(Unreadable):
         found = load_sums(sums or b"")
-    return StoredVersion(
-        int(seq or 0), name, int(time) if time else None, reason.decode() if reason else None,
-        size or 0, found,
-    )  # fmt: skip
+    text = reason.decode(errors="replace") if reason else None
+    return StoredVersion(one.seq, one.name, _time(time), text, size, found)
+
+
+def _time(text: bytes | None) -> int | None:
+    """Return a time in ms since 1970; None if it is unknown or damaged."""
+    return int(text) if text and text.isdigit() and len(text) <= 14 else None

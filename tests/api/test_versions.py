@@ -1,6 +1,7 @@
 """Versions over HTTP: list, keep under a name, roll back, rank by one."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -137,7 +138,7 @@ def test_an_eleventh_name_is_409_until_one_is_deleted(http: httpx.Client, model:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "7", 65 * "x", "a b", "a/b", "../x", "a:b", "\u0000", 7, None]
+    "name", ["", "7", 65 * "x", "a b", "..", ".a", "a/b", "../x", "a:b", "\u0000", 7, None]
 )
 def test_an_invalid_name_is_422_and_nothing_is_kept(
     http: httpx.Client, model: str, name: Any
@@ -169,11 +170,63 @@ def test_a_deleted_model_takes_its_versions_with_it(
     settings = http.get(f"/models/{model}").json()
     assert http.delete(f"/models/{model}").status_code == 204
     with connection_to(url(service)) as connection:
-        assert not connection.exists(Keys(model).kept("name-one"))
+        assert not connection.exists(Keys(model).named(1, "one"))
     features = {**PLAIN, "features": settings["features"], "gamma": 10.0}
     assert http.put(f"/models/{model}", json=features).status_code == 201
     assert [one["version"] for one in versions(http, model)] == [0]
     assert http.post(f"/models/{model}/rollback", json={"version": "one"}).status_code == 404
+
+
+def test_names_that_are_kept_and_deleted_at_the_same_time_are_never_an_error(
+    service: Running, http: httpx.Client, model: str
+) -> None:
+    def work(act: str) -> set[int]:
+        with service.client() as client:
+            if act == "keep":
+                return {keep(client, model, "one").status_code for _ in range(30)}
+            path = f"/models/{model}/versions/one"
+            return {client.delete(path).status_code for _ in range(30)}
+
+    with ThreadPoolExecutor(4) as pool:
+        kept, dropped, *_ = pool.map(work, ["keep", "delete", "keep", "delete"])
+    assert kept <= {201, 404, 409}
+    assert dropped <= {204, 404}
+    learn(http, model)
+    assert with_store(url(service), lambda store: verify(store, model)) == []
+
+
+def test_versions_of_a_model_that_is_deleted_meanwhile_are_never_an_error(
+    service: Running, http: httpx.Client
+) -> None:
+    settings = {**PLAIN, "features": ["bm25", "price"]}
+
+    def churn(_: int) -> set[int]:
+        with service.client() as client:
+            for _ in range(30):
+                client.put("/models/churned", json=settings)
+                client.delete("/models/churned")
+        return set()
+
+    def read(_: int) -> set[int]:
+        with service.client() as client:
+            listed = [client.get("/models/churned/versions") for _ in range(60)]
+            named = [keep(client, "churned", f"v{at}") for at in range(10)]
+        return {one.status_code for one in [*listed, *named]}
+
+    with ThreadPoolExecutor(3) as pool:
+        churning = pool.submit(churn, 0)
+        found = set().union(*pool.map(read, range(2)))
+        churning.result()
+    assert found <= {200, 201, 404, 409}
+    http.delete("/models/churned")
+
+
+def test_a_damaged_state_is_not_kept(service: Running, http: httpx.Client, model: str) -> None:
+    """The learner repairs it, so that one of the next calls succeeds."""
+    with connection_to(url(service)) as connection:
+        connection.hset(Keys(model).state, "spread", b"junk")
+    assert keep(http, model, "one").status_code == 503
+    assert [one["name"] for one in versions(http, model)] == [None]
 
 
 # ---- roll back ----

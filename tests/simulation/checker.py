@@ -266,8 +266,8 @@ class Checker:
         hold(versions[-1] <= state.seq, f"I11: version {versions[-1]} is after the state")
         hold(all(db.exists(keys.snapshot(one)) for one in versions), "I11: a version is missing")
         for member in db.zrange(keys.keeps):
-            kept = db.hgetall(keys.kept(member.decode()))
-            hold(kept.get(b"epoch") == fields[b"epoch"], f"I11: {member!r} is of another model")
+            kept, own = db.hgetall(keys.kept(member.decode())), member.split(b"-")[0]
+            hold(kept.get(b"epoch") == fields[b"epoch"] == own, f"I11: {member!r} is of another")
 
     def _look_at_work(self, current: ModelEpoch, fields: dict[bytes, bytes]) -> None:
         """I18: check that the store knows the work that waits."""

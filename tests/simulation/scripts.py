@@ -351,7 +351,8 @@ def keep(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     seq, earlier = db.hmget(kept, ["seq", "call"])
     if seq is not None:
         return int(seq) if earlier == call else -2
-    if sum(member.startswith(b"name-") for member in db.zrange(keeps)) >= int(most):
+    prefix = b"%s-name-" % epoch
+    if sum(member.startswith(prefix) for member in db.zrange(keeps)) >= int(most):
         return -3
     fields = [part for pair in zip(names, found, strict=True) if pair[1] for part in pair]
     db.hset(kept, *fields, "reason", "named", "time", _time(db), "call", call)

@@ -607,7 +607,7 @@ class FaultInjector:
                 if self._rng.random() < 0.8:
                     await self._store.versions.keep(MODEL, epoch, name)
                 else:
-                    await self._store.versions.drop(MODEL, name)
+                    await self._store.versions.drop(MODEL, epoch, name)
             kept = await self._store.versions.listed(MODEL)
             chosen = self._rng.choice(kept)
             state = await self._store.versions.load(MODEL, chosen.name or chosen.seq)

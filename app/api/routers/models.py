@@ -224,9 +224,12 @@ async def tune(
     return await append_record(service, name, Retune(**given))
 
 
-async def append_record(service: Service, name: str, record: Record) -> dict[str, int]:
-    """Append a change of a model to its log; return the seq of the record."""
-    epoch, *_ = await service.store.states.position(name)
+async def append_record(
+    service: Service, name: str, record: Record, epoch: int | None = None
+) -> dict[str, int]:
+    """Append a change of a model, if given of this epoch, to its log; return the record's seq."""
+    if epoch is None:
+        epoch, *_ = await service.store.states.position(name)
     event = NewRecord(internal_event("admin", str(uuid4())), b"", codec.dump_record(record))
     appended = await service.store.log.append(
         name, epoch, [event], limit=service.settings.backlog, time=now(), wait=True

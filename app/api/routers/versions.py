@@ -22,13 +22,17 @@ from app.api.routers.models import ModelName, append_record, known_name
 from app.domain.model import SUMS
 from app.domain.records import Replace
 from app.domain.statistics import Statistics
-from app.errors import Unreadable
+from app.errors import NoSuchVersion, Unreadable
 from app.storage.versions import StoredVersion, check_version_name
 
 router = APIRouter(route_class=AdminRoute, tags=["models"], dependencies=[requires("admin")])
 
 VersionPath = Annotated[
-    str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_.-]{1,64}$"}, examples=["before-sale"])
+    str,
+    Path(
+        json_schema_extra={"pattern": "^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"},
+        examples=["before-sale"],
+    ),
 ]
 
 
@@ -51,7 +55,6 @@ async def _described(service: Service, name: str) -> list[dict[str, Any]]:
         served = served or await service.weight_cache.load(name)
     with_errors = served is not None and served.config.counts_abandoned
     kept = await service.store.versions.listed(name)
-    before = [None, *kept[:-1]]
     return [
         {
             "version": one.seq,
@@ -61,7 +64,7 @@ async def _described(service: Service, name: str) -> list[dict[str, Any]]:
             "size": one.size,
             "since": _measures_since(earlier, one, with_errors=with_errors),
         }
-        for earlier, one in zip(before, kept, strict=True)
+        for earlier, one in zip([None, *kept], kept, strict=False)
     ]
 
 
@@ -97,10 +100,12 @@ async def keep_version(
     check_version_name(body.name)
     served = await service.weight_cache.find(known_name(name))
     async with service.holding(served.config):
-        epoch, *_ = await service.store.states.position(name)
-        await service.store.versions.keep(name, epoch, body.name)
-    described = await _described(service, name)
-    return next(one for one in described if one["name"] == body.name)
+        stored = await service.store.states.load(name, with_part=False)  # 503 if it is damaged
+        await service.store.versions.keep(name, stored.epoch, body.name)
+    for one in await _described(service, name):
+        if one["name"] == body.name:
+            return one
+    raise NoSuchVersion  # deleted at the same time
 
 
 @router.delete(
@@ -113,8 +118,8 @@ async def keep_version(
 )
 async def delete_version(name: ModelName, version: VersionPath, service: FromState) -> None:
     """Delete a named version; the others go by themselves when newer ones are kept."""
-    await service.store.states.position(known_name(name))
-    await service.store.versions.drop(name, version)
+    epoch, *_ = await service.store.states.position(known_name(name))
+    await service.store.versions.drop(name, epoch, version)
 
 
 @router.post(
@@ -136,4 +141,5 @@ async def rollback(
     async with service.holding(served.config) if served else nullcontext():
         stored = await service.store.versions.load(name, body.version)
         reason = f"rollback to version {body.version}"
-        return await append_record(service, name, Replace(stored.state.model, reason))
+        replaced = Replace(stored.state.model, reason)
+        return await append_record(service, name, replaced, stored.epoch)

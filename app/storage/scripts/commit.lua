@@ -3,8 +3,8 @@
 -- The new seq must not exceed the log: after a version rollback (a failover), a resent commit would
 -- skip the records that come next (I3).
 -- KEYS: state fence log, then for a version: snaps snap:<new seq>, or for an hourly one: keeps
---       keep:hour-<new seq> (if no version is kept: snaps state), then seq, then versions of the same
---       kind to drop: snap:<old> … or keep:hour-<old> …
+--       keep:<epoch>-hour-<new seq> (if no version is kept: snaps state), then seq, then versions of
+--       the same kind to drop: snap:<old> … or keep:<epoch>-hour-<old> …
 -- ARGV: epoch, fence, base seq, base chain, new seq, new chain, w, spread, sums, meta,
 --       reason to keep a version ('': none is kept), seq up to which the log is trimmed (0: no trimming),
 --       '1' to rewrite the committed state (a damaged one, or to keep it as a version),
