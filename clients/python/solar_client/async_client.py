@@ -54,7 +54,7 @@ class AsyncSolar(SolarBase):
         self._sender = AsyncSender(self._target, Limits(queued=queue_size), on_rejected)
 
     def __repr__(self) -> str:
-        return f"AsyncSolar({str(self._target.base)!r})"
+        return f"AsyncSolar({str(self._target.base).rstrip('/')!r})"
 
     async def __aenter__(self) -> "AsyncSolar":
         return self

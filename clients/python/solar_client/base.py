@@ -1,13 +1,12 @@
 """What `Solar` and `AsyncSolar` share: arguments to calls and events, and the fallback of rank."""
 
-import random
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from solar_client import calls, encoding, events
 from solar_client.calls import Call
@@ -32,12 +31,10 @@ POLL_SECONDS = 0.2  # between two looks at a job
 #: A job is looked at again for so long while the service gives no answer.
 OUTAGE_SECONDS = 60.0
 
-_random = random.SystemRandom()  # the same in no two processes, also after a fork
-
 
 def new_event_id() -> str:
-    """Return a new random UUID; twice as fast as uuid4."""
-    return str(UUID(int=_random.getrandbits(128), version=4))
+    """Return 128 random bits, of the system: no two processes have the same, also after a fork."""
+    return os.urandom(16).hex()
 
 
 @dataclass(frozen=True, slots=True)

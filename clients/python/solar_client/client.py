@@ -67,7 +67,7 @@ class Solar(SolarBase):
         process.register(self)
 
     def __repr__(self) -> str:
-        return f"Solar({str(self._target.base)!r})"
+        return f"Solar({str(self._target.base).rstrip('/')!r})"
 
     def __enter__(self) -> "Solar":
         return self

@@ -1,11 +1,15 @@
-"""Sessions send calls to a service and translate foreign errors, once."""
+"""Sessions send calls to a service and translate foreign errors, once.
+
+They use the transports of httpx without its clients: a client takes as long as the transport, for
+redirects, cookies and hooks that no call of the service needs.
+"""
 
 import asyncio
 import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +37,7 @@ class Target:
     headers: dict[str, str] = field(repr=False)
     certificates: ssl.SSLContext | None
     proxy: httpx.Proxy | None = field(repr=False)
+    _urls: dict[str, httpx.URL] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, url: str, key: str | None, certificates: ssl.SSLContext | None) -> "Target":
@@ -41,16 +46,27 @@ class Target:
         headers = key_header(os.environ.get("SOLAR_KEY", "") if key is None else key)
         if certificates is None and base.scheme == "https":
             certificates = ssl.create_default_context()  # httpx's default has no private CAs
+        headers["user-agent"] = "solar-client"
         return cls(base, headers, certificates, find_proxy(base))
 
-    def client_options(self) -> dict[str, Any]:
-        """Return the options of an httpx client; the environment was read already."""
-        return {"base_url": self.base, "headers": self.headers, "trust_env": False}
+    def request(self, call: Call[Any], content: Any, timeouts: dict[str, float]) -> httpx.Request:
+        """Return the request of a call."""
+        kind = {"content-type": call.content_type} if call.content_type else {}
+        return httpx.Request(
+            call.method, self._url(call.path), headers={**self.headers, **kind}, content=content,
+            extensions={"timeout": timeouts},
+        )  # fmt: skip
 
-
-def _request(client: httpx.Client | httpx.AsyncClient, call: Call[Any], **parts: Any) -> Any:
-    headers = {"content-type": call.content_type} if call.content_type else {}
-    return client.build_request(call.method, call.path, headers=headers, **parts)
+    def _url(self, path: str) -> httpx.URL:
+        """Return the address of a path; those of /rank and /feedback are parsed once."""
+        found = self._urls.get(path)
+        if found is None:
+            whole, _, query = path.partition("?")
+            base = self.base.raw_path.decode().rstrip("/")
+            found = self.base.copy_with(raw_path=f"{base}/{whole}?{query}".rstrip("?").encode())
+            if path in ("rank", "feedback"):
+                self._urls[path] = found
+        return found
 
 
 def _answer(response: httpx.Response) -> Answer:
@@ -77,17 +93,16 @@ class Session:
 
     def __init__(self, target: Target) -> None:
         self._target, self._backend = target, DeadlineBackend()
-        self._kept = self._client(KEPT_CONNECTIONS)
+        self._kept = self._transport(KEPT_CONNECTIONS)
 
-    def _client(self, kept: int) -> httpx.Client:
+    def _transport(self, kept: int) -> Transport:
         target = self._target
-        transport = Transport(self._backend, target.certificates, target.proxy, kept)
-        return httpx.Client(transport=transport, **target.client_options())
+        return Transport(self._backend, target.certificates, target.proxy, kept)
 
     @cached_property
-    def _fresh(self) -> httpx.Client:
-        """A client that keeps no connection, so that each call gets a new one."""
-        return self._client(0)
+    def _fresh(self) -> Transport:
+        """A transport that keeps no connection, so that each call gets a new one."""
+        return self._transport(0)
 
     def exchange(self, call: Call[Any], seconds: float) -> Answer:
         """Send a call and return the answer, all within `seconds`."""
@@ -101,10 +116,12 @@ class Session:
                     raise
                 return self._send(self._fresh, call, timeouts)
 
-    def _send(self, client: httpx.Client, call: Call[Any], timeouts: dict[str, float]) -> Answer:
+    def _send(self, transport: Transport, call: Call[Any], timeouts: dict[str, float]) -> Answer:
         content = call.body if isinstance(call.body, bytes) else read_compressed(call.body)
-        request = _request(client, call, content=content, extensions={"timeout": timeouts})
-        return _answer(client.send(request))
+        response = transport.handle_request(self._target.request(call, content, timeouts))
+        with closing(response):
+            response.read()
+        return _answer(response)
 
     def close(self) -> None:
         """Close all connections."""
@@ -122,17 +139,15 @@ class AsyncSession:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._kept = self._client(KEPT_CONNECTIONS)
+        self._kept = self._transport(KEPT_CONNECTIONS)
 
-    def _client(self, kept: int) -> httpx.AsyncClient:
-        target = self._target
-        transport = AsyncTransport(target.certificates, target.proxy, kept)
-        return httpx.AsyncClient(transport=transport, **target.client_options())
+    def _transport(self, kept: int) -> AsyncTransport:
+        return AsyncTransport(self._target.certificates, self._target.proxy, kept)
 
     @cached_property
-    def _fresh(self) -> httpx.AsyncClient:
-        """A client that keeps no connection, so that each call gets a new one."""
-        return self._client(0)
+    def _fresh(self) -> AsyncTransport:
+        """A transport that keeps no connection, so that each call gets a new one."""
+        return self._transport(0)
 
     async def exchange(self, call: Call[Any], seconds: float) -> Answer:
         """Send a call and return the answer, all within `seconds`."""
@@ -145,10 +160,12 @@ class AsyncSession:
                         raise
                     return await self._send(self._fresh, call)
 
-    async def _send(self, client: httpx.AsyncClient, call: Call[Any]) -> Answer:
+    async def _send(self, transport: AsyncTransport, call: Call[Any]) -> Answer:
         content = call.body if isinstance(call.body, bytes) else _read_in_thread(call.body)
-        request = _request(client, call, content=content, extensions={"timeout": {}})
-        return _answer(await client.send(request))
+        response = await transport.handle_async_request(self._target.request(call, content, {}))
+        async with aclosing(response):
+            await response.aread()
+        return _answer(response)
 
     async def aclose(self) -> None:
         """Close all connections."""
