@@ -1,4 +1,4 @@
-"""The task that sends events. It starts with the first event in a running event loop."""
+"""The tasks that send events. They start with the first event in a running event loop."""
 
 import asyncio
 import random
@@ -10,6 +10,7 @@ from solar_client.errors import AfterFork, ClosedClient, SolarError, TimedOut
 from solar_client.events import Event
 from solar_client.queue import Batch, Counters, EventQueue, Flush, FlushResult, Limits
 from solar_client.sender import (
+    MOST_IN_FLIGHT,
     POST_SECONDS,
     OnRejected,
     log,
@@ -22,14 +23,14 @@ from solar_client.session import AsyncSession, Session, Target
 
 
 class AsyncSender:
-    """The queue of a client and the task that empties it; of one event loop."""
+    """The queue of a client and the tasks that empty it; of one event loop."""
 
     def __init__(self, target: Target, limits: Limits, on_rejected: OnRejected) -> None:
         self._target, self._on_rejected = target, on_rejected
         self._queue = EventQueue(limits)
         self._session: AsyncSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._work = asyncio.Event()
         self._settled = asyncio.Condition()
         self._closed = self._forked = False
@@ -43,7 +44,7 @@ class AsyncSender:
         """Send what is queued without the event loop, which has ended."""
         if self._forked or self._closed:
             return
-        self._queue.give_back()
+        self._queue.give_all_back()
         session, until = Session(self._target), time.monotonic() + seconds
         flush = self._queue.begin_flush()
         while flush.left and self._queue.pending and (left := until - time.monotonic()) > 0.0:
@@ -64,7 +65,7 @@ class AsyncSender:
             raise ClosedClient("the client is closed")
 
     def session(self) -> AsyncSession:
-        """Return the connections; start the task if events wait for it."""
+        """Return the connections; start the tasks if events wait for them."""
         self._check()
         loop = asyncio.get_running_loop()
         if self._session is None:
@@ -81,10 +82,13 @@ class AsyncSender:
         wake = self._queue.put(event)
         if self._queue.dropped > dropped:
             log_dropped(self._queue.dropped)
-        if self._task is None or self._task.done():
+        if not self._sending():
             self._start_if_running()
         elif wake:
             self._work.set()
+
+    def _sending(self) -> bool:
+        return bool(self._tasks) and not any(task.done() for task in self._tasks)
 
     def _start_if_running(self) -> None:
         try:
@@ -94,8 +98,11 @@ class AsyncSender:
         self.session()
 
     def _start(self) -> None:
-        if self._queue.pending and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._run(), name="solar-client")
+        if self._queue.pending and not self._sending():
+            self._tasks = [
+                asyncio.create_task(self._run(), name=f"solar-client-{at}")
+                for at in range(MOST_IN_FLIGHT)
+            ]
 
     async def flush(self, timeout: float) -> FlushResult:
         """Send all events now; wait for the answers, but no longer than `timeout`."""
@@ -124,28 +131,29 @@ class AsyncSender:
         )  # fmt: skip
 
     async def close(self, timeout: float) -> FlushResult:
-        """Flush, end the task and close the connections."""
+        """Flush, end the tasks and close the connections."""
         result = await self.flush(timeout)
         self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session is not None:
             await self._session.aclose()
         return result
 
-    # ---- the task ----
+    # ---- the tasks ----
 
     async def _run(self) -> None:
-        try:
-            while True:
-                batch = await self._next_batch()
+        while True:
+            batch = await self._next_batch()
+            try:
                 answered = await self._post(batch)
-                self._settle(batch, answered)
-                async with self._settled:
-                    self._settled.notify_all()
-        finally:
-            self._queue.give_back()
+            except BaseException:  # the task is cancelled
+                self._queue.give_back(batch)
+                raise
+            self._settle(batch, answered)
+            async with self._settled:
+                self._settled.notify_all()
 
     async def _next_batch(self) -> Batch:
         while True:
@@ -161,7 +169,7 @@ class AsyncSender:
                 continue
 
     async def _post(self, batch: Batch) -> Delivery:
-        assert self._session is not None  # noqa: S101  # the task starts with it
+        assert self._session is not None  # noqa: S101  # the tasks start with it
         try:
             answer = await self._session.exchange(calls.feedback(batch.body), POST_SECONDS)
         except TimedOut:

@@ -69,15 +69,17 @@ class Lane:
     size: int = 0
     failures: int = 0
     not_before: float = 0.0
+    in_flight: int = 0  # batches
     most: int = 0  # events of a batch, after the service found a batch too large; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Events of one model that are sent together."""
+    """Events of one model that are sent together, after this number of failures in a row."""
 
     model: str
     events: Sequence[Event]
+    failures: int = 0
 
     @property
     def body(self) -> bytes:
@@ -93,14 +95,15 @@ class EventQueue:
     """Events that wait for their batch, for an answer, or for a retry.
 
     A batch is due if it is full, if its first event has waited long enough, or if someone flushes.
-    After a failure the events of a model wait for the backoff. They stay first in the queue.
+    Several batches of a model may be in flight. After a failure its events wait for the backoff,
+    first in the queue, and one batch at a time is tried until one is answered.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._waiting: OrderedDict[int, Event] = OrderedDict()  # oldest first
         self._lanes: dict[str, Lane] = {}
-        self._in_flight: dict[str, Batch] = {}
+        self._in_flight: dict[int, Batch] = {}  # by the number of the first event
         self._flushes: list[Flush] = []
         self._last = 0
         self.acknowledged = self.duplicates = self.rejected = self.dropped = 0
@@ -133,7 +136,7 @@ class EventQueue:
         lane.numbers.append(event.number)
         lane.count += 1
         lane.size += len(event.body)
-        return was_empty or lane.count == self._limits.events or self._is_large(lane)
+        return was_empty or lane.count % self._limits.events == 0 or self._is_large(lane)
 
     def _is_large(self, lane: Lane) -> bool:
         return lane.size >= self._limits.bytes
@@ -153,7 +156,7 @@ class EventQueue:
 
     def _due(self, model: str) -> float | None:
         lane = self._lanes[model]
-        if not lane.count or model in self._in_flight:
+        if not lane.count or (lane.failures and lane.in_flight):
             return None
         while lane.numbers[0] not in self._waiting:
             lane.numbers.popleft()
@@ -167,7 +170,9 @@ class EventQueue:
         found = [(due, model) for model in self._lanes if (due := self._due(model)) is not None]
         if not found or (first := min(found))[0] > now:
             return None
-        batch = self._in_flight[first[1]] = self._fill(first[1])
+        batch = self._fill(first[1])
+        self._in_flight[batch.events[0].number] = batch
+        self._lanes[batch.model].in_flight += 1
         return batch
 
     def _fill(self, model: str) -> Batch:
@@ -184,14 +189,13 @@ class EventQueue:
                 lane.count -= 1
                 lane.size -= len(event.body)
             lane.numbers.popleft()
-        return Batch(model, events)
+        return Batch(model, events, lane.failures)
 
     # ---- answers ----
 
     def settle(self, batch: Batch, answered: Delivery, now: float, random: float) -> None:
         """Count the events of an answer; those to send again return to the front."""
-        lane = self._lanes[batch.model]
-        del self._in_flight[batch.model]
+        lane = self._take_off(batch)
         self.acknowledged += answered.acknowledged
         self.duplicates += answered.duplicates
         self.rejected += len(answered.rejected)
@@ -204,23 +208,37 @@ class EventQueue:
             lane.most = lane.most * 2 if lane.most < self._limits.events else 0
         if answered.reason:
             self.retries[answered.reason] += 1
-            lane.failures += 1
+            lane.failures = max(lane.failures, batch.failures + 1)
             lane.not_before = now + backoff.delay(lane.failures, answered.retry_after, random)
         else:
             lane.failures, lane.not_before = 0, 0.0
-        if not lane.count:
-            del self._lanes[batch.model]
+        self._forget_empty(batch.model)
+
+    def _take_off(self, batch: Batch) -> Lane:
+        """A batch is no longer in flight; return its lane."""
+        del self._in_flight[batch.events[0].number]
+        lane = self._lanes[batch.model]
+        lane.in_flight -= 1
+        return lane
+
+    def _forget_empty(self, model: str) -> None:
+        lane = self._lanes[model]
+        if not lane.count and not lane.in_flight:
+            del self._lanes[model]
 
     def failures(self, model: str) -> int:
         """Return the number of failures in a row of the model's batches."""
         lane = self._lanes.get(model)
         return lane.failures if lane else 0
 
-    def give_back(self) -> None:
-        """Return all events in flight to the queue: their sender ended without an answer."""
-        for model, batch in list(self._in_flight.items()):
-            del self._in_flight[model]
-            self._return(batch.events, self._lanes[model])
+    def give_back(self, batch: Batch) -> None:
+        """Return the events of a batch to the queue: its sender ended without an answer."""
+        self._return(batch.events, self._take_off(batch))
+
+    def give_all_back(self) -> None:
+        """Return all events in flight to the queue."""
+        for batch in list(self._in_flight.values()):
+            self.give_back(batch)
 
     def _return(self, events: Sequence[Event], lane: Lane) -> None:
         for event in reversed(events):

@@ -1,4 +1,7 @@
-"""The thread that sends events. It starts with the first event, and ends after some idle time."""
+"""The threads that send events. One starts with the first event; all end after some idle time.
+
+Several batches are in flight: the service waits for its store most of the time that a batch takes.
+"""
 
 import logging
 import random
@@ -17,6 +20,7 @@ log = logging.getLogger("solar_client")
 
 POST_SECONDS = 10.0  # for one batch; the service answers within 5 seconds, or with 503
 IDLE_SECONDS = 30.0
+MOST_IN_FLIGHT = 4  # batches, each with its thread
 OnRejected = Callable[[RejectedEvent], None]
 
 
@@ -65,7 +69,7 @@ def post(session: Session, batch: Batch, seconds: float = POST_SECONDS) -> Deliv
 
 
 class Sender:
-    """The queue of a client and the thread that empties it; safe for threads and forks."""
+    """The queue of a client and the threads that empty it; safe for threads and forks."""
 
     def __init__(self, target: Target, limits: Limits, on_rejected: OnRejected) -> None:
         self._target, self._limits, self._on_rejected = target, limits, on_rejected
@@ -75,14 +79,15 @@ class Sender:
     def _begin(self) -> None:
         self._queue = EventQueue(self._limits)
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)  # the thread waits for events
+        self._work = threading.Condition(self._lock)  # the threads wait for events
         self._settled = threading.Condition(self._lock)  # flushes wait for answers
-        self._thread: threading.Thread | None = None
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
         self._closed = False
         self.session = Session(self._target)
 
     def after_fork(self) -> None:
-        """Forget events, connections and the thread of the parent."""
+        """Forget events, connections and threads of the parent."""
         closed, parents = self._closed, self.session
         self._begin()
         self._closed = closed
@@ -101,11 +106,8 @@ class Sender:
             if self._closed:
                 raise ClosedClient("the client is closed")
             dropped = self._queue.dropped
-            wake = self._queue.put(event)
-            if self._thread is None:
-                self._start()
-            elif wake:
-                self._work.notify()
+            if self._queue.put(event):
+                self._wake()
             dropped = self._queue.dropped if self._queue.dropped > dropped else 0
         if dropped:
             log_dropped(dropped)
@@ -115,7 +117,8 @@ class Sender:
         until = time.monotonic() + timeout
         with self._lock:
             flush = self._queue.begin_flush()
-            self._work.notify()
+            if flush.left:
+                self._wake()
             while flush.left and (left := until - time.monotonic()) > 0.0:
                 self._settled.wait(left)
             return self._queue.end_flush(flush)
@@ -130,26 +133,32 @@ class Sender:
             )  # fmt: skip
 
     def close(self, timeout: float) -> FlushResult:
-        """Flush, end the thread and close the connections.
+        """Flush, end the threads and close the connections.
 
-        A thread that still waits for an answer is not waited for. It closes the connections.
+        A thread that still waits for an answer is not waited for. The last closes the connections.
         """
         result = self.flush(timeout)
         with self._lock:
             self._closed = True
-            thread = self._thread
-            self._work.notify()
-        if thread is None:
+            threads = list(self._threads)
+            self._work.notify_all()
+        if not threads:
             self.session.close()
         elif not result.pending:
-            thread.join(POST_SECONDS)
+            for thread in threads:
+                thread.join(POST_SECONDS)
         return result
 
-    # ---- the thread ----
+    # ---- the threads ----
 
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="solar-client", daemon=True)
-        self._thread.start()
+    def _wake(self) -> None:
+        """Wake a thread, or start one; the caller has the lock."""
+        if self._idle:
+            self._work.notify()
+        elif len(self._threads) < MOST_IN_FLIGHT:
+            thread = threading.Thread(target=self._run, name="solar-client", daemon=True)
+            self._threads.add(thread)
+            thread.start()
 
     def _run(self) -> None:
         while (batch := self._next_batch()) is not None:
@@ -162,7 +171,7 @@ class Sender:
             log_failure(batch, answered, failures)
             for rejected in answered.rejected:
                 report(rejected, self._on_rejected)
-        if self._closed:
+        if self._closed and not self._threads:
             self.session.close()
 
     def _next_batch(self) -> Batch | None:
@@ -170,12 +179,15 @@ class Sender:
         with self._lock:
             while not self._closed:
                 now = time.monotonic()
-                if (batch := self._queue.take(now)) is not None:
+                batch, due = self._queue.take(now), self._queue.due_at()
+                if batch is not None:
+                    if due is not None and due <= now:
+                        self._wake()
                     return batch
-                due = self._queue.due_at()
-                if due is not None:
-                    self._work.wait(due - now)
-                elif not self._work.wait(IDLE_SECONDS) and not self._queue.pending:
+                self._idle += 1
+                woken = self._work.wait(IDLE_SECONDS if due is None else due - now)
+                self._idle -= 1
+                if due is None and not woken:
                     break
-            self._thread = None
+            self._threads.discard(threading.current_thread())
             return None

@@ -132,8 +132,25 @@ def test_a_batch_that_is_too_large_is_halved_until_it_fits() -> None:
 def test_events_in_flight_return_if_their_sender_ends() -> None:
     queue = filled(5)
     assert len(names(queue.take(1.0))) == 5
-    queue.give_back()
+    queue.give_all_back()
     assert names(queue.take(1.0)) == [f"e{at}" for at in range(5)]
+
+
+def test_after_a_failure_one_batch_at_a_time_is_tried() -> None:
+    queue = filled(400)
+    first, second = queue.take(0.0), queue.take(0.0)
+    assert first is not None
+    assert second is not None
+    for failed in (first, second):  # both fail: that counts once
+        queue.settle(failed, Delivery(again=failed.events, reason="503"), 1.0, 1.0)
+    assert queue.failures("m") == 1
+    assert queue.due_at() == 1.1
+    again = queue.take(2.0)
+    assert again is not None
+    assert queue.take(2.0) is None
+    queue.settle(again, acknowledged(again), 2.0, 1.0)
+    assert queue.take(2.0) is not None
+    assert queue.take(2.0) is not None
 
 
 @given(st.lists(st.tuples(st.sampled_from("putfail"), st.sampled_from("ab")), max_size=60))
