@@ -69,13 +69,19 @@ def as_json(value: Any, what: str = "body") -> bytes:
 # ---- documents ----
 
 
+_FIELDS = {"id", "features"}
+
+
 def plain_documents(documents: Iterable[Document]) -> list[dict[str, Any]]:
     """Return documents with `id` and `features` only.
 
     >>> plain_documents([{"id": "d1", "features": [1.0], "title": "One"}])
     [{'id': 'd1', 'features': [1.0]}]
     """
-    return [_plain_document(at, one) for at, one in enumerate(documents)]
+    return [
+        one if type(one) is dict and one.keys() == _FIELDS else _plain_document(at, one)
+        for at, one in enumerate(documents)
+    ]
 
 
 def _plain_document(at: int, document: Document) -> dict[str, Any]:
