@@ -88,7 +88,8 @@ class AsyncSender:
             self._work.set()
 
     def _sending(self) -> bool:
-        return bool(self._tasks) and not any(task.done() for task in self._tasks)
+        ended = [task for task in self._tasks if task.done() or task.cancelling()]
+        return bool(self._tasks) and not ended
 
     def _start_if_running(self) -> None:
         try:

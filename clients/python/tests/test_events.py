@@ -271,6 +271,27 @@ def test_the_asynchronous_client_sends_without_a_flush() -> None:
         assert asyncio.run(act(server.url)) == 1
 
 
+def test_the_events_of_a_cancelled_task_are_sent_by_the_next() -> None:
+    arrived = threading.Event()
+
+    def silent(handler: Handler) -> None:
+        arrived.set()
+        handler.rfile.readline()  # until the client hangs up
+
+    async def act(url: str) -> FlushResult:
+        async with AsyncSolar(url) as solar:
+            solar.click(REQUEST, "a")
+            assert (await solar.flush(0.0)).pending == 1
+            assert await asyncio.to_thread(arrived.wait, LONG)
+            for task in solar._sender._tasks:
+                task.cancel()
+            return await solar.flush(LONG)
+
+    with scripted(silent, accepts) as server:
+        assert asyncio.run(act(server.url)) == done(1)
+    assert len(server.bodies) == 2
+
+
 def test_an_asynchronous_flush_ends_in_time() -> None:
     async def act() -> FlushResult:
         solar = AsyncSolar("http://127.0.0.1:9")

@@ -108,6 +108,17 @@ def test_parent_and_child_do_not_share_connections() -> None:
     assert server.connections == 2  # of the parent, which goes on with its own, and of the child
 
 
+def test_a_child_closes_the_sockets_that_it_inherits() -> None:
+    """Else a connection that the parent closes stays open while the child lives."""
+    with scripted(ranks) as server, Solar(server.url) as solar:
+        solar.rank(DOCUMENTS, timeout=LONG)
+        session = solar._sender.session
+        sockets = [one.get_extra_info("socket") for one in session._backend._streams]
+        assert len(sockets) == 1
+        assert in_child(lambda: [one.fileno() for one in sockets]) == "[-1]"
+        assert sockets[0].fileno() > 0
+
+
 def test_a_child_of_a_child_works_too() -> None:
     with scripted(accepts) as server, Solar(server.url) as solar:
 
