@@ -151,6 +151,7 @@ class AsyncSender:
                 answered = await self._post(batch)
             except BaseException:  # the task is cancelled
                 self._queue.give_back(batch)
+                self._work.set()
                 raise
             self._settle(batch, answered)
             async with self._settled:
