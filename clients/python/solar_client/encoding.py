@@ -69,9 +69,6 @@ def as_json(value: Any, what: str = "body") -> bytes:
 # ---- documents ----
 
 
-_FIELDS = {"id", "features"}
-
-
 def plain_documents(documents: Iterable[Document]) -> list[dict[str, Any]]:
     """Return documents with `id` and `features` only.
 
@@ -79,7 +76,9 @@ def plain_documents(documents: Iterable[Document]) -> list[dict[str, Any]]:
     [{'id': 'd1', 'features': [1.0]}]
     """
     return [
-        one if type(one) is dict and one.keys() == _FIELDS else _plain_document(at, one)
+        one
+        if type(one) is dict and len(one) == 2 and "id" in one and "features" in one
+        else _plain_document(at, one)
         for at, one in enumerate(documents)
     ]
 
