@@ -1,6 +1,6 @@
 """The queue of events, with a clock and randomness of the test."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from solar_client.delivery import Delivery, RejectedEvent
 from solar_client.events import Event
@@ -153,6 +153,7 @@ def test_after_a_failure_one_batch_at_a_time_is_tried() -> None:
     assert queue.take(2.0) is not None
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("putfail"), st.sampled_from("ab")), max_size=60))
 def test_every_event_is_acknowledged_rejected_dropped_or_pending(
     steps: list[tuple[str, str]],
