@@ -18,7 +18,7 @@ from benchmarks.timing import again, side_by_side
 
 LASTING, CALLS = 20.0, 20  # seconds of the comparison, and calls of a round
 RATE, SECONDS = 5_000, 10.0  # clicks a second, and for how long
-RANKINGS, CLICK_FEATURES = 5_000, 10  # that the clicks are about; few, so that the learner keeps up
+RANKINGS = 5_000  # that the clicks are about
 PATIENCE = 60.0
 
 
@@ -30,7 +30,6 @@ def run() -> list[Goal]:
         Solar(f"http://{load.HOST}:{service.port}", model="bench") as client,
     ):
         client.create_model("bench", N)
-        client.create_model("clicks", CLICK_FEATURES)
         return [*rank_cost(client, service.port), *click_cost(client)]
 
 
@@ -90,11 +89,11 @@ class Clicked:
 
 def click_cost(client: Solar) -> list[Goal]:
     """Click at a steady rate, then wait until all are acknowledged."""
-    rows = np.random.default_rng(1).random((TOP, CLICK_FEATURES))
+    rows = np.random.default_rng(1).random((TOP, N))
     ids = [str(at) for at in range(TOP)]
 
     def rank(_at: int) -> Ranking:
-        return client.rank(ids, rows, model="clicks", timeout=PATIENCE, fallback=False)
+        return client.rank(ids, rows, timeout=PATIENCE, fallback=False)
 
     with ThreadPoolExecutor(4) as pool:
         rankings = list(pool.map(rank, range(RANKINGS)))
