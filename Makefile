@@ -23,12 +23,14 @@ check: $(VENV)/.ops ## style, types and import rules
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	cd clients/python && ../../$(BIN)/mypy
 	$(BIN)/lint-imports
 
 check-ops: $(VENV)/.ops ## containers, clusters, dashboards, the page: read and run by the real tools
 	@for part in tools/ops/*.sh; do echo "==== $$part"; bash $$part || exit 1; done
 
-check-client: $(VENV)/.dev ## a client generated from /openapi.json: its types, and a session with it
+check-client: $(VENV)/.dev ## solar-client alone in a new environment; a client generated from /openapi.json
+	$(BIN)/python -m tools.installed_client
 	$(BIN)/python -m tools.generated_client
 
 bench: $(VENV)/.bench ## speed, side by side with C, BLAS and other libraries
@@ -59,15 +61,15 @@ lock: $(VENV)/.dev ## resolve the requirement files again
 
 clean: ## remove the environment and everything compiled
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find app ops tests benchmarks -name __pycache__ -exec rm -rf {} +
+	find app clients ops tests benchmarks -name __pycache__ -exec rm -rf {} +
 
 $(VENV)/.made: tools/venv.sh
 	sh tools/venv.sh $(VENV)
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.made requirements/build.txt requirements/run.txt pyproject.toml
+$(VENV)/.run: $(VENV)/.made requirements/build.txt requirements/run.txt pyproject.toml clients/python/pyproject.toml
 	$(PIP) --require-hashes -r requirements/build.txt -r requirements/run.txt
-	$(PIP) --no-deps --no-build-isolation --editable .
+	$(PIP) --no-deps --no-build-isolation --editable . --editable clients/python
 	$(BIN)/python -m app.runtime.precompile
 	@touch $@
 

@@ -9,6 +9,7 @@ import time
 from benchmarks import (
     batch,
     clicks,
+    client,
     fairness,
     figure3,
     fleets,
@@ -34,6 +35,7 @@ SECTIONS = {
     "fleets": fleets.run,
     "service": service.run,
     "protocol": protocol.run,
+    "client": client.run,
     "models": models.run,
     "training": training.run,
     "clicks": clicks.run,

@@ -21,7 +21,10 @@ settings.register_profile("solar", deadline=None, derandomize="CI" in os.environ
 settings.load_profile("solar")
 
 #: Parts of the names of files whose tests wait for processes.
-SLOW = ("tests/faults/", "tests/api/", "test_docs.py", "test_containers.py", "test_bits.py")
+SLOW = (
+    "tests/faults/", "tests/api/", "tests/client/", "test_docs.py", "test_containers.py",
+    "test_bits.py",
+)  # fmt: skip
 
 #: At the first subscription redis-py creates this logger with a handler on the current standard
 #: error, which belongs to a test. It adds no handler to an existing logger.

@@ -8,6 +8,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import solar_client
 import yaml
 
 import app
@@ -23,6 +24,16 @@ def test_project_package_changelog_and_image_have_the_same_version() -> None:
     assert project["version"] == app.__version__
     assert re.findall(r"^## (\d.+)$", changelog, re.MULTILINE)[0] == app.__version__
     assert image["newTag"] == app.__version__
+
+
+def test_the_client_has_one_version_and_the_extra_names_it() -> None:
+    """An unrelated package on PyPI has the name, so pip must not take any other version."""
+    client = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text())["project"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    assert client["version"] == solar_client.__version__
+    assert extras["client"] == [f"solar-client=={solar_client.__version__}"]
 
 
 def test_solar_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:

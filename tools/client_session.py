@@ -1,17 +1,17 @@
 """A session with a generated client: create a model, rank, send clicks, rank again.
 
-`tools/generated_client.py` runs it next to the package `solar_client` that it generates.
+`tools/generated_client.py` runs it next to the package `solar_api` that it generates.
 """
 
 import sys
 
-from solar_client import AuthenticatedClient
-from solar_client.api.feedback import feedback
-from solar_client.api.jobs import get_job, warm_start
-from solar_client.api.models import create_model, get_model
-from solar_client.api.operations import readyz
-from solar_client.api.ranking import rank
-from solar_client.models import (
+from solar_api import AuthenticatedClient
+from solar_api.api.feedback import feedback
+from solar_api.api.jobs import get_job, warm_start
+from solar_api.api.models import create_model, get_model
+from solar_api.api.operations import readyz
+from solar_api.api.ranking import rank
+from solar_api.models import (
     ClicksEvent,
     Document,
     DocumentFeaturesByName,

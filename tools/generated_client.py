@@ -21,14 +21,14 @@ OPTIONS = "post_hooks: []\n"
 
 
 def generate(url: str, folder: Path) -> None:
-    """Write the package `solar_client`; a warning about anything but UNSUPPORTED is an error."""
+    """Write the package `solar_api`; a warning about anything but UNSUPPORTED is an error."""
     (folder / "options.yml").write_text(OPTIONS)
     (folder / "openapi.json").write_bytes(
         httpx.get(f"{url}/openapi.json", trust_env=False).raise_for_status().content
     )
     command = "generate --path openapi.json --config options.yml --meta none"
     ran = subprocess.run(
-        ["openapi-python-client", *command.split(), "--output-path", "solar_client"],
+        ["openapi-python-client", *command.split(), "--output-path", "solar_api"],
         cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     warned = len(re.findall(r"^(?:WARNING|ERROR)", ran.stderr, re.MULTILINE))
@@ -48,7 +48,7 @@ def main() -> None:
         folder = Path(name)
         generate(running.url, folder)
         shutil.copy(SESSION, folder / "session.py")
-        checked = ["mypy", "--strict", "--config-file=", "solar_client", "session.py"]
+        checked = ["mypy", "--strict", "--config-file=", "solar_api", "session.py"]
         subprocess.run(checked, cwd=folder, check=True)
         subprocess.run([sys.executable, "session.py", running.url, key], cwd=folder, check=True)
         print("the generated client ranked, sent feedback, and ranked with the updated model")

@@ -63,14 +63,18 @@ def _measure(texts: Iterable[tuple[str, str]]) -> Prose:
 
 def documents(root: Path = ROOT) -> Prose:
     """Measure the Markdown files; the changelog is history and stays out."""
-    folders = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("k8s/**/*.md")]
+    folders = [
+        path
+        for pattern in ("*.md", "docs/**/*.md", "k8s/**/*.md", "clients/**/*.md")
+        for path in root.glob(pattern)
+    ]
     paths = [path for path in sorted(folders) if path.name != "CHANGELOG.md"]
     return _measure((str(path.relative_to(root)), path.read_text()) for path in paths)
 
 
 def sources(root: Path = ROOT) -> list[str]:
     """Find unwanted words anywhere in source files: messages, comments, names."""
-    folders = ("app", "benchmarks", "docker", "k8s", "ops", "tests", "tools")
+    folders = ("app", "benchmarks", "clients", "docker", "k8s", "ops", "tests", "tools")
     files = [path for folder in folders for path in (root / folder).rglob("*")]
     kinds = {".conf", ".lua", ".py", ".sh", ".yaml", ".yml"}
     own = {"prose.py", "test_prose.py"}

@@ -7,6 +7,7 @@ from typing import Any
 
 from app import config
 from app.config import Settings
+from app.errors import SolarError
 
 
 def natural(text: str) -> int:
@@ -29,6 +30,20 @@ def positive(text: str) -> int:
     if not natural(text):
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
     return int(text)
+
+
+def require_client() -> None:
+    """Raise SolarError if solar-client is not installed; commands with --url need it.
+
+    An unrelated package on PyPI has the same name, so its import alone is not enough.
+    """
+    try:
+        from solar_client import Solar  # noqa: F401, PLC0415
+    except ImportError:
+        raise SolarError(
+            "--url: expected solar-client, which is not installed; install it from the source of "
+            "SOLAR: pip install ./clients/python"
+        ) from None
 
 
 def add_store_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.cli.options import number, positive
+from app.cli.options import number, positive, require_client
 from app.domain.model_config import NORMALIZATIONS
 from app.errors import SolarError
 from app.evaluation import letor
@@ -143,6 +143,8 @@ def _share(text: str) -> float:
 
 
 def _simulate(options: argparse.Namespace) -> None:
+    if options.url:
+        require_client()
     plot = _plot_path(options.plot)
     judged = _judged(options)
     users = tuple(dict.fromkeys(options.users or DEFAULT_USERS))

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.cli.options import add_store_arguments, number, store_settings
+from app.cli.options import add_store_arguments, number, require_client, store_settings
 from app.errors import SolarError
 from app.training.options import Training, check_training
 from app.training.targets import file
@@ -82,6 +82,7 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _over_http(request: TrainingRequest, options: argparse.Namespace) -> None:
+    require_client()
     from app.storage.keys import check_name  # noqa: PLC0415
     from app.training.targets import http  # noqa: PLC0415
 
