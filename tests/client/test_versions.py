@@ -1,7 +1,4 @@
-"""Named versions: the calls of solar-client for an API that is added to the service separately.
-
-Remove the mark below when `POST /models/{name}/versions` exists.
-"""
+"""Named versions: the calls of solar-client against a real service."""
 
 from collections.abc import Iterator
 
@@ -11,9 +8,6 @@ from solar_client import Conflict, NotFound, Solar
 from tests.api.services import serving
 from tests.servers import TIMEOUT, until
 
-pytestmark = pytest.mark.xfail(
-    reason="the service has no named versions yet", strict=False, run=False
-)
 DOCUMENTS = [{"id": "a", "features": [1.0, 0.0]}, {"id": "b", "features": [0.0, 1.0]}]
 
 
