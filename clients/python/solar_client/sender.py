@@ -1,6 +1,6 @@
 """The threads that send events. One starts with the first event; all end after some idle time.
 
-Several batches are in flight: the service waits for its store most of the time that a batch takes.
+Several batches are in flight: the service waits for its store during part of each batch.
 """
 
 import logging
