@@ -21,7 +21,15 @@ from tests.api.services import PLAIN, Running, serving
 from tests.api.test_faults import all_ended, children
 from tests.api.test_processes import free_port
 from tests.faults import CHAOS
-from tests.faults.checker import check_log, check_replay, learnt, read_stored, repeated
+from tests.faults.checker import (
+    check_log,
+    check_replay,
+    check_requests,
+    check_state,
+    learnt,
+    read_stored,
+    repeated,
+)
 from tests.faults.observed_model import run_scenario
 from tests.servers import TIMEOUT, until
 
@@ -137,4 +145,6 @@ async def check(
     assert counters.acknowledged == counters.queued == len(load.queued)
     assert counters.retries
     check_log(found)
+    check_requests(found, feedback)
+    check_state(found)
     await check_replay(store, "m")

@@ -43,10 +43,12 @@ class Ranking(Struct, frozen=True, kw_only=True):
 
 
 class Quality(Struct, frozen=True):
-    """Mean measures; null before there is data."""
+    """Mean measures and their standard errors; null before there is data."""
 
     ndcg: Means | None = None
+    ndcg_stderr: Means | None = None
     map: float | None = None
+    map_stderr: float | None = None
     queries: int | None = None
 
 
@@ -71,14 +73,19 @@ class Model(Struct, frozen=True, kw_only=True):
     forgetting: float | None = None
     stddev: dict[str, float] | None = None
     queries: int = 0
+    abandoned_lists: int | None = None
     feedback: int = 0
     rejected: int = 0
     pairs: dict[str, int] | None = None
     ndcg: Means | None = None
+    ndcg_stderr: Means | None = None
     map: float | None = None
+    map_stderr: float | None = None
     baseline: Quality | None = None
+    lead: Quality | None = None
     explored: Quality | None = None
     debiased_wins: dict[str, float | None] | None = None
+    debiased_wins_stderr: dict[str, float | None] | None = None
     explored_share: float | None = None
     drift: float | None = None
 
@@ -96,7 +103,7 @@ class ModelSummary(Struct, frozen=True, kw_only=True):
 
 
 class Version(Struct, frozen=True, kw_only=True):
-    """A kept version of a model; `since` has the measures from it to the next."""
+    """A kept version of a model; `since` has the measures since the version before it."""
 
     version: int
     time: str | None = None
