@@ -88,6 +88,7 @@ class _Link:
         self.proxy = proxy
         self.peer: Peer = "client"
         self.requests, self.answers = _Stream(self, "requests"), _Stream(self, "answers")
+        self._ended = 0
         proxy.links.add(self)
 
     async def reach(self) -> None:
@@ -104,6 +105,12 @@ class _Link:
         elif b"sentinel-" in data[:4096]:
             self.peer = "sentinel"
         self.requests.put(data)
+
+    def ended(self) -> None:
+        """Forget the link once both connections have ended: held data may arrive until then."""
+        self._ended += 1
+        if self._ended == 2:
+            self.proxy.links.discard(self)
 
     def abort(self) -> None:
         """Abort both connections."""
@@ -168,6 +175,7 @@ class _Client(asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         self._link.requests.put(None)
+        self._link.ended()
 
 
 class _Server(asyncio.Protocol):
@@ -189,4 +197,4 @@ class _Server(asyncio.Protocol):
             self._link.abort()
         else:
             self._link.answers.put(None)
-            self._link.proxy.links.discard(self._link)
+            self._link.ended()

@@ -123,9 +123,11 @@ class ModelHistory:
         """Return the service's answers for the model and its versions."""
         path = f"/models/{self._model}"
         said: dict[str, Any] = self._http.get(path).raise_for_status().json()
-        said |= self._http.get(f"{path}/versions").raise_for_status().json()
-        for one in said["versions"]:
-            one.pop("size", None)  # depends on the server's allocations
+        kept = self._http.get(f"{path}/versions").raise_for_status().json()["versions"]
+        # The first learner of this release keeps one more, and sizes depend on allocations.
+        said["versions"] = [one for one in kept if one.get("reason") != "hour"]
+        for one in kept:
+            one.pop("size", None)
         return said
 
 

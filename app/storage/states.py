@@ -297,7 +297,8 @@ def _load_part(blob: bytes | None) -> Part | None:
 
 
 def _trace(model: Model) -> float:
-    return float(variances(model.spread, model.weights.size).sum())
+    with np.errstate(over="ignore"):  # infinite
+        return float(variances(model.spread, model.weights.size).sum())
 
 
 def load_state(fields: dict[bytes, bytes]) -> ModelState:

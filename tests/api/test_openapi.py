@@ -231,10 +231,15 @@ def test_every_example_works(fresh: httpx.Client, document: Any) -> None:
     for version in examples(document, "POST", f"{path}/versions"):
         call("POST", f"{path}/versions", 201, version)
     for version in examples(document, "POST", f"{path}/rollback"):
-        call("POST", f"{path}/rollback", 202, version)
+        seq = call("POST", f"{path}/rollback", 202, version)["seq"]
+        until(partial(is_learnt, client, seq))
     for judged in examples(document, "POST", f"{path}/warm-start"):
         job = call("POST", f"{path}/warm-start", 202, judged)["id"]
         until(partial(is_done, client, job))
+
+
+def is_learnt(client: httpx.Client, seq: int) -> bool:
+    return bool(client.get("/models/books").json()["version"] >= seq)
 
 
 def is_done(client: httpx.Client, job: str) -> bool:
