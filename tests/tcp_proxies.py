@@ -43,6 +43,11 @@ class TcpProxies:
     async def _close(self) -> None:
         for proxy in self._proxies:
             proxy.close()
+        # Only tasks that accept or reach a connection run here: each registers its connection.
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for proxy in self._proxies:
+            proxy.abort()
         for _ in range(3):  # let aborted connections end
             await asyncio.sleep(0.01)
 
@@ -75,8 +80,11 @@ class TcpProxy:
             link.answers.pump()
 
     def close(self) -> None:
-        """Stop listening and close all connections."""
+        """Stop listening."""
         self._server.close()
+
+    def abort(self) -> None:
+        """Abort all connections."""
         for link in [*self.links]:
             link.abort()
 

@@ -4,10 +4,11 @@ A record contains all that the reducer needs, so that a replay needs no other so
 frozen; their arrays are never written.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeAlias
 
 from app.domain.model import Documents, Model, Positions
+from app.domain.model_config import ModelConfig
 from app.ranking.arrays import Floats
 
 FeedbackKind = Literal["clicks", "labels", "triplets"]
@@ -75,6 +76,11 @@ class Retune:
     pair_bound: float | None = None
     exploration: float | None = None
     forgetting: float | None = None
+
+    def retuned(self, config: ModelConfig) -> ModelConfig:
+        """Return a configuration with these hyper-parameters."""
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(config, **{name: new for name, new in given.items() if new is not None})
 
 
 @dataclass(frozen=True, slots=True)

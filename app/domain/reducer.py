@@ -10,8 +10,7 @@ measures count with its last part.
 """
 
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -143,15 +142,10 @@ class Reducer:
             self._configure(record.model)
             self._certainty = record.model.certainty
         elif isinstance(record, Retune):
-            self._retune(record)
+            self._configure(_model(record.retuned(self.config), self._learner))
         elif isinstance(record, ResetMeasures):
             self._sums[:] = 0.0
         return True
-
-    def _retune(self, change: Retune) -> None:
-        given: dict[str, Any] = {one.name: getattr(change, one.name) for one in fields(change)}
-        config = replace(self.config, **{k: v for k, v in given.items() if v is not None})
-        self._configure(_model(config, self._learner))
 
     def _opened(self, chain: bytes, event: Feedback) -> OpenRecord:
         """Measure the served ranking before it is learnt (Algorithm 1), and make its pairs.

@@ -22,7 +22,8 @@ import msgspec
 from app.config import Settings
 from app.domain import codec
 from app.domain.model_config import ModelConfig
-from app.domain.records import Replace
+from app.domain.records import Replace, Retune
+from app.domain.reducer import decoded
 from app.errors import BadData, Fenced, NewerFormat, NoSuchModel, SolarError, StoreError
 from app.ingest.appender import now
 from app.storage.cancellation import end
@@ -124,6 +125,7 @@ class Run:
 
     async def _outcome(self) -> str:
         """Train; return done, cancelled or failed."""
+        self._config, _ = await self._latest_config()
         task = TrainingTask(
             self._config, self.work.training, self._settings.feature_bound, self.work.blob,
             self._settings.training_memory,
@@ -211,17 +213,8 @@ class Run:
     async def _append(self, record: bytes) -> AppendResult | None:
         """Append a record; None if the model's settings changed, in the state or in the log."""
         model = self.work.model
-        found = await self._store.states.load_weights(model)
-        if found.epoch != self._epoch:
-            raise NoSuchModel(f"model {model}: deleted and created again")
-        if found.config != self._config:
-            return None
-        at = found.seq
-        while True:
-            while entries := await self._store.log.read(model, at, READ_RECORDS):
-                if any(map(self._changes_config, entries)):
-                    return None
-                at = entries[-1].seq
+        config, at = await self._latest_config()
+        while config == self._config:
             earlier = await self._store.jobs.record_of_0_2(model, self._epoch, self.work.job)
             if earlier is not None:
                 return AppendResult(REPEATED, earlier)
@@ -233,15 +226,25 @@ class Run:
                 )  # fmt: skip
             except Fenced:  # another record was appended meanwhile: read it first
                 await self._renew_lease()
+                config, at = await self._config_after(config, at)
             else:
                 return appended
+        return None
 
-    def _changes_config(self, entry: LogEntry) -> bool:
-        codec.refuse_newer(entry.record)
-        if not entry.replaces:
-            return codec.kind_is(entry.record, "retune")
-        replaced = codec.load_record(entry.record)
-        return isinstance(replaced, Replace) and replaced.model.config != self._config
+    async def _latest_config(self) -> tuple[ModelConfig, int]:
+        """Return the settings at the end of the log, and its last seq."""
+        found = await self._store.states.load_weights(self.work.model)
+        if found.epoch != self._epoch:
+            raise NoSuchModel(f"model {self.work.model}: deleted and created again")
+        return await self._config_after(found.config, found.seq)
+
+    async def _config_after(self, config: ModelConfig, at: int) -> tuple[ModelConfig, int]:
+        """Return the settings after the records that follow seq `at`, and the last seq."""
+        while entries := await self._store.log.read(self.work.model, at, READ_RECORDS):
+            for entry in entries:
+                config = _config_after(config, entry)
+            at = entries[-1].seq
+        return config, at
 
     async def _renew_lease(self) -> None:
         with suppress(StoreError):
@@ -263,6 +266,18 @@ class Run:
         with suppress(OSError):
             os.utime(self.work.directory)
         return answer
+
+
+def _config_after(config: ModelConfig, entry: LogEntry) -> ModelConfig:
+    """Return the settings after a record."""
+    codec.refuse_newer(entry.record)
+    if entry.replaces or codec.kind_is(entry.record, "retune"):
+        record = decoded(entry.record)
+        if isinstance(record, Replace):
+            return record.model.config
+        if isinstance(record, Retune):
+            return record.retuned(config)
+    return config
 
 
 def _start_process(directory: Path) -> tuple["subprocess.Popen[bytes]", socket.socket]:

@@ -292,6 +292,20 @@ def test_a_model_tuned_during_training_keeps_the_new_settings(
     assert replaced.model.config.gamma == 7.0
 
 
+def test_a_job_trains_with_settings_that_the_learner_has_not_applied_yet(
+    service: Running, http: httpx.Client
+) -> None:
+    new_model(http, "q")
+    learner = child(service.process.pid, "app learn")
+    assert learner is not None
+    with paused(learner):
+        assert http.patch("/models/q", json={"gamma": 7.0}).status_code == 202
+        job = started_job(warm_start(http, "q", DATA, C=0.01))
+        assert done(http, job)["result"]["seq"] == 2
+    (replaced,) = warm_starts(store_of(service), "q")
+    assert replaced.model.config.gamma == 7.0
+
+
 # ---- the backlog limit ----
 
 
