@@ -43,6 +43,7 @@ from app.storage.log import (
     TOO_FAR_AHEAD,
     TOO_OLD,
     AppendResult,
+    LogEntry,
     NewImpression,
     NewRecord,
 )
@@ -532,7 +533,7 @@ def test_records_are_read_in_order_from_any_seq(url: str) -> None:
         await append(store, epoch, *(event(f"e{at}") for at in range(1, 8)), time=1234)
         entries = await store.log.read("books", 2, 3)
         assert [entry.seq for entry in entries] == [3, 4, 5]
-        assert entries[0] == (3, b"record of e3", 1234, False, 3 * RECORD_WORK)
+        assert entries[0] == LogEntry(3, b"record of e3", 1234, False, 3 * RECORD_WORK)
         assert await store.log.read("books", 7, 3) == []
 
     with_store(url, act)
@@ -700,8 +701,8 @@ def test_one_of_many_commits_on_the_same_base_succeeds(url: str) -> None:
             *(store.states.commit("books", base, fence, later(state, seq)) for seq in range(1, 20)),
             return_exceptions=True,
         )
-        assert sum(outcome is None for outcome in tried) == 1
-        assert all(outcome is None or isinstance(outcome, Fenced) for outcome in tried)
+        assert sum(outcome is False for outcome in tried) == 1
+        assert all(outcome is False or isinstance(outcome, Fenced) for outcome in tried)
 
     with_store(url, act)
 

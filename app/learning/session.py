@@ -250,14 +250,14 @@ class LeaderSession:
         self._part, self._part_age = learnt, 0.0
 
     async def _send(
-        self, sending: Callable[[], Awaitable[None]], records: int, position: LogPosition
+        self, sending: Callable[[], Awaitable[object]], records: int, position: LogPosition
     ) -> None:
         self._took = await self._timed(sending)
         self.position = position
         self._committed = self._options.clock()
         self._report(Committed(self._model, records, self._took))
 
-    async def _timed(self, sending: Callable[[], Awaitable[None]]) -> float:
+    async def _timed(self, sending: Callable[[], Awaitable[object]]) -> float:
         """Write a state; return the seconds. The large ones of a process go one at a time."""
         started = self._options.clock()
         async with self._turns.large_write if self._is_large() else nullcontext():

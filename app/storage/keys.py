@@ -53,6 +53,7 @@ class Keys:
         self.log, self.seq = f"{prefix}log", f"{prefix}seq"
         self.lease, self.fence = f"{prefix}lease", f"{prefix}fence"
         self.training, self.trained = f"{prefix}training", f"{prefix}trained"
+        self.watched, self.samples = f"{prefix}watched", f"{prefix}samples"
 
     def job(self, job: str) -> str:
         """Return the key of a training job."""
@@ -81,6 +82,15 @@ class Keys:
     def events(self, epoch: int, number: int, bucket: int) -> str:
         """Return the key of a bucket of dedupe entries in a time slice."""
         return f"{self._prefix}e:{epoch}:{number}:{bucket}"
+
+    def history(self, epoch: int) -> tuple[str, str, str]:
+        """Return the keys of the history: points by 10 seconds, by 10 minutes, weights by hour."""
+        start = f"{self._prefix}history:{epoch}:"
+        return f"{start}10s", f"{start}10m", f"{start}weights"
+
+    def recent(self, epoch: int) -> str:
+        """Return the key of the list of recent requests."""
+        return f"{self._prefix}recent:{epoch}"
 
     def impression(self, epoch: int, request: str) -> str:
         """Return the key of an impression and its accumulated feedback."""

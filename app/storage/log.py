@@ -73,7 +73,8 @@ class AppendResult(NamedTuple):
 class LogEntry(NamedTuple):
     """A record in the log; `time` is the append time (ms since 1970, the sender's clock).
 
-    `work` is that of all records up to this one; 0 if an older process has appended it.
+    `work` is that of all records up to this one; 0 if an older process has appended it. `request`
+    is the one that the record is feedback on, if any.
     """
 
     seq: int
@@ -81,6 +82,7 @@ class LogEntry(NamedTuple):
     time: int
     waited_for: bool = False
     work: int = 0
+    request: str = ""
 
     @property
     def replaces(self) -> bool:
@@ -318,4 +320,5 @@ def is_number(found: object) -> bool:
 def _entry(identity: bytes, fields: dict[bytes, bytes]) -> LogEntry:
     seq = int(identity.split(b"-")[0])
     time, work = int(fields.get(b"t", 0)), int(fields.get(b"k", 0))
-    return LogEntry(seq, fields[b"r"], time, b"w" in fields, work)
+    request = fields.get(b"q", b"").decode()
+    return LogEntry(seq, fields[b"r"], time, b"w" in fields, work, request)

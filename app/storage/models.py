@@ -52,7 +52,8 @@ class Models:
             while deleted < 0:  # a learner may store another version in between
                 kept = await self._versions.all_keys(model)
                 names = [keys.state, keys.seq, keys.log, keys.lease, keys.snapshots, keys.keeps]
-                names += kept
+                names += [keys.watched, keys.samples, keys.recent(int(epoch or 0))]
+                names += [*keys.history(int(epoch or 0)), *kept]
                 deleted = int(await self._calls.durable_script("delete", names, [epoch or ""]))
             await self._calls.durable_command(MODELS, "SREM", MODELS, model)
             if await self._client.exists(keys.state):  # created again in between

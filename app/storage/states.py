@@ -61,6 +61,20 @@ class NewVersion(NamedTuple):
         return keys.hourly(epoch, seq) if self.hourly else keys.snapshot(seq)
 
 
+class HistoryRows(NamedTuple):
+    """What a commit adds to the model's history (`history.py`), each empty if nothing is due.
+
+    `time` is that of the commit, in ms since 1970.
+    """
+
+    time: int = 0
+    point: bytes = b""
+    weights: bytes = b""
+
+
+NO_ROWS = HistoryRows()
+
+
 class CommitInfo(NamedTuple):
     """Facts about a commit beside the state, for readers.
 
@@ -211,26 +225,31 @@ class States:
         again: bool = False,
         learnt: Sequence[LogEntry] = (),
         work: int = 0,
-    ) -> None:
+        rows: HistoryRows = NO_ROWS,
+    ) -> bool:
         """Replace the committed state `base` by `state`, or raise Fenced.
+
+        Return whether somebody watches the model.
 
         `version` also keeps the state as a version, `drop` lists versions of the same kind to
         delete, and the log is trimmed up to and including record `trim`. `again` rewrites a
         committed state. `fields` are those of `dump_state`, if they are already encoded. `learnt`
         holds the last record of each read since `base`: each must still be in the log, else
         RolledBack; the records before them then are, too. `work` is that of all records up to
-        `state`, 0 if it is unknown.
+        `state`, 0 if it is unknown. `rows` are added to the history.
         """
         keys, (epoch, seq, chain) = keys_of(model), base
         index, kept = keys.snapshots, keys.state
         if version:
             index = keys.keeps if version.hourly else keys.snapshots
             kept = version.key(keys, epoch, state.seq)
-        names = [keys.state, keys.fence, keys.log, index, kept, keys.seq]
+        names = [keys.state, keys.fence, keys.log, index, kept, keys.seq, keys.watched]
+        names += keys.history(epoch)
         names += [version.key(keys, epoch, old) for old in drop] if version else []
         values = [epoch, fence, seq, chain, state.seq, state.chain]
         values += dump_state(state) if fields is None else fields
         values += [version.reason if version else "", trim, int(again), work or ""]
+        values += [f"{rows.time:013}", rows.point, rows.weights]
         for entry in learnt:
             values += [entry.seq, _sha1(entry.record), entry.time]
         code = await self._calls.script("commit", names, values)
@@ -239,6 +258,7 @@ class States:
                 f"model {model}: version rollback: the log lost records up to {state.seq}"
             )
         _check_committed(code, model, state.seq)
+        return bool(code == 5)
 
     async def commit_part(self, model: str, base: LogPosition, fence: int, part: bytes) -> None:
         """Keep what was learnt of the record after the committed state `base`, or raise Fenced."""

@@ -37,7 +37,7 @@ def delete(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     if db.hget(keys[0], "epoch") != text(args[0]):
         return 0
     kept = [member.decode() for index in keys[4:6] for member in db.zrange(index)]
-    if kept != [_member(key) for key in keys[6:]]:
+    if kept != [_member(key) for key in keys[12:]]:
         return -1
     db.drop(*keys)
     db.publish(CHANGED_CHANNEL, _model(keys[0]))
@@ -246,6 +246,8 @@ class Append:
         for seq, event in fresh:
             self._charged += event.work
             fields = {b"r": event.record, b"t": self._time, b"k": text(self._charged), **waits}
+            if event.request:
+                fields[b"q"] = event.request.split(":", 4)[4].encode()
             self._db.xadd(self._log, seq, fields)
             if event.id:
                 self._keep_entry(event, seq)
@@ -307,7 +309,7 @@ def _sha1(content: bytes) -> bytes:
 
 
 def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
-    state, fence, log, index, kept, tail = keys[:6]
+    state, fence, log, index, kept, tail, watched = keys[:7]
     sent = [text(one) for one in args]
     epoch, own_fence, seq, chain, new_seq, new_chain = sent[:6]
     reason, trim, again, work = sent[10:14]
@@ -321,7 +323,7 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         return 2
     if db.get(fence) != own_fence:
         return 3
-    if not _has(db, log, sent[14:]):
+    if not _has(db, log, sent[17:]):
         return 4
     names = ("epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta", "part")
     values = (epoch, own_fence, new_seq, new_chain, *sent[6:10], b"")
@@ -332,13 +334,26 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     if reason:
         db.zadd(index, int(new_seq), _member(kept))
         db.hset(kept, *fields, "reason", reason, "time", _time(db))
-    for old in keys[6:]:
+    for old in keys[10:]:
         db.drop(old)
         db.zrem(index, _member(old))
     if trim != b"0":
         db.xtrim(log, int(trim) + 1)
+    _note_history(db, keys[7:10], *sent[14:17])
     db.publish(CHANGED_CHANNEL, f"{_model(state)} {int(new_seq)}")
-    return 0
+    return 5 if db.exists(watched) else 0
+
+
+def _note_history(
+    db: Keyspace, rings: Sequence[str], time: bytes, point: bytes, weights: bytes
+) -> None:
+    sizes = ((10_000, 360), (600_000, 144), (3_600_000, 25))
+    for key, row, (interval, most) in zip(rings, (point, point, weights), sizes, strict=True):
+        if row:
+            rows = db.find(key, ())
+            if not rows or int(rows[-1][:13]) // interval != int(time) // interval:
+                rows = (*rows, time + row)[-most:]
+            db.put(key, rows, 86_400.0)
 
 
 def keep(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:

@@ -175,7 +175,13 @@ end
 local kept = {KEYS[1]}
 if drained then kept = {KEYS[1], 'worked', string.format('%.0f:%.0f', committed, charged)} end
 
-local waits = ARGV[6] == '1' and {'w', '1'} or {}
+-- Return the request that an event gives feedback on, by the number of its conditions.
+local requests = #string.sub(KEYS[1], 1, -6) + #('imp:' .. ARGV[1] .. ':') + 1
+local function request_of(conditions)
+  local on = conditions ~= '' and ARGV[GIVEN + EACH * count + CONDITIONS * (conditions - 1) + 1] or ''
+  local key = KEYS[tonumber(on)]
+  return key and string.sub(key, requests)
+end
 -- A bucket takes entries for half a window, so that its first TTL is long enough for all of them. It
 -- takes no more if the clock went back to before its slice: a new bucket would expire too early.
 local late = window and (now < newest.opened or now - newest.opened >= window / 2)
@@ -183,8 +189,11 @@ for _, i in ipairs(fresh) do
   local at, name, seq = GIVEN + EACH * (i - 1), named and KEYS[3 + i], answer[2 * i + 2]
   local id, digest = ARGV[at + 1], ARGV[at + 2]
   charged = charged + ARGV[at + 4]
-  redis.call('XADD', KEYS[3], seq .. '-0', 'r', ARGV[at + 3], 't', ARGV[4], 'k',
-    string.format('%.0f', charged), unpack(waits))
+  local fields = {'r', ARGV[at + 3], 't', ARGV[4], 'k', string.format('%.0f', charged)}
+  if ARGV[6] == '1' then fields[7], fields[8] = 'w', '1' end
+  local request = request_of(ARGV[at + 5])
+  if request then fields[#fields + 1], fields[#fields + 2] = 'q', request end
+  redis.call('XADD', KEYS[3], seq .. '-0', unpack(fields))
   if id ~= '' then
     local bucket = bucket_of[id]
     local new = bucket.new
