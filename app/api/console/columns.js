@@ -13,6 +13,6 @@ export function columns(values, label) {
     return value > 0 && svg("rect", { x: 4 * k, y: HEIGHT - height, width: 3, height });
   });
   return svg("svg", {
-    class: "columns", viewBox: `0 0 ${4 * values.length} ${HEIGHT}`, preserveAspectRatio: "none",
+    class: "count-columns", viewBox: `0 0 ${4 * values.length} ${HEIGHT}`, preserveAspectRatio: "none",
     role: "img", "aria-label": `${label}: at most ${count(Math.max(0, ...values))}` }, bars);
 }

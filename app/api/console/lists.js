@@ -69,7 +69,7 @@ function switcher(panels) {
   for (const key of Object.keys(panels)) {
     buttons[key] = button(labels[key], () => show(key));
   }
-  const group = { class: "segments", role: "group", "aria-label": "Source of the documents" };
+  const group = { class: "choice", role: "group", "aria-label": "Source of the documents" };
   return { element: h("div", group, Object.values(buttons)), show };
 }
 
