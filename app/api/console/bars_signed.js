@@ -45,7 +45,7 @@ function sumRow(step, axis, from, to, kind) {
 const labelCell = (label, note) => h("th", { scope: "row" },
   h("span", { class: "piece-label" }, label), note && h("span", { class: "formula" }, note));
 
-/** Pairs of weights {feature, before, after, errors: [±, ±] or absent}, on one axis. */
+/** Pairs of weights {feature, before, after, error: of the second or absent}, on one axis. */
 export function pairedBars(rows, [before, after], caption) {
   const axis = axisOf(rows.flatMap((row) => [row.before, row.after]));
   return h("div", {}, legend(before, after),
@@ -67,10 +67,8 @@ function pairedRow(row, axis) {
     h("td", { class: "numeric" }, withSign(change), direction(change)));
 }
 
-function pairNote({ before, after, errors = [null, null] }) {
-  const text = (value, error) => (error == null ? number(value) : `${number(value)} ± ${number(error)}`);
-  return `${text(before, errors[0])} → ${text(after, errors[1])}`;
-}
+const pairNote = ({ before, after, error }) =>
+  `${number(before)} → ${number(after)}${error == null ? "" : ` ± ${number(error, 2)}`}`;
 
 /** A triangle for the direction of a change. */
 export function direction(change) {

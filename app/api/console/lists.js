@@ -9,6 +9,7 @@ import { button, clear, empty, h, note } from "./dom.js";
 import { clock, plural } from "./format.js";
 import { reasonOf } from "./numbers.js";
 import { parseDocuments } from "./scoring.js";
+import { switcher } from "./switcher.js";
 
 const MOST_LISTS = 20;
 const EXAMPLE_DOCUMENTS = 6;
@@ -18,17 +19,17 @@ const EXAMPLE_FEATURES = 8;
 export async function pickList(root, { api }, name, scorer, choose) {
   const recent = h("div", {}, h("p", { class: "hint" }, "Reading recent lists…"));
   const pasted = pastePanel(scorer, choose);
-  const tabs = switcher({ recent, pasted });
+  const tabs = switcher({ recent, pasted }, { recent: "Recent list", pasted: "Paste documents" }, "Source of the documents");
   clear(root, tabs.element, recent, pasted);
   tabs.show("recent");
   try {
     const lists = recentLists(await api.get(`${path`models/${name}/impressions`}?limit=${MOST_LISTS}`, { quiet: true }));
-    if (!lists.length) return void tabs.show("pasted", noListsYet(recent));
+    if (!lists.length) return offerPaste(pasted, tabs, noListsYet(recent));
     clear(recent, recentChoice(lists, choose));
     choose(lists[0]);
   } catch (error) {
     clear(recent, note("warning", problemOf(error)));
-    tabs.show("pasted", note("warning", problemOf(error)));
+    offerPaste(pasted, tabs, note("warning", problemOf(error)));
   }
 }
 
@@ -40,6 +41,11 @@ function recentLists(answer) {
       documents: one.documents, scored: true, request: one.request, clicked: one.clicked,
       time: one.time, explored: one.explored, shown: one.documents_shown,
     }));
+}
+
+function offerPaste(pasted, tabs, message) {
+  pasted.prepend(message);
+  tabs.show("pasted");
 }
 
 function noListsYet(place) {
@@ -55,30 +61,11 @@ function problemOf(error) {
   return `Recent lists cannot be read: ${reasonOf(error)}`;
 }
 
-/** Two buttons that show one panel each. */
-function switcher(panels) {
-  const labels = { recent: "Recent list", pasted: "Paste documents" };
-  const buttons = {};
-  const show = (which, message) => {
-    for (const [key, panel] of Object.entries(panels)) {
-      panel.hidden = key !== which;
-      buttons[key].setAttribute("aria-pressed", String(key === which));
-    }
-    if (message) panels[which].prepend(message);
-  };
-  for (const key of Object.keys(panels)) {
-    buttons[key] = button(labels[key], () => show(key));
-  }
-  const group = { class: "choice", role: "group", "aria-label": "Source of the documents" };
-  return { element: h("div", group, Object.values(buttons)), show };
-}
-
 function recentChoice(lists, choose) {
   const options = lists.map((one, at) => h("option", { value: at }, listLabel(one)));
   const select = h("select", { id: "recent-list" }, options);
   select.addEventListener("change", () => choose(lists[Number(select.value)]));
-  return h("div", { class: "field" },
-    h("label", { for: "recent-list" }, "List as it was shown, newest first"), select);
+  return h("div", { class: "field" }, h("label", { for: "recent-list" }, "Lists as they were shown, newest first"), select);
 }
 
 /** One list in words: its time, its size, its clicks. */

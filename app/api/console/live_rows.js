@@ -4,8 +4,8 @@ import { badge, h } from "./dom.js";
 import { clock, count, number, plural } from "./format.js";
 
 const KINDS = {
-  clicks: "clicks", labels: "labels", triplets: "preferences", replace: "weights replaced",
-  retune: "settings changed", "reset-measures": "measures reset", damaged: "damaged",
+  clicks: "clicks", labels: "labels", triplets: "preferences", replace: "replaced",
+  retune: "settings", "reset-measures": "reset", damaged: "damaged",
 };
 const OUTCOMES = {
   stepped: ["good", "stepped", "The weights moved."],

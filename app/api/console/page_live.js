@@ -54,7 +54,7 @@ function tiles(page) {
     tile("rate", "records/s", `mean of the last ${RATE_SECONDS} seconds`),
     tile("learnt", "learnt", "since this page was opened"),
     tile("skipped", "not shown", "learnt, but beyond 20 samples a second"),
-    tile("stepped", "pairs that stepped", "of the records shown"),
+    tile("stepped", "stepped pairs", "of the records shown"),
     tile("passive", "passive pairs", "already in order by a margin"));
 }
 

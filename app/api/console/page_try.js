@@ -7,6 +7,7 @@ import { pickList } from "./lists.js";
 import { reasonOf } from "./numbers.js";
 import { postClicks } from "./post_clicks.js";
 import { orderOf, scoreList, scorerOf } from "./scoring.js";
+import { switcher } from "./switcher.js";
 import { lesson } from "./try_lesson.js";
 import { rankedList } from "./try_list.js";
 import { sliders } from "./try_sliders.js";
@@ -20,12 +21,14 @@ export async function show(root, context, { name }) {
     context, name, asked: 0, pick: h("div", {}), ranking: h("div", {}), features: h("div", {}),
     lesson: h("div", { class: "lesson", "aria-live": "polite" }), posted: h("div", { role: "status" }) };
   page.post = button("Post to the real model…", () => post(page), { disabled: true });
+  const clicks = h("div", {}, page.lesson, h("div", { class: "actions" }, page.post), page.posted);
+  page.tabs = switcher({ features: page.features, clicks }, { features: "Features", clicks: "What clicks teach" }, "Shown beside the ranking");
   clear(root,
     h("p", { class: "intro" }, "Move the sliders of a document and see the order change. Click results as a "
       + "user would: a copy of the model learns, and you see which weights move."),
     card("List", page.pick),
-    h("div", { class: "split" }, card("Ranking", page.ranking), card("Features", page.features)),
-    card("What these clicks teach", page.lesson, h("div", { class: "row actions" }, page.post), page.posted));
+    h("div", { class: "split" }, card("Ranking", page.ranking), card(null, page.tabs.element, page.features, clicks)));
+  page.tabs.show("features");
   clear(page.ranking, empty("No list is chosen."));
   clear(page.features, empty("Select a document in the ranking."));
   showLesson(page);
@@ -50,7 +53,13 @@ function useList(page, list) {
   page.list = { ...list, documents: list.documents.slice(0, MOST_DOCUMENTS) };
   page.original = page.list.documents.map((one) => [...one.features]);
   page.clicked = [];
-  page.view = rankedList(page.list.documents, { select: (at) => select(page, at), click: (at) => click(page, at) });
+  page.view = rankedList(page.list.documents, { 
+    select: (at) => {
+      page.tabs.show("features");
+      select(page, at);
+    },
+    click: (at) => click(page, at),
+  });
   page.start = orderOf(scoreList(page.list, page.scorer));
   clear(page.ranking, page.view.element);
   clear(page.posted);
@@ -94,6 +103,7 @@ function draw(page) {
 function click(page, at) {
   page.clicked = page.clicked.includes(at) ? page.clicked.filter((one) => one !== at) : [...page.clicked, at];
   clear(page.posted);
+  page.tabs.show("clicks");
   draw(page);
   ask(page);
 }
@@ -131,7 +141,7 @@ async function post(page) {
   page.post.disabled = true;
   const shown = await postClicks(page.context.api, name, list, ids).then((answer) => done(page, answer),
     (error) => note("bad", `Not posted: ${reasonOf(error)}`));
-  page.post.disabled = false;
+  page.post.disabled = !page.clicked.length;
   clear(page.posted, shown);
 }
 
@@ -147,9 +157,11 @@ function consequences(page, ids) {
 /** Read the new weights, and say where the record is. */
 async function done(page, { seq, version, duplicates }) {
   page.scorer = scorerOf(await page.context.api.get(path`models/${page.name}`));
+  page.clicked = [];
   select(page, page.selected);
+  showLesson(page);
   page.context.announce(`Posted as record ${seq}`);
   const learnt = version === undefined ? "It is not learnt yet." : `Version ${count(version)} has learnt it.`;
   return note("good", duplicates ? "This click was known already. " : `Posted as record ${count(seq)}. `, learnt, " ",
-    h("a", { href: address("models", page.name, "live") }, "The Live page"), " shows it while it is open.");
+    h("a", { href: address("models", page.name, "live") }, "The Live page"), " shows records while it is open.");
 }

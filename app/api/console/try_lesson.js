@@ -36,8 +36,7 @@ function pairsOf({ pairs, more_pairs: more }) {
 
 function weightsOf({ weights }) {
   if (!weights.length) return null;
-  const rows = weights.slice(0, FIRST_WEIGHTS).map((one) => ({
-    ...one, errors: [one.stddev_before, one.stddev_after] }));
+  const rows = weights.slice(0, FIRST_WEIGHTS).map((one) => ({ ...one, error: one.stddev_after }));
   const hidden = weights.length - rows.length;
   return h("div", {}, h("h3", {}, "Weights"), pairedBars(rows, ["now", "after this click"], "Weights that move"),
     hidden > 0 && h("p", { class: "hint" }, `${plural(hidden, "weight")} more with smaller changes`));

@@ -10,7 +10,8 @@ export const readDiff = (api, name, a, b) => api.get(path`models/${name}/version
 
 /** The difference as nodes: at most `most` weights, and the lists. */
 export function diffOf(diff, labels, most) {
-  return [listsSummary(diff.lists), weightsOf(diff, labels, most), diff.lists && changedLists(diff.lists, labels)];
+  return [listsSummary(diff.lists), h("div", { class: "diff-parts" },
+    weightsOf(diff, labels, most), diff.lists && changedLists(diff.lists, labels))];
 }
 
 function listsSummary(lists) {
@@ -20,7 +21,7 @@ function listsSummary(lists) {
   if (!changed.length) return h("p", { class: "verdict" }, `None of ${plural(lists.length, "recent list")} changes.`);
   const moved = changed.reduce((sum, one) => sum + one.moved, 0);
   return h("p", { class: "verdict" }, h("b", {}, `${changed.length} of ${plural(lists.length, "recent list")}`),
-    ` would change; ${plural(moved, "document moves", "documents move")}.`);
+    ` change; ${plural(moved, "document moves", "documents move")}.`);
 }
 
 function weightsOf({ weights, rest }, labels, most) {

@@ -18,7 +18,7 @@ export const versionLabel = (one) => one.name ?? `version ${count(one.version)}`
  * rollback(version), remove(version). `chosen`: {a, b}.
  */
 export function versionTable(versions, model, chosen, actions) {
-  const heads = ["A", "B", "Version", "NDCG@10 until then", "Actions"].map((text) => h("th", { scope: "col" }, text));
+  const heads = ["A", "B", "Version", "NDCG@10 since the one before", "Actions"].map((text) => h("th", { scope: "col" }, text));
   return h("table", { class: "versions" }, h("caption", { class: "unseen" }, "Versions of the model"),
     h("thead", {}, h("tr", {}, heads)),
     h("tbody", {}, currentRow(model, chosen, actions), versions.map((one) => versionRow(one, chosen, actions))));
@@ -55,7 +55,7 @@ function qualityCell(since) {
   if (value == null) return h("td", { class: "quality hint" }, "–");
   const error = since.ndcg_stderr?.["10"];
   return h("td", { class: "quality" }, h("span", { class: "numeric" }, error == null ? fixed(value) : `${fixed(value)} ± ${fixed(error)}`),
-    h("span", { class: "hint" }, `${plural(since.queries, "list")} since the one before`));
+    h("span", { class: "hint" }, plural(since.queries, "list")));
 }
 
 function actionCell(one, actions) {
