@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import httpx
@@ -141,7 +141,8 @@ async def _console(
 
 async def _request(http: httpx.AsyncClient, one: dict[str, Any], counts: dict[str, int]) -> None:
     """Send a request; a stream stays open as long as in the recording."""
-    path = one["path"].replace("{model}", MODEL)
+    after = str(int(1e3 * time()) - 15_000)  # a page asks for points since its last request
+    path = one["path"].replace("{model}", MODEL).replace("{after}", after)
     open_for = one.get("until", one["at"]) - one["at"] or TIMEOUT_SECONDS
     with suppress(TimeoutError):
         async with (
