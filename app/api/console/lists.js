@@ -23,7 +23,8 @@ export async function pickList(root, { api }, name, scorer, choose) {
   clear(root, tabs.element, recent, pasted);
   tabs.show("recent");
   try {
-    const lists = recentLists(await api.get(`${path`models/${name}/impressions`}?limit=${MOST_LISTS}`, { quiet: true }));
+    const answer = await api.get(`${path`models/${name}/impressions`}?limit=${MOST_LISTS}`, { quiet: true });
+    const lists = recentLists(answer, scorer.names.length);
     if (!lists.length) return offerPaste(pasted, tabs, noListsYet(recent));
     clear(recent, recentChoice(lists, choose));
     choose(lists[0]);
@@ -33,10 +34,10 @@ export async function pickList(root, { api }, name, scorer, choose) {
   }
 }
 
-/** The lists in the answer of GET impressions. */
-function recentLists(answer) {
+/** The lists in the answer of GET impressions; not those of an earlier model of the same name. */
+function recentLists(answer, features) {
   return answer.impressions
-    .filter((one) => one.documents.length > 0)
+    .filter((one) => one.documents[0]?.features.length === features)
     .map((one) => ({
       documents: one.documents, scored: true, request: one.request, clicked: one.clicked,
       time: one.time, explored: one.explored, shown: one.documents_shown,

@@ -14,7 +14,7 @@ export function share(value) {
 }
 
 /** The reason of an error, as the end of a sentence. */
-export function reasonOf(error) {
-  if (error.status === 0) return "the service does not answer.";
-  return error.detail || error.message || `status ${error.status}.`;
-}
+export const reasonOf = (error) => ended(error.detail || error.message || `status ${error.status}`);
+
+/** A text with a full stop at its end. */
+export const ended = (text) => (/[.!?…]$/.test(text) ? text : `${text}.`);

@@ -5,7 +5,7 @@ import { address, badge, button, card, clear, empty, h, note, setText } from "./
 import { count, number, plural } from "./format.js";
 import { gapRow, recordRow } from "./live_rows.js";
 import { columns } from "./columns.js";
-import { reasonOf } from "./numbers.js";
+import { ended, reasonOf } from "./numbers.js";
 
 const MOST_ROWS = 200;
 const DRAW_EVERY = 250;
@@ -77,7 +77,7 @@ async function connect(page) {
 function showState(page, state, detail) {
   if (page.stopped.signal.aborted) return;
   page.open = state === "open";
-  clear(page.problem, !page.open && note("warning", `${detail ?? "The stream was interrupted."} Connecting again…`));
+  clear(page.problem, !page.open && note("warning", `${ended(detail ?? "The stream was interrupted")} Connecting again…`));
   showPill(page);
 }
 

@@ -13,7 +13,7 @@ import { rankedList } from "./try_list.js";
 import { sliders } from "./try_sliders.js";
 
 const ASK_AFTER = 300;
-const MOST_DOCUMENTS = 50;
+const MOST_DOCUMENTS = 200;
 
 /** Show the page; returns the function that ends it. */
 export async function show(root, context, { name }) {
@@ -50,7 +50,9 @@ async function load(page) {
 
 /** Start with a list: nothing is clicked, the first document is selected. */
 function useList(page, list) {
-  page.list = { ...list, documents: list.documents.slice(0, MOST_DOCUMENTS) };
+  if (list.documents.length > MOST_DOCUMENTS) return void clear(page.ranking, note("warning",
+    `This page takes at most ${MOST_DOCUMENTS} documents, these are ${count(list.documents.length)}.`));
+  page.list = { ...list, documents: list.documents.map((one) => ({ ...one })) };
   page.original = page.list.documents.map((one) => [...one.features]);
   page.clicked = [];
   page.view = rankedList(page.list.documents, { 
@@ -143,6 +145,7 @@ async function post(page) {
     (error) => note("bad", `Not posted: ${reasonOf(error)}`));
   page.post.disabled = !page.clicked.length;
   clear(page.posted, shown);
+  (page.post.disabled ? page.posted.querySelector("a") : page.post)?.focus();
 }
 
 function consequences(page, ids) {

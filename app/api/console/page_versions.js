@@ -16,7 +16,7 @@ export async function show(root, context, { name }) {
   const page = {
     context, name, stopped: new AbortController(), asked: 0, chosen: { a: null, b: CURRENT },
     list: h("div", {}, h("p", { class: "hint" }, "Reading versions…")),
-    message: h("div", { role: "status" }), diff: h("div", { class: "diff", "aria-live": "polite" }) };
+    message: h("div", { role: "status", tabindex: "-1" }), kept: h("div", { role: "status" }), diff: h("div", { class: "diff", "aria-live": "polite" }) };
   clear(root,
     card("Keep the current state", keepForm(page)),
     card("Versions, newest first", page.message, page.list),
@@ -75,36 +75,35 @@ async function compare(page) {
 function keepForm(page) {
   const input = h("input", { id: "version-name", maxlength: "64", required: true, autocomplete: "off",
     placeholder: "before-sale", "aria-describedby": "version-help" });
-  const message = h("div", { role: "status" });
   const submit = h("button", { class: "primary" }, "Keep");
   const form = h("form", { class: "keep", novalidate: true },
     h("label", { for: "version-name" }, "Name"), h("div", { class: "row keep-row" }, input, submit),
     h("p", { class: "hint", id: "version-help" }, "Letters, digits, “-”, “_” and “.”, not digits only. Kept until "
-      + "you delete it; at most ten names a model."), message);
+      + "you delete it; at most ten names a model."), page.kept);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    keep(page, input, submit, message);
+    keep(page, input, submit);
   });
   return form;
 }
 
-async function keep(page, input, submit, message) {
+async function keep(page, input, submit) {
   const wanted = input.value.trim();
   if (!wanted) {
-    clear(message, note("warning", "Type a name first."));
+    clear(page.kept, note("warning", "Type a name first."));
     return input.focus();
   }
   submit.disabled = true;
   try {
     const kept = await page.context.api.post(path`models/${page.name}/versions`, { name: wanted });
-    clear(message, note("good", `Version ${count(kept.version)} is kept as ${kept.name}.`));
+    clear(page.kept, note("good", `Version ${count(kept.version)} is kept as ${kept.name}.`));
     input.value = "";
     await reload(page);
   } catch (error) {
-    clear(message, note("bad", `Not kept: ${reasonOf(error)}`));
-    input.focus();
+    clear(page.kept, note("bad", `Not kept: ${reasonOf(error)}`));
   }
   submit.disabled = false;
+  input.focus();
 }
 
 async function remove(page, one) {
@@ -127,6 +126,7 @@ async function rollback(page, one) {
 
 /** Do something, say what happened, and read the versions again. */
 async function act(page, failure, work) {
+  clear(page.kept);
   clear(page.message, h("p", { class: "hint" }, "Working…"));
   try {
     clear(page.message, note("good", await work()));
@@ -134,6 +134,7 @@ async function act(page, failure, work) {
     return void clear(page.message, note("bad", failure, reasonOf(error)));
   }
   await reload(page);
+  page.message.focus();
 }
 
 /** Wait until the committed state includes a record; whether it does. */
