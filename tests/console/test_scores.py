@@ -129,3 +129,25 @@ def test_the_page_says_what_is_wrong_with_pasted_documents(
 ) -> None:
     with pytest.raises(Error, match=message):
         scored_in_page(page, model_of(client, "plain"), text)
+
+
+@pytest.mark.parametrize("name", ["plain", "scaled"])
+def test_the_order_follows_a_slider_as_rank_does(
+    running: Running, client: httpx.Client, page: Page, name: str
+) -> None:
+    page.goto(f"{running.url}/console/#/models/{name}/try")
+    page.get_by_role("button", name="Paste documents").click()
+    page.get_by_role("button", name="Use an example").click()
+    given = json.loads(page.locator("#pasted-list").input_value())
+    selected = page.locator(".ranking .selected .id").inner_text()
+    features = next(one["features"] for one in given if one["id"] == selected)
+    seen = [page.locator(".ranking .id").all_inner_texts()]
+    for at, end in [(0, "Home"), (0, "End"), (1, "Home"), (1, "End")]:
+        slider = page.get_by_role("slider").nth(at)
+        slider.press(end)
+        features[page.locator(".slider-name").nth(at).inner_text()] = float(slider.input_value())
+        body = {"model": name, "documents": given, "explore": False, "log": False}
+        ranked = [one["id"] for one in client.post("/rank", json=body).json()["documents"]]
+        seen.append(page.locator(".ranking .id").all_inner_texts())
+        assert seen[-1] == ranked
+    assert len(set(map(tuple, seen))) > 1

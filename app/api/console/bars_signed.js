@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { number } from "./format.js";
 import { withSign } from "./numbers.js";
+import { featureLabel } from "./scoring.js";
 
 /** A function from a value to its place in percent, on an axis that covers all values and 0. */
 export function axisOf(values) {
@@ -61,7 +62,7 @@ function legend(before, after) {
 
 function pairedRow(row, axis) {
   const change = row.after - row.before;
-  return h("tr", {}, labelCell(row.feature, pairNote(row)),
+  return h("tr", {}, labelCell(featureLabel(row.feature), pairNote(row)),
     h("td", { class: "track-cell" }, h("div", { class: "track pair", "aria-hidden": "true" },
       line(axis, 0, "zero"), bar(axis, 0, row.before, "before"), bar(axis, 0, row.after, "after"))),
     h("td", { class: "numeric" }, withSign(change), direction(change)));

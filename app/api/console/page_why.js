@@ -6,10 +6,11 @@ import { button, card, clear, empty, h, note } from "./dom.js";
 import { count, number, plural } from "./format.js";
 import { pickList } from "./lists.js";
 import { reasonOf, share } from "./numbers.js";
-import { orderOf, scoreList, scorerOf } from "./scoring.js";
+import { featureLabel, orderOf, scoreList, scorerOf } from "./scoring.js";
 
 const FIRST_FEATURES = 12;
-const MOST_DOCUMENTS = 50;
+const FEW_MORE = 4;
+const MOST_DOCUMENTS = 100;
 
 /** Show the page; returns the function that ends it. */
 export async function show(root, context, { name }) {
@@ -123,19 +124,20 @@ function contributions(answer) {
   const place = h("div", { tabindex: "-1" });
   const draw = (shown) => {
     const more = answer.contributions.length - shown;
-    const all = () => {
+    const showAll = () => {
       draw(answer.contributions.length);
       place.focus();
     };
-    clear(place, steps(answer, shown), more > 0 && button(`Show ${plural(more, "more feature")}`, all));
+    clear(place, steps(answer, shown), more > 0 && button(`Show ${plural(more, "more feature")}`, showAll));
   };
-  draw(Math.min(FIRST_FEATURES, answer.contributions.length));
+  const all = answer.contributions.length;
+  draw(all <= FIRST_FEATURES + FEW_MORE ? all : FIRST_FEATURES);
   return place;
 }
 
 function steps({ contributions, rest, gap, first, second }, shown) {
   const found = contributions.slice(0, shown).map((one) => ({
-    label: one.feature, value: one.contribution,
+    label: featureLabel(one.feature), value: one.contribution,
     note: `${number(one.weight)} × (${number(one.first)} − ${number(one.second)})`,
   }));
   const hidden = contributions.slice(shown);

@@ -4,6 +4,9 @@
 /** The feature that a model with a prior adds: the submitted order. */
 export const ORDER = "_order";
 
+/** The name of a feature for people. */
+export const featureLabel = (name) => (name === ORDER ? "submitted order" : name);
+
 /** What scoring needs of a model, from the answer of GET /models/NAME. */
 export function scorerOf(model) {
   const ordered = ORDER in model.weights && !model.features.includes(ORDER);

@@ -9,7 +9,7 @@ const MOVE = { duration: 320, easing: "cubic-bezier(0.2, 0.8, 0.2, 1)" };
 /** A list of documents; `select(at)` and `click(at)` are called with positions in `documents`. */
 export function rankedList(documents, { select, click }) {
   const items = documents.map((one, at) => listItem(one.id, () => select(at), () => click(at)));
-  const element = h("ol", { class: "ranked" });
+  const element = h("ol", { class: "ranking" });
   let placed = [];
   const update = (shown) => {
     items.forEach((item, at) => showItem(item, at, shown));
@@ -21,12 +21,12 @@ export function rankedList(documents, { select, click }) {
 
 function listItem(id, select, click) {
   const parts = {
-    rank: h("span", { class: "ranked-rank numeric" }), filled: h("span", { class: "ranked-filled" }),
-    score: h("span", { class: "ranked-score numeric" }), moved: h("span", { class: "ranked-moved numeric" }),
+    id, rank: h("span", { class: "ranking-rank numeric" }), filled: h("span", { class: "ranking-filled" }),
+    score: h("span", { class: "ranking-score numeric" }), moved: h("span", { class: "ranking-moved numeric" }),
   };
-  parts.choose = button([h("span", { class: "ranked-id" }, id), h("span", { class: "ranked-track" }, parts.filled)],
-    select, { class: "ranked-choose", title: "Change the features of this document" });
-  parts.click = button("Click", click, { class: "small", "aria-label": `Click ${id}` });
+  parts.choose = button([h("span", { class: "id" }, id), h("span", { class: "ranking-track" }, parts.filled)],
+    select, { class: "ranking-choose", title: "Change the features of this document" });
+  parts.click = button("Click", click, { class: "small" });
   parts.element = h("li", {}, parts.rank, parts.choose, parts.score, parts.moved, parts.click);
   return parts;
 }
@@ -39,12 +39,14 @@ function showItem(item, at, { order, start, scores, selected, clicked }) {
   setText(item.rank, String(rank + 1));
   setText(item.score, number(scores[at]));
   setText(item.moved, moved === 0 ? "" : moved > 0 ? `▲${moved}` : `▼${-moved}`);
-  item.moved.className = `ranked-moved numeric ${moved > 0 ? "rise" : "fall"}`;
+  item.moved.className = `ranking-moved numeric ${moved > 0 ? "rise" : "fall"}`;
   setStyle(item.filled, { width: `${most > least ? (100 * (scores[at] - least)) / (most - least) : 0}%` });
   item.element.classList.toggle("selected", at === selected);
   item.choose.setAttribute("aria-pressed", String(at === selected));
-  item.click.setAttribute("aria-pressed", String(clicked.includes(at)));
-  setText(item.click, clicked.includes(at) ? "Clicked" : "Click");
+  const word = clicked.includes(at) ? "Clicked" : "Click";
+  item.click.classList.toggle("primary", clicked.includes(at));
+  item.click.setAttribute("aria-label", `${word} ${item.id}`);
+  setText(item.click, word);
 }
 
 /** Put the items in order; each moves from where it was, unless motion is reduced. */

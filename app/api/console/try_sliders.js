@@ -2,7 +2,7 @@
 
 import { clear, h } from "./dom.js";
 import { number } from "./format.js";
-import { range, strongest } from "./scoring.js";
+import { featureLabel, range, strongest } from "./scoring.js";
 
 const MOST_SLIDERS = 10;
 const MARGIN = 0.25;
@@ -19,7 +19,7 @@ export function sliders({ id, row, rows, names, weights, changed }) {
     const found = wanted
       ? names.map((_, k) => k).filter((k) => names[k].toLowerCase().includes(wanted)).slice(0, MOST_SLIDERS)
       : strongest(rows, weights.subarray(0, names.length), MOST_SLIDERS);
-    clear(list, found.map((k) => slider(k, names[k], row[k], limits(rows, k), weights[k], changed)),
+    clear(list, found.map((k) => slider(k, featureLabel(names[k]), row[k], limits(rows, k), weights[k], changed)),
       !found.length && h("p", { class: "hint" }, "No feature has this name."));
   };
   draw("");
