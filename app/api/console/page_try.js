@@ -41,11 +41,16 @@ export async function show(root, context, { name }) {
 
 async function load(page) {
   try {
-    page.scorer = scorerOf(await page.context.api.get(path`models/${page.name}`));
+    await readModel(page);
   } catch (error) {
     return void clear(page.pick, note("bad", `The model cannot be read: ${reasonOf(error)}`));
   }
   await pickList(page.pick, page.context, page.name, page.scorer, (list) => useList(page, list));
+}
+
+async function readModel(page) {
+  page.model = await page.context.api.get(path`models/${page.name}`);
+  page.scorer = scorerOf(page.model);
 }
 
 /** Start with a list: nothing is clicked, the first document is selected. */
@@ -123,7 +128,7 @@ async function ask(page) {
   const asked = ++page.asked;
   if (!page.clicked.length) return showLesson(page);
   const body = { documents: page.list.documents, scored: page.list.scored, clicks: clickedIds(page) };
-  const shown = await page.context.api.post(path`models/${page.name}/what-if`, body).then(lesson,
+  const shown = await page.context.api.post(path`models/${page.name}/what-if`, body).then((answer) => lesson(answer, page.model.gamma),
     (error) => note("bad", `This cannot be computed: ${reasonOf(error)}`));
   if (asked === page.asked) showLesson(page, shown);
 }
@@ -159,7 +164,7 @@ function consequences(page, ids) {
 
 /** Read the new weights, and say where the record is. */
 async function done(page, { seq, version, duplicates }) {
-  page.scorer = scorerOf(await page.context.api.get(path`models/${page.name}`));
+  await readModel(page);
   page.clicked = [];
   select(page, page.selected);
   showLesson(page);

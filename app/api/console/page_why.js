@@ -95,20 +95,20 @@ async function compare(page) {
 const explain = (answer) => [sentence(answer), certainty(answer), contributions(answer), hint(answer)];
 
 /** "a is above b by 0.42 ± 0.11." */
-function sentence({ first, second, gap, stddev }) {
+function sentence({ first, second, gap, stderr }) {
   if (gap === 0) return h("p", { class: "verdict" }, id(first), " and ", id(second), " have equal scores.");
   const [above, below] = gap > 0 ? [first, second] : [second, first];
-  const size = stddev === null ? number(Math.abs(gap)) : `${number(Math.abs(gap))} ± ${number(stddev, 2)}`;
+  const size = stderr === null ? number(Math.abs(gap)) : `${number(Math.abs(gap))} ± ${number(stderr, 2)}`;
   return h("p", { class: "verdict" }, id(above), " is above ", id(below), " by ", h("b", {}, size), ".");
 }
 
 const id = (document) => h("span", { class: "id" }, document.id);
 
 /** How sure the model is, and how often exploration shows the other order. */
-function certainty({ first, second, gap, stddev, exchange_probability: exchange }) {
-  const sure = stddev === null
+function certainty({ first, second, gap, stderr, exchange_probability: exchange }) {
+  const sure = stderr === null
     ? "SOLAR-I keeps no uncertainty of its weights. "
-    : stddev > 0 && `${sureness(Math.abs(gap) / stddev)} `;
+    : stderr > 0 && `${sureness(Math.abs(gap) / stderr)} `;
   if (exchange === null) return h("p", {}, sure, "The model does not explore: this order is always shown.");
   const below = gap >= 0 ? second : first;
   return h("p", {}, sure, "Exploration shows ", id(below), " above in ", h("b", {}, share(exchange)), " of draws.");
@@ -116,7 +116,7 @@ function certainty({ first, second, gap, stddev, exchange_probability: exchange 
 
 function sureness(deviations) {
   const known = deviations >= 3 ? "is sure" : deviations >= 1 ? "is fairly sure" : "hardly knows";
-  return `The model ${known}: the gap is ${number(deviations, 2)} standard deviations.`;
+  return `The model ${known}: the gap is ${number(deviations, 2)} standard errors.`;
 }
 
 /** The largest contributions as steps, the others as one step; a button shows all. */

@@ -11,5 +11,5 @@ export function switcher(panels, labels, name) {
     }
   };
   const buttons = Object.fromEntries(Object.keys(panels).map((key) => [key, button(labels[key], () => show(key))]));
-  return { element: h("div", { class: "choice", role: "group", "aria-label": name }, Object.values(buttons)), show };
+  return { element: h("div", { class: "choice switch", role: "group", "aria-label": name }, Object.values(buttons)), show };
 }

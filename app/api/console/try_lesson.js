@@ -8,10 +8,10 @@ const FIRST_WEIGHTS = 10;
 const FIRST_PAIRS = 8;
 const KINDS = { stepped: "good", passive: "plain", refused: "warning" };
 
-/** The answer of POST what-if. */
-export function lesson(answer) {
+/** The answer of POST what-if of a model with this gamma. */
+export function lesson(answer, gamma) {
   if (!answer.pairs.length) return [noPair()];
-  return [summary(answer), pairsOf(answer), weightsOf(answer), movesOf(answer),
+  return [summary(answer), pairsOf(answer), weightsOf(answer, gamma), movesOf(answer),
     h("p", { class: "hint" }, `Computed on a copy of version ${count(answer.version)}; nothing was stored.`)];
 }
 
@@ -20,10 +20,10 @@ function noPair() {
     + "order leaves no doubt. Click a document further down.");
 }
 
-function summary({ pairs, more_pairs: more, weights }) {
+function summary({ pairs, more_pairs: more, weights, more_weights }) {
   const stepped = pairs.filter((one) => one.outcome === "stepped").length;
   return h("p", { class: "verdict" }, `${plural(pairs.length + more, "pair")}, `,
-    stepped ? `${count(stepped)} of them moved ${plural(weights.length, "weight")}.` : "none moved the weights.");
+    stepped ? `${count(stepped)} of them moved ${plural(weights.length + (more_weights ?? 0), "weight")}.` : "none moved the weights.");
 }
 
 function pairsOf({ pairs, more_pairs: more }) {
@@ -34,10 +34,12 @@ function pairsOf({ pairs, more_pairs: more }) {
     h("ul", { class: "pair-list" }, lines, hidden > 0 && h("li", { class: "hint" }, `and ${plural(hidden, "more pair")}`)));
 }
 
-function weightsOf({ weights }) {
+/** Weights that move; ± is the standard error `σ/√γ`, in the unit of the weight. */
+function weightsOf({ weights, more_weights: more }, gamma) {
   if (!weights.length) return null;
-  const rows = weights.slice(0, FIRST_WEIGHTS).map((one) => ({ ...one, error: one.stddev_after }));
-  const hidden = weights.length - rows.length;
+  const rows = weights.slice(0, FIRST_WEIGHTS).map((one) => ({
+    ...one, error: one.stddev_after === null ? null : one.stddev_after / Math.sqrt(gamma) }));
+  const hidden = weights.length - rows.length + (more ?? 0);
   return h("div", {}, h("h3", {}, "Weights"), pairedBars(rows, ["now", "after this click"], "Weights that move"),
     hidden > 0 && h("p", { class: "hint" }, `${plural(hidden, "weight")} more with smaller changes`));
 }
