@@ -19,7 +19,8 @@ const EXAMPLE_FEATURES = 8;
 export async function pickList(root, { api }, name, scorer, choose) {
   const recent = h("div", {}, h("p", { class: "hint" }, "Reading recent lists…"));
   const pasted = pastePanel(scorer, choose);
-  const tabs = switcher({ recent, pasted }, { recent: "Recent list", pasted: "Paste documents" }, "Source of the documents");
+  const labels = { recent: "Recent list", pasted: "Paste documents" };
+  const tabs = switcher({ recent, pasted }, labels, "Source of the documents");
   clear(root, tabs.element, recent, pasted);
   tabs.show("recent");
   try {
@@ -66,7 +67,8 @@ function recentChoice(lists, choose) {
   const options = lists.map((one, at) => h("option", { value: at }, listLabel(one)));
   const select = h("select", { id: "recent-list" }, options);
   select.addEventListener("change", () => choose(lists[Number(select.value)]));
-  return h("div", { class: "field" }, h("label", { for: "recent-list" }, "Lists as they were shown, newest first"), select);
+  return h("div", { class: "field" },
+    h("label", { for: "recent-list" }, "Lists as they were shown, newest first"), select);
 }
 
 /** One list in words: its time, its size, its clicks. */

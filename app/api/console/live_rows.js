@@ -37,7 +37,8 @@ function pairLine(pair, ids) {
   const [kind, word, title] = OUTCOMES[pair.outcome] ?? ["plain", pair.outcome, ""];
   return h("span", { class: "pair-line" },
     documentName(pair.preferred, ids), " over ", documentName(pair.other, ids),
-    h("span", { class: "pair-numbers" }, ` · weight ${number(pair.weight, 2)} · margin ${number(pair.margin, 2)} · `),
+    h("span", { class: "pair-numbers" },
+      ` · weight ${number(pair.weight, 2)} · margin ${number(pair.margin, 2)} · `),
     badge(kind, word, title));
 }
 

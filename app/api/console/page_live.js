@@ -50,7 +50,8 @@ function tiles(page) {
     return h("div", { class: "live-tile", title }, page.numbers[key], h("span", { class: "tile-label" }, label));
   };
   return h("div", { class: "live-tiles" },
-    h("div", { class: "live-tile wide" }, page.graph, h("span", { class: "tile-label" }, "records a second, last minute")),
+    h("div", { class: "live-tile wide" }, page.graph,
+      h("span", { class: "tile-label" }, "records a second, last minute")),
     tile("rate", "records/s", `mean of the last ${RATE_SECONDS} seconds`),
     tile("learnt", "learnt", "since this page was opened"),
     tile("skipped", "not shown", "learnt, but beyond 20 samples a second"),
@@ -77,19 +78,21 @@ async function connect(page) {
 function showState(page, state, detail) {
   if (page.stopped.signal.aborted) return;
   page.open = state === "open";
-  clear(page.problem, !page.open && note("warning", `${ended(detail ?? "The stream was interrupted")} Connecting again…`));
+  const why = ended(detail ?? "The stream was interrupted");
+  clear(page.problem, !page.open && note("warning", `${why} Connecting again…`));
   showPill(page);
 }
 
 function showPill(page) {
-  const [kind, text] = !page.open ? ["warning", "connecting…"] : page.paused ? ["plain", "paused"] : ["good", "live"];
+  const running = page.paused ? ["plain", "paused"] : ["good", "live"];
+  const [kind, text] = page.open ? running : ["warning", "connecting…"];
   clear(page.state, badge(kind, text));
 }
 
 function receive(page, { event, id, data }) {
   page.lastId = id ?? page.lastId;
   if (event === "version") return showVersion(page, data);
-  if (event === "gap") return enqueue(page, () => gapRow("Some records are missing here: the stream was interrupted for too long."));
+  if (event === "gap") return enqueue(page, () => gapRow("Some records are missing: the stream was interrupted."));
   if (event !== "record") return;
   tally(page, data);
   if (data.skipped > 0) enqueue(page, () => gapRow(`${plural(data.skipped, "record")} learnt and not shown`));

@@ -22,7 +22,8 @@ export async function show(root, context, { name }) {
     lesson: h("div", { class: "lesson", "aria-live": "polite" }), posted: h("div", { role: "status" }) };
   page.post = button("Post to the real model…", () => post(page), { disabled: true });
   const clicks = h("div", {}, page.lesson, h("div", { class: "actions" }, page.post), page.posted);
-  page.tabs = switcher({ features: page.features, clicks }, { features: "Features", clicks: "What clicks teach" }, "Shown beside the ranking");
+  page.tabs = switcher({ features: page.features, clicks },
+    { features: "Features", clicks: "What clicks teach" }, "Shown beside the ranking");
   clear(root,
     h("p", { class: "intro" }, "Move the sliders of a document and see the order change. Click results as a "
       + "user would: a copy of the model learns, and you see which weights move."),
@@ -79,8 +80,9 @@ function select(page, at) {
   const { list, scorer } = page;
   const names = list.scored ? scorer.names : scorer.given;
   const { id, features } = list.documents[at];
+  const changed = (k, value) => change(page, k, value);
   clear(page.features, h("p", {}, "Document ", h("span", { class: "id" }, id)),
-    sliders({ id, row: features, rows: page.original, names, weights: scorer.weights, changed: (k, value) => change(page, k, value) }),
+    sliders({ id, row: features, rows: page.original, names, weights: scorer.weights, changed }),
     button("Reset all features", () => reset(page), { class: "small" }));
   draw(page);
 }
@@ -100,11 +102,13 @@ function reset(page) {
 }
 
 /** Whether a feature differs from the list as it was chosen. */
-const changed = (page) => page.list.documents.some((one, at) => one.features.some((value, k) => value !== page.original[at][k]));
+const isChanged = ({ list, original }) =>
+  list.documents.some((one, at) => one.features.some((value, k) => value !== original[at][k]));
 
 function draw(page) {
   const scores = scoreList(page.list, page.scorer);
-  page.view.update({ order: orderOf(scores), start: page.start, scores, selected: page.selected, clicked: page.clicked });
+  const { start, selected, clicked } = page;
+  page.view.update({ order: orderOf(scores), start, scores, selected, clicked });
 }
 
 function click(page, at) {
@@ -128,23 +132,26 @@ async function ask(page) {
   const asked = ++page.asked;
   if (!page.clicked.length) return showLesson(page);
   const body = { documents: page.list.documents, scored: page.list.scored, clicks: clickedIds(page) };
-  const shown = await page.context.api.post(path`models/${page.name}/what-if`, body).then((answer) => lesson(answer, page.model.gamma),
+  const shown = await page.context.api.post(path`models/${page.name}/what-if`, body).then(
+    (answer) => lesson(answer, page.model.gamma),
     (error) => note("bad", `This cannot be computed: ${reasonOf(error)}`));
   if (asked === page.asked) showLesson(page, shown);
 }
 
 function showLesson(page, shown) {
   page.post.disabled = !shown;
-  clear(page.lesson, shown ?? empty("Nothing is clicked yet.", h("p", {}, "Press “Click” beside a document of the ranking.")));
+  clear(page.lesson, shown ?? empty("Nothing is clicked yet.",
+    h("p", {}, "Press “Click” beside a document of the ranking.")));
 }
 
 /** Post the clicks to the real model, after a confirmation. */
 async function post(page) {
   const { list, name } = page;
-  if (list.scored && changed(page)) return void clear(page.posted, note("warning",
+  if (list.scored && isChanged(page)) return void clear(page.posted, note("warning",
     "The real list was shown with other features. Reset all features first, or paste the documents."));
   const ids = clickedIds(page);
-  if (!(await confirm(`Teach the model ${name} this click?`, consequences(page, ids), { action: "Post the click" }))) return;
+  const title = `Teach the model ${name} this click?`;
+  if (!(await confirm(title, consequences(page, ids), { action: "Post the click" }))) return;
   page.post.disabled = true;
   const shown = await postClicks(page.context.api, name, list, ids).then((answer) => done(page, answer),
     (error) => note("bad", `Not posted: ${reasonOf(error)}`));
@@ -158,13 +165,14 @@ function consequences(page, ids) {
     ? "It counts for the list as it was shown, if that is still remembered."
     : "The documents are ranked once more, as for a user, and the click counts for that ranking: "
       + "exploration may show another order, so the weights may move differently.";
-  return h("div", {}, h("p", {}, `${plural(ids.length, "click")}: `, ids.map((id) => [h("span", { class: "id" }, id), " "])),
+  return h("div", {},
+    h("p", {}, `${plural(ids.length, "click")}: `, ids.map((id) => [h("span", { class: "id" }, id), " "])),
     h("p", {}, `${how} All users see the new weights within a second. Only a rollback takes it back.`));
 }
 
 /** Read the new weights, and say where the record is. */
 async function done(page, { seq, version, duplicates }) {
-  await readModel(page);
+  await readModel(page).catch(() => null);  // the click is posted all the same
   page.clicked = [];
   select(page, page.selected);
   showLesson(page);

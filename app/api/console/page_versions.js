@@ -16,7 +16,8 @@ export async function show(root, context, { name }) {
   const page = {
     context, name, stopped: new AbortController(), asked: 0, chosen: { a: null, b: CURRENT },
     list: h("div", {}, h("p", { class: "hint" }, "Reading versions…")),
-    message: h("div", { role: "status", tabindex: "-1" }), kept: h("div", { role: "status" }), diff: h("div", { class: "diff", "aria-live": "polite" }) };
+    message: h("div", { role: "status", tabindex: "-1" }), kept: h("div", { role: "status" }),
+    diff: h("div", { class: "diff", "aria-live": "polite" }) };
   clear(root,
     card("Keep the current state", keepForm(page)),
     card("Versions, newest first", page.message, page.list),
@@ -36,7 +37,8 @@ async function reload(page) {
     page.model = model;
     showVersions(page);
   } catch (error) {
-    clear(page.list, note("bad", `The versions cannot be read: ${reasonOf(error)} `, button("Try again", () => reload(page), { class: "small" })));
+    clear(page.list, note("bad", `The versions cannot be read: ${reasonOf(error)} `,
+      button("Try again", () => reload(page), { class: "small" })));
     clear(page.diff, empty("No versions to compare."));
   }
 }
@@ -52,7 +54,8 @@ function showVersions(page) {
     },
     rollback: (one) => rollback(page, one),
     remove: (one) => remove(page, one),
-  }), !page.versions.length && empty("No version is kept yet.", h("p", {}, "One is kept every hour and every 10,000 records, or now, under a name.")));
+  }), !page.versions.length && empty("No version is kept yet.",
+    h("p", {}, "One is kept every hour and every 10,000 records, or now, under a name.")));
   compare(page);
 }
 
@@ -67,7 +70,8 @@ async function compare(page) {
   const asked = ++page.asked;
   if (a === b) return void clear(page.diff, empty("Choose two different versions."));
   const labels = [`A: ${labelOf(page, a)}`, `B: ${labelOf(page, b)}`];
-  const shown = await readDiff(page.context.api, page.name, a, b).then((diff) => diffOf(diff, labels, MOST_WEIGHTS),
+  const shown = await readDiff(page.context.api, page.name, a, b).then(
+    (diff) => diffOf(diff, labels, MOST_WEIGHTS),
     (error) => note("bad", `The versions cannot be compared: ${reasonOf(error)}`));
   if (asked === page.asked) clear(page.diff, shown);
 }
@@ -118,9 +122,10 @@ async function remove(page, one) {
 async function rollback(page, one) {
   if (!(await confirmRollback(page.context.api, page.name, one))) return;
   await act(page, "Not rolled back: ", async () => {
-    const { seq } = await page.context.api.post(path`models/${page.name}/rollback`, { version: one.name ?? one.version });
-    const learnt = await served(page, seq);
-    return `Rolled back to ${versionLabel(one)} by record ${count(seq)}. ` + (learnt ? "It is served now." : "It is not served yet.");
+    const version = one.name ?? one.version;
+    const { seq } = await page.context.api.post(path`models/${page.name}/rollback`, { version });
+    const state = (await served(page, seq)) ? "It is served now." : "It is not served yet.";
+    return `Rolled back to ${versionLabel(one)} by record ${count(seq)}. ${state}`;
   });
 }
 

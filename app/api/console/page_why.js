@@ -14,7 +14,9 @@ const MOST_DOCUMENTS = 100;
 
 /** Show the page; returns the function that ends it. */
 export async function show(root, context, { name }) {
-  const page = { context, name, asked: 0, pick: h("div", {}), documents: h("div", {}), answer: h("div", { "aria-live": "polite" }) };
+  const page = {
+    context, name, asked: 0,
+    pick: h("div", {}), documents: h("div", {}), answer: h("div", { "aria-live": "polite" }) };
   clear(root,
     h("p", { class: "intro" }, "Pick two documents of a list. The bars show what each feature adds to the "
       + "gap between their scores: its weight times the difference of its values."),

@@ -11,7 +11,8 @@ const HOPELESS = [0, 401, 403, 404];
 
 /** Ask whether to roll back to a version; resolves to true if it is confirmed. */
 export async function confirmRollback(api, name, one) {
-  const details = h("div", { class: "dialog-details", "aria-live": "polite" }, h("p", { class: "hint" }, "Computing what would change…"));
+  const details = h("div", { class: "dialog-details", "aria-live": "polite" },
+    h("p", { class: "hint" }, "Computing what would change…"));
   const act = h("button", { value: "yes", class: "danger", disabled: true }, "Roll back");
   showChanges(api, name, one, details, act);
   const answer = await ask(`Roll back ${name} to ${versionLabel(one)}?`, [

@@ -11,5 +11,6 @@ export function switcher(panels, labels, name) {
     }
   };
   const buttons = Object.fromEntries(Object.keys(panels).map((key) => [key, button(labels[key], () => show(key))]));
-  return { element: h("div", { class: "choice switch", role: "group", "aria-label": name }, Object.values(buttons)), show };
+  const group = { class: "choice switch", role: "group", "aria-label": name };
+  return { element: h("div", group, Object.values(buttons)), show };
 }

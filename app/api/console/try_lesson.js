@@ -10,9 +10,10 @@ const KINDS = { stepped: "good", passive: "plain", refused: "warning" };
 
 /** The answer of POST what-if of a model with this gamma. */
 export function lesson(answer, gamma) {
-  if (!answer.pairs.length) return [noPair()];
-  return [summary(answer), pairsOf(answer), weightsOf(answer, gamma), movesOf(answer),
-    h("p", { class: "hint" }, `Computed on a copy of version ${count(answer.version)}; nothing was stored.`)];
+  const taught = answer.pairs.length
+    ? [summary(answer), pairsOf(answer), weightsOf(answer, gamma), movesOf(answer)] : [noPair()];
+  const note = `Computed on a copy of version ${count(answer.version)}; nothing was stored.`;
+  return [taught, h("p", { class: "hint" }, note)];
 }
 
 function noPair() {
@@ -20,10 +21,11 @@ function noPair() {
     + "order leaves no doubt. Click a document further down.");
 }
 
-function summary({ pairs, more_pairs: more, weights, more_weights }) {
+function summary({ pairs, more_pairs: more, weights, more_weights = 0 }) {
   const stepped = pairs.filter((one) => one.outcome === "stepped").length;
+  const moved = plural(weights.length + more_weights, "weight");
   return h("p", { class: "verdict" }, `${plural(pairs.length + more, "pair")}, `,
-    stepped ? `${count(stepped)} of them moved ${plural(weights.length + (more_weights ?? 0), "weight")}.` : "none moved the weights.");
+    stepped ? `${count(stepped)} of them moved ${moved}.` : "none moved the weights.");
 }
 
 function pairsOf({ pairs, more_pairs: more }) {
@@ -31,15 +33,16 @@ function pairsOf({ pairs, more_pairs: more }) {
     " over ", h("span", { class: "id" }, one.other), " ", badge(KINDS[one.outcome] ?? "plain", one.outcome)));
   const hidden = pairs.length - lines.length + more;
   return h("details", {}, h("summary", {}, "Pairs"),
-    h("ul", { class: "pair-list" }, lines, hidden > 0 && h("li", { class: "hint" }, `and ${plural(hidden, "more pair")}`)));
+    h("ul", { class: "pair-list" }, lines,
+      hidden > 0 && h("li", { class: "hint" }, `and ${plural(hidden, "more pair")}`)));
 }
 
 /** Weights that move; ± is the standard error `σ/√γ`, in the unit of the weight. */
-function weightsOf({ weights, more_weights: more }, gamma) {
+function weightsOf({ weights, more_weights: more = 0 }, gamma) {
   if (!weights.length) return null;
   const rows = weights.slice(0, FIRST_WEIGHTS).map((one) => ({
     ...one, error: one.stddev_after === null ? null : one.stddev_after / Math.sqrt(gamma) }));
-  const hidden = weights.length - rows.length + (more ?? 0);
+  const hidden = weights.length - rows.length + more;
   return h("div", {}, h("h3", {}, "Weights"), pairedBars(rows, ["now", "after this click"], "Weights that move"),
     hidden > 0 && h("p", { class: "hint" }, `${plural(hidden, "weight")} more with smaller changes`));
 }

@@ -44,7 +44,8 @@ function limits(rows, k) {
 function slider(k, name, value, [least, most], weight, changed) {
   const limits = { min: least, max: most, step: (most - least) / STEPS };
   const wide = h("input", { type: "range", id: `feature-${k}`, ...limits, value });
-  const exact = h("input", { type: "number", step: "any", "aria-label": `${name}, exact value`, value: rounded(value) });
+  const exact = h("input", {
+    type: "number", step: "any", "aria-label": `${name}, exact value`, value: rounded(value) });
   wide.addEventListener("input", () => {
     exact.value = rounded(wide.valueAsNumber);
     changed(k, wide.valueAsNumber);

@@ -18,7 +18,8 @@ export const versionLabel = (one) => one.name ?? `version ${count(one.version)}`
  * rollback(version), remove(version). `chosen`: {a, b}.
  */
 export function versionTable(versions, model, chosen, actions) {
-  const heads = ["A", "B", "Version", "NDCG@10 since the one before", "Actions"].map((text) => h("th", { scope: "col" }, text));
+  const labels = ["A", "B", "Version", "NDCG@10 since the one before", "Actions"];
+  const heads = labels.map((text) => h("th", { scope: "col" }, text));
   return h("table", { class: "versions" }, h("caption", { class: "unseen" }, "Versions of the model"),
     h("thead", {}, h("tr", {}, heads)),
     h("tbody", {}, currentRow(model, chosen, actions), versions.map((one) => versionRow(one, chosen, actions))));
@@ -31,21 +32,25 @@ function currentRow(model, chosen, actions) {
 }
 
 function versionRow(one, chosen, actions) {
-  const label = one.name ? h("span", {}, h("b", {}, one.name), " ", badge("info", "named")) : h("b", {}, count(one.version));
+  const label = one.name
+    ? h("span", {}, h("b", {}, one.name), " ", badge("info", "named")) : h("b", {}, count(one.version));
   const why = REASONS[one.reason] ?? one.reason;
   const parts = [one.name && `version ${count(one.version)}`, one.time && time(one.time), !one.name && why];
   return h("tr", {}, radios(one.key, versionLabel(one), chosen, actions),
     nameCell(label, parts.filter(Boolean).join(" · ")), qualityCell(one.since), actionCell(one, actions));
 }
 
-const nameCell = (label, note) => h("th", { scope: "row", class: "version-name" }, label, h("span", { class: "hint" }, note));
+const nameCell = (label, note) =>
+  h("th", { scope: "row", class: "version-name" }, label, h("span", { class: "hint" }, note));
 
 function radios(key, label, chosen, actions) {
   return ["a", "b"].map((side) => {
-    const input = h("input", { type: "radio", name: `version-${side}`, "aria-label": `${side.toUpperCase()} is ${label}` });
+    const letter = side.toUpperCase();
+    const input = h("input", { type: "radio", name: `version-${side}`, "aria-label": `${letter} is ${label}` });
     input.checked = chosen[side] === key;
     input.addEventListener("change", () => actions.choose(side, key));
-    return h("td", { class: `side side-${side}` }, h("label", { class: "pick" }, input, h("span", { class: "side-name", "aria-hidden": "true" }, side.toUpperCase())));
+    return h("td", { class: `side side-${side}` },
+      h("label", { class: "pick" }, input, h("span", { class: "side-name", "aria-hidden": "true" }, letter)));
   });
 }
 
@@ -54,12 +59,14 @@ function qualityCell(since) {
   const value = since?.ndcg?.["10"];
   if (value == null) return h("td", { class: "quality hint" }, "–");
   const error = since.ndcg_stderr?.["10"];
-  return h("td", { class: "quality" }, h("span", { class: "numeric" }, error == null ? fixed(value) : `${fixed(value)} ± ${fixed(error)}`),
+  const text = error == null ? fixed(value) : `${fixed(value)} ± ${fixed(error)}`;
+  return h("td", { class: "quality" }, h("span", { class: "numeric" }, text),
     h("span", { class: "hint" }, plural(since.queries, "list")));
 }
 
 function actionCell(one, actions) {
+  const act = (text, label, work) => button(text, work, { class: "small", "aria-label": label });
   return h("td", { class: "version-actions" }, h("div", { class: "row" },
-    button("Roll back…", () => actions.rollback(one), { class: "small", "aria-label": `Roll back to ${versionLabel(one)}` }),
-    one.name && button("Delete", () => actions.remove(one), { class: "small", "aria-label": `Delete ${one.name}` })));
+    act("Roll back…", `Roll back to ${versionLabel(one)}`, () => actions.rollback(one)),
+    one.name && act("Delete", `Delete ${one.name}`, () => actions.remove(one))));
 }
