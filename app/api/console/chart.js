@@ -97,8 +97,14 @@ function timeAxis() {
 }
 
 function valueAxis(options) {
-  const format = options.format ?? ((value) => fixed(value, 3));
-  return { ...axisColours(), size: options.axisSize ?? 52, space: 36, values: (_, ticks) => ticks.map(format) };
+  return { ...axisColours(), size: options.axisSize ?? 46, space: 36, values: (_, ticks) => ticks.map(tickFormat(ticks)) };
+}
+
+/** As many decimals as the distance of two ticks needs. */
+function tickFormat(ticks) {
+  const step = ticks.length > 1 ? ticks[1] - ticks[0] : 1;
+  const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  return (value) => fixed(value, Math.min(6, decimals));
 }
 
 /** The names of the lines with their latest values, or those below the pointer. */
