@@ -270,6 +270,11 @@ class Settings(BaseSettings):
         description="log line for every request; if off, only for answers 401, 403, 421, 429, 503 "
         "and 507, at most 10 a minute for one route and status",
     )
+    console: bool = Field(
+        default=True,
+        description="web pages of the service itself at `/console/`; if off, `/` and `/console/` "
+        "are 404",
+    )
     otel: bool = Field(
         default=False,
         description="OpenTelemetry traces of requests; see docs/operations.md#traces",

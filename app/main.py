@@ -5,12 +5,12 @@ say otherwise, it also starts an embedded store and a learner.
 """
 
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,7 +18,7 @@ from app import __version__, config
 from app.api.application import new_application
 from app.api.browsers import read_origins
 from app.api.dependencies import check_settings
-from app.api.routers import docs, feedback, health, jobs, models, rank, versions
+from app.api.routers import console, docs, feedback, health, jobs, models, rank, versions
 from app.api.routers.health import ProcessHealth
 from app.api.routing import Guard
 from app.config import Settings
@@ -44,7 +44,7 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
     app = new_application(
         __version__,
         fast=(rank.router, feedback.router),
-        routers=(models.router, versions.router, jobs.router, health.router, docs.router),
+        routers=_routers(settings),
         lifespan=_lifespan,
         telemetry=telemetry,
     )
@@ -53,6 +53,13 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
         _allow_origins(app, settings.cors)
     app.router.lifespan = _with_short_errors(app.router.lifespan)  # type: ignore[method-assign]
     return app
+
+
+def _routers(settings: Settings) -> Iterator[APIRouter]:
+    """All routers besides those of /rank and /feedback."""
+    yield from (models.router, versions.router, jobs.router, health.router, docs.router)
+    if settings.console:
+        yield console.router
 
 
 def _allow_origins(app: FastAPI, origins: str) -> None:

@@ -51,6 +51,7 @@ def test_every_variable_is_read() -> None:
         "SOLAR_KEYS": ("name:rank:00", "name:rank:00"),
         "SOLAR_INSECURE": ("true", True),
         "SOLAR_CORS": ("https://shop.example", "https://shop.example"),
+        "SOLAR_CONSOLE": ("no", False),
         "SOLAR_HOSTS": ("solar.internal", "solar.internal"),
         "SOLAR_REDIS_URL": ("redis://localhost", "redis://localhost"),
         "SOLAR_DURABILITY": ("replicated", "replicated"),

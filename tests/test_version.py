@@ -13,6 +13,7 @@ import yaml
 
 import app
 from app.__main__ import main
+from app.api.routers.console import CONSOLE_FILES
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,4 +53,7 @@ def test_the_wheel_is_typed_and_has_the_version(tmp_path: Path) -> None:
         about = wheel.read(f"solar_ranking-{app.__version__}.dist-info/METADATA").decode()
     assert "app/py.typed" in names
     assert {f"app/api/swagger/{name}" for name in ("index.html", "LICENSE", "NOTICE")} < set(names)
+    console = {f"app/api/console/{name}" for name in (*CONSOLE_FILES, "README.md", "uPlot.LICENSE")}
+    assert console < set(names)
     assert f"\nVersion: {app.__version__}\n" in about
+    assert "\nLicense-File: app/api/console/uPlot.LICENSE\n" in about
