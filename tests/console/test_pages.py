@@ -29,6 +29,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="expected chromium on P
 #: Milliseconds for what a user must see within 2 seconds on a quiet machine.
 SEEN = 1000 * TIMEOUT
 MALICIOUS = "<img src=x onerror=alert(1)>"
+AWAY = re.compile("not connected", re.IGNORECASE)
 PHONE = {"width": 360, "height": 740}
 
 
@@ -275,7 +276,7 @@ def tab_to(page: Page, target: Locator) -> None:
 
 
 def test_the_contributions_of_two_documents_add_up_to_the_gap(
-    console: ConsolePage, http: httpx.Client, model: str
+    console: ConsolePage, model: str
 ) -> None:
     page = console.open("why", model)
     with page.expect_response(lambda one: one.url.endswith("/compare")) as answered:
@@ -302,9 +303,7 @@ def test_a_click_is_tried_on_a_copy_then_posted(
     assert http.get(f"/models/{model}").json()["seq"] == before["seq"] + 1
 
 
-def test_a_slider_moves_the_order_as_rank_does(
-    console: ConsolePage, http: httpx.Client, model: str
-) -> None:
+def test_a_slider_moves_the_order_as_rank_does(console: ConsolePage, model: str) -> None:
     page = console.open("try", model)
     page.get_by_role("button", name="Paste documents").click()
     page.get_by_role("button", name="Use an example").click()
@@ -373,9 +372,7 @@ def test_a_store_that_goes_away_shows_not_connected_and_heals(browser: Browser) 
         assert store is not None
         os.kill(store, signal.SIGSTOP)
         try:
-            expect(page.locator("#banner")).to_contain_text(
-                re.compile("not connected", re.IGNORECASE)
-            )
+            expect(page.locator("#banner")).to_contain_text(AWAY)
         finally:
             os.kill(store, signal.SIGCONT)
         expect(page.locator("#banner")).to_be_hidden()
@@ -395,7 +392,7 @@ def test_a_service_that_goes_away_shows_not_connected_and_heals(
         console = ConsolePage(page, running.url, away=True)
         console.open("models")
         expect(page.get_by_role("link", name="books").first).to_be_visible()
-    expect(page.locator("#banner")).to_contain_text(re.compile("not connected", re.IGNORECASE))
+    expect(page.locator("#banner")).to_contain_text(AWAY)
     with serving("--port", port, data=tmp_path):
         expect(page.locator("#banner")).to_be_hidden()
         expect(page.get_by_role("link", name="books").first).to_be_visible()

@@ -30,11 +30,14 @@ export function weightsCard(page) {
   return { element, update };
 }
 
-/** Weights with their standard deviations, the largest |w|/σ first (|w| without σ). */
-export function byEffect({ weights, stddev }) {
+/**
+ * Weights with their standard errors, the largest |w|/σ first (|w| without σ). Σ is in units of the
+ * noise γ, so the standard error of a weight is σ/√γ.
+ */
+export function byEffect({ weights, stddev, gamma }) {
   const effect = ([name, weight]) => Math.abs(weight) / (stddev?.[name] || 1);
   return Object.entries(weights).sort((a, b) => effect(b) - effect(a))
-    .map(([name, weight]) => ({ name, weight, stddev: stddev?.[name] ?? null }));
+    .map(([name, weight]) => ({ name, weight, stddev: stddev ? stddev[name] / Math.sqrt(gamma) : null }));
 }
 
 /** The end of the scale: room for whiskers, but at most three times the largest weight. */
@@ -62,14 +65,14 @@ function weightRow({ name, weight, stddev }, before) {
     text: [
       h("span", {}, number(weight), stddev === null ? "" : h("span", { class: "muted" }, ` ± ${number(stddev, 2)}`)),
       h("span", { class: "drift", title: "change over the chosen time" }, drift)],
-    title: stddev ? `effect ${number(Math.abs(weight) / stddev, 2)} standard deviations` : undefined,
+    title: stddev ? `${number(Math.abs(weight) / stddev, 2)} standard errors from 0` : undefined,
   };
 }
 
 const changeText = (change) => (change === 0 ? "unchanged" : `${change > 0 ? "↑" : "↓"} ${number(Math.abs(change), 2)}`);
 
 function hintText({ model, history, span }, all) {
-  const whiskers = model.stddev ? "Whiskers are ± 1 standard deviation, cut off at the edge; " : "";
+  const whiskers = model.stddev ? "Whiskers are ± 1 standard error, σ/√γ, cut off at the edge; " : "";
   const order = model.stddev ? "sorted by |w|/σ" : "sorted by |w|";
   const known = history.data?.weights.length;
   const drift = known ? `; arrows: change over the last ${span}, as far back as it is known` : "";
