@@ -22,8 +22,9 @@ export async function show(root, { api, announce }) {
   page.notes = h("div", { class: "stack" });
   page.summary = h("p", { class: "muted grow" });
   page.search = filterInput(page);
+  page.bar = h("div", { class: "row" }, page.summary, page.search);
   await readList(page);
-  clear(root, page.notes, h("div", { class: "row" }, page.summary, page.search), page.list);
+  clear(root, page.notes, page.bar, page.list);
   const stops = [
     poll((signal) => readList(page, signal), LIST_SECONDS),
     poll((signal) => readHistories(page, signal), HISTORY_SECONDS),
@@ -55,7 +56,7 @@ function chosen(page) {
 
 function showList(page) {
   page.search.hidden = page.models.length <= 5 && !page.filter;
-  page.summary.hidden = page.models.length === 0;
+  page.bar.hidden = page.models.length === 0;
   if (!page.models.length) return clear(page.list, firstSteps(page));
   const found = chosen(page);
   const shown = found.slice(0, MOST_SHOWN);
