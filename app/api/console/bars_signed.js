@@ -20,6 +20,8 @@ function bar(axis, from, to, kind) {
 
 const line = (axis, at, kind) => h("span", { class: kind, style: { left: `${axis(at)}%` } });
 
+const sizes = () => h("colgroup", {}, h("col", { class: "labels" }), h("col", {}), h("col", { class: "amounts" }));
+
 const headRow = (...texts) => h("thead", { class: "unseen" },
   h("tr", {}, texts.map((text) => h("th", { scope: "col" }, text))));
 
@@ -30,7 +32,7 @@ export function runningSum(steps, total, caption) {
   const axis = axisOf([...sums, total.value]);
   const rows = steps.map((step, at) => sumRow(step, axis, sums[at], sums[at + 1], ""));
   return h("table", { class: "pieces sum" }, h("caption", { class: "unseen" }, caption),
-    headRow("Feature", "Running sum", "Contribution"),
+    sizes(), headRow("Feature", "Running sum", "Contribution"),
     h("tbody", {}, rows, sumRow(total, axis, 0, total.value, "total")));
 }
 
@@ -51,7 +53,7 @@ export function pairedBars(rows, [before, after], caption) {
   const axis = axisOf(rows.flatMap((row) => [row.before, row.after]));
   return h("div", {}, legend(before, after),
     h("table", { class: "pieces" }, h("caption", { class: "unseen" }, caption),
-      headRow("Feature", `${before}, ${after}`, "Change"),
+      sizes(), headRow("Feature", `${before}, ${after}`, "Change"),
       h("tbody", {}, rows.map((row) => pairedRow(row, axis)))));
 }
 
@@ -63,7 +65,7 @@ function legend(before, after) {
 function pairedRow(row, axis) {
   const change = row.after - row.before;
   return h("tr", {}, labelCell(featureLabel(row.feature), pairNote(row)),
-    h("td", { class: "track-cell" }, h("div", { class: "track pair", "aria-hidden": "true" },
+    h("td", { class: "track-cell" }, h("div", { class: "track double", "aria-hidden": "true" },
       line(axis, 0, "zero"), bar(axis, 0, row.before, "before"), bar(axis, 0, row.after, "after"))),
     h("td", { class: "numeric" }, withSign(change), direction(change)));
 }

@@ -70,11 +70,14 @@ function clicksOnly(record) {
   return ["Click on", names, ": no pair."];
 }
 
+/** Where a record comes from, and how many before it were learnt without being sent. */
 function origin(record) {
-  const parts = [record.query && `query ${record.query}`, record.request && `request ${record.request}`];
+  const own = record.query && record.query !== record.request;
+  const parts = [own && `query ${record.query}`, record.request && `request ${record.request}`,
+    record.skipped > 0 && `${plural(record.skipped, "record")} before it not shown`];
   const text = parts.filter(Boolean).join(" · ");
   return text && h("span", { class: "origin" }, text);
 }
 
-/** Records that were learnt and not sent, or events that are no longer kept. */
+/** Events that are no longer kept. */
 export const gapRow = (text) => h("li", { class: "record-gap" }, text);

@@ -50,7 +50,7 @@ function tiles(page) {
     return h("div", { class: "live-tile", title }, page.numbers[key], h("span", { class: "tile-label" }, label));
   };
   return h("div", { class: "live-tiles" },
-    h("div", { class: "live-tile wide" }, page.graph,
+    h("div", { class: "live-tile live-wide" }, page.graph,
       h("span", { class: "tile-label" }, "records a second, last minute")),
     tile("rate", "records/s", `mean of the last ${RATE_SECONDS} seconds`),
     tile("learnt", "learnt", "since this page was opened"),
@@ -95,7 +95,6 @@ function receive(page, { event, id, data }) {
   if (event === "gap") return enqueue(page, () => gapRow("Some records are missing: the stream was interrupted."));
   if (event !== "record") return;
   tally(page, data);
-  if (data.skipped > 0) enqueue(page, () => gapRow(`${plural(data.skipped, "record")} learnt and not shown`));
   enqueue(page, () => recordRow(data));
 }
 
