@@ -14,6 +14,7 @@ export function axisOf(values) {
 }
 
 function bar(axis, from, to, kind) {
+  if (from === to) return null;
   const [left, right] = [axis(Math.min(from, to)), axis(Math.max(from, to))];
   return h("span", { class: `piece ${kind}`, style: { left: `${left}%`, width: `${right - left}%` } });
 }

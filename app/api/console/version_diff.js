@@ -43,13 +43,13 @@ function moreWeights(hidden, rest) {
 function changedLists(lists, labels) {
   const changed = lists.filter((one) => one.moved > 0);
   if (!changed.length) return null;
-  return h("div", {}, h("h3", {}, "Lists that change"), changed.map((one) => changedList(one, labels)));
+  return h("div", {}, h("h3", {}, "Lists that change"), changed.map((one, at) => changedList(one, at + 1, labels)));
 }
 
-function changedList(one, labels) {
+function changedList(one, place, labels) {
   return h("details", { class: "changed-list" },
-    h("summary", {}, `${one.moved} of ${plural(one.documents, "document")} move `,
-      h("span", { class: "hint" }, one.request)),
+    h("summary", {}, `List ${place}: ${one.moved} of ${plural(one.documents, "document")} move`),
+    h("p", { class: "hint" }, `request ${one.request}`),
     h("div", { class: "two-orders" }, orderOf(one.a, labels[0], null), orderOf(one.b, labels[1], one.a)));
 }
 
