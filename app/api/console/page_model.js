@@ -149,7 +149,7 @@ function trafficPart(page) {
   const element = h("div", { class: "columns" },
     card("Traffic", box), card("What was learnt, and what was not", outcomes));
   const series = [{ label: "lists with feedback /s", colour: "--blue" }, { label: "feedback records /s", colour: "--green", dash: [6, 4] }];
-  const chart = lineChart(box, { series, height: 270, format: (value) => number(value, 2), range: (_, high) => [0, 1.1 * (high || 1)] });
+  const chart = lineChart(box, { series, height: 320, format: (value) => number(value, 2), range: (_, high) => [0, 1.1 * (high || 1)] });
 
   function update() {
     clear(outcomes, outcomeRows(page.model));
