@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test check check-ops check-client bench chaos simulate dashboards docs trace up lock clean
+.PHONY: help setup run test check check-ops check-client bench chaos simulate dashboards docs screenshots trace up lock clean
 
 help: ## show these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-13s%s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ docs: $(VENV)/.docs ## write the reference pages, and build the documentation si
 	$(BIN)/python -m tools.reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html is built; to read it: $(BIN)/python -m http.server 8008 --bind 127.0.0.1 -d site"
+
+screenshots: $(VENV)/.dev ## pictures of every page of the console, light and dark, in build/console (needs chromium)
+	$(BIN)/python -m tools.console_pages screenshots build/console
 
 trace: $(VENV)/.dev ## which files of app/ a ranking, a click and a learner's round cross
 	$(BIN)/python -m tools.trace_request

@@ -18,7 +18,17 @@ from app import __version__, config
 from app.api.application import new_application
 from app.api.browsers import read_origins
 from app.api.dependencies import check_settings
-from app.api.routers import console, docs, feedback, health, jobs, models, rank, versions
+from app.api.routers import (
+    console,
+    docs,
+    feedback,
+    health,
+    history,
+    jobs,
+    models,
+    rank,
+    versions,
+)
 from app.api.routers.health import ProcessHealth
 from app.api.routing import Guard
 from app.config import Settings
@@ -57,7 +67,8 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
 
 def _routers(settings: Settings) -> Iterator[APIRouter]:
     """All routers besides those of /rank and /feedback."""
-    yield from (models.router, versions.router, jobs.router, health.router, docs.router)
+    yield from (models.router, versions.router, history.router, jobs.router)
+    yield from (health.router, docs.router)
     if settings.console:
         yield console.router
 

@@ -71,6 +71,13 @@ class TraceHalved:
 
 
 @dataclass(frozen=True, slots=True)
+class PointDropped:
+    """A point of a model's history was not stored: the store has no room for it."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
     """A training job has ended: done, failed or cancelled."""
 

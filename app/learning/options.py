@@ -11,6 +11,7 @@ from app.domain.facts import (
     LeaseLost,
     LogRolledBack,
     NewerFormatFound,
+    PointDropped,
     Replaced,
     TraceHalved,
 )
@@ -45,7 +46,14 @@ class LearnerOptions:
 
 
 Fact: TypeAlias = (
-    Committed | Replaced | TraceHalved | LogRolledBack | LeaseLost | NewerFormatFound | Deleted
+    Committed
+    | Replaced
+    | TraceHalved
+    | PointDropped
+    | LogRolledBack
+    | LeaseLost
+    | NewerFormatFound
+    | Deleted
 )
 ReportFact: TypeAlias = Callable[[Fact], None]
 

@@ -22,6 +22,7 @@ from app.errors import BadBlob, Fenced, Full, StoreError
 from app.learning import replay
 from app.learning.applying import DECODE_BATCH, apply_for, encoded, encoded_part
 from app.learning.fair_queue import FairQueue
+from app.learning.history_rows import RowSchedule
 from app.learning.options import LearnerOptions, ReportFact, ignore_fact
 from app.learning.trace_watch import TraceWatch
 from app.storage.log import LogEntry
@@ -57,6 +58,7 @@ class LeaderSession:
         self._store, self._model, self._fence, self._options = store, model, fence, options
         self._base, self._reducer = base, reducer
         self._trace = TraceWatch(model, reducer)
+        self._history = RowSchedule(store, model, options, report)
         self.position = base  # of the last acknowledged commit
         self._name = os.urandom(8).hex()
         self._learnt: list[LogEntry] = []  # the last record of each read since the last commit
@@ -104,6 +106,7 @@ class LeaderSession:
             await term._continue_hours(versions[0])
             if state.part is None:  # a commit of the state would drop it
                 await term._keep_hourly()
+            term._history.renew()
             return term
         reducer = await rebuilt(store, model, turns, options)
         term = cls(store, model, fence, options, base, reducer, report, turns)
@@ -217,7 +220,7 @@ class LeaderSession:
         sending = partial(
             self._store.states.commit, self._model, self._base, self._fence, state, fields=fields,
             version=version, drop=drop, trim=trim, again=again, learnt=self._learnt,
-            work=self._work,
+            work=self._work, rows=self._history.rows(state),
         )  # fmt: skip
         records, self._learnt = self._pending(), []
         self._base = (self._base[0], state.seq, state.chain)
@@ -273,9 +276,9 @@ class LeaderSession:
             sent, self._commit = self._commit, None
             await sent
 
-    def commits_under_way(self) -> list[asyncio.Task[None]]:
-        """Return the task of the commit that is under way, if any."""
-        return [] if self._commit is None else [self._commit]
+    def tasks_under_way(self) -> list[asyncio.Task[None]]:
+        """Return the tasks of the commit and of other calls that are under way."""
+        return [*self._history.tasks(), *([] if self._commit is None else [self._commit])]
 
     async def _retention(self, version: NewVersion) -> tuple[list[int], int]:
         """Return the versions to drop when one more is kept, and the seq to trim the log to."""

@@ -54,6 +54,11 @@ HELP = {
         "Number of times the trace of the covariance fell by half within 100 records, by model. "
         "Pairs with large weights or features are the usual cause."
     ),
+    "solar_history_points_dropped": (
+        "Number of points of the history that learners did not store, by model: all histories "
+        "together may use 5 % of the store's memory, and no point is stored above 80 % of it. "
+        "Learning does not depend on the history."
+    ),
     "solar_jobs": (
         "Number of training jobs that ended, by model and outcome: done, failed or cancelled."
     ),

@@ -26,6 +26,7 @@ from app.domain.facts import (
     LogRolledBack,
     ModelStatus,
     NewerFormatFound,
+    PointDropped,
     Replaced,
     ServingFact,
     TraceHalved,
@@ -175,6 +176,7 @@ class Metrics:
             Committed
             | Replaced
             | TraceHalved
+            | PointDropped
             | LogRolledBack
             | LeaseLost
             | NewerFormatFound
@@ -195,6 +197,8 @@ class Metrics:
             row[Column.REPLACEMENTS + starts.index(True)] += 1.0
         elif isinstance(fact, TraceHalved):
             row[Column.TRACE_HALVED] += 1.0
+        elif isinstance(fact, PointDropped):
+            row[Column.POINTS_DROPPED] += 1.0
         elif isinstance(fact, LogRolledBack):
             self.rolled_back(fact)
         elif isinstance(fact, NewerFormatFound):

@@ -185,6 +185,7 @@ _COUNTERS = {
     "solar_learner_interruptions": Column.INTERRUPTIONS,
     "solar_newer_format": Column.NEWER_FORMATS,
     "solar_trace_halved": Column.TRACE_HALVED,
+    "solar_history_points_dropped": Column.POINTS_DROPPED,
     "solar_exploration_loss": Column.LOSS,
     "solar_exploration_loss_rankings": Column.LOSS_RANKINGS,
 }

@@ -32,9 +32,10 @@ class Column:
     REPLACEMENTS = 13  # by kind
     FRESHNESS = 17
     COMMITS = FRESHNESS + HISTOGRAM
+    POINTS_DROPPED = COMMITS + HISTOGRAM
 
 
-COLUMNS = Column.COMMITS + HISTOGRAM
+COLUMNS = Column.POINTS_DROPPED + 1
 _ROW = np.dtype([("name", "S64"), ("values", "f8", (COLUMNS,))])
 #: Rows by which a table grows.
 _BLOCK = 512

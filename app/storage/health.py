@@ -53,7 +53,7 @@ class Servers:
 
     async def memory_share(self) -> float:
         """Return the used share of the fullest server's memory limit, 0 without a limit."""
-        return max(one.share for one in await self._memory())
+        return max(one.share for one in await self.memory())
 
     async def room_for_a_log(self, age: float = 0.0) -> int:
         """Return the bytes that one log may use so that all logs use a quarter of the server.
@@ -63,7 +63,7 @@ class Servers:
         now = asyncio.get_running_loop().time()
         if now < self._room_read + age:
             return self._room
-        limits = [one.limit for one in await self._memory() if one.limit]
+        limits = [one.limit for one in await self.memory() if one.limit]
         with translated(self._client):
             models = int(await self._client.scard(MODELS))
         self._room = min(limits) // (4 * max(1, models)) if limits else 1 << 62
@@ -92,7 +92,7 @@ class Servers:
                     sums.update(stored)
         return dict(sums)
 
-    async def _memory(self) -> list[Memory]:
+    async def memory(self) -> list[Memory]:
         """Return the memory of each master."""
         with translated(self._client):
             try:

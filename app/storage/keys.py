@@ -17,6 +17,8 @@ from app.errors import InvalidInput
 MODELS, LEARNERS, JOB_LIST = "solar:models", "solar:learners", "solar:jobs"
 #: What each worker has stored, by API key.
 USAGE = "solar:usage"
+#: The models that have a history → the time of their last admission.
+HISTORIES = "solar:history"
 #: Channels of hints, named in the scripts too.
 CHANGED_CHANNEL, APPENDED_CHANNEL = "solar:changed", "solar:appended"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -7,7 +7,7 @@ from app.domain.facts import ModelStatus
 from app.domain.model import ModelState
 from app.errors import ModelExists, TooManyModels
 from app.storage.calls import ScriptRunner, translated
-from app.storage.keys import MODELS, check_name, keys_of
+from app.storage.keys import HISTORIES, MODELS, check_name, keys_of
 from app.storage.leases import is_void, token_of
 from app.storage.log import is_number
 from app.storage.states import dump_state
@@ -56,6 +56,7 @@ class Models:
                 names += [*keys.history(int(epoch or 0)), *kept]
                 deleted = int(await self._calls.durable_script("delete", names, [epoch or ""]))
             await self._calls.durable_command(MODELS, "SREM", MODELS, model)
+            await self._client.zrem(HISTORIES, model)
             if await self._client.exists(keys.state):  # created again in between
                 await self._client.sadd(MODELS, model)
         return bool(deleted)

@@ -1,8 +1,9 @@
 """The store: all data of the service in Redis.
 
 `models` (names and status), `log` (records and impressions), `states` (commits), `versions`,
-`hints` (about changed models), `leases` (of learners), `jobs` (training jobs), `servers` (memory,
-version, durability) and `outages` (log lines about an unreachable store).
+`history` (points beside the states) and `history_budget` (their memory), `hints` (about changed
+models), `leases` (of learners), `jobs` (training jobs), `servers` (memory, version, durability) and
+`outages` (log lines about an unreachable store).
 """
 
 from typing import Any
@@ -11,6 +12,8 @@ from app.storage.calls import ScriptRunner, store_name
 from app.storage.connection import connect
 from app.storage.health import Servers
 from app.storage.hints import Hints
+from app.storage.history import History
+from app.storage.history_budget import HistoryBudget
 from app.storage.jobs import Jobs
 from app.storage.leases import Leases
 from app.storage.log import Log
@@ -32,6 +35,7 @@ class Store:
         self.leases, self.jobs = Leases(client, calls), Jobs(client, calls)
         self.hints = Hints(client)
         self.servers = Servers(client, durability)
+        self.history, self.history_budget = History(client), HistoryBudget(calls, self.servers)
         self.name = store_name(client.address)
         self.outages = Outages(self.name)
 

@@ -23,8 +23,7 @@ from app.config import Settings
 from app.domain import codec
 from app.domain.model_config import ModelConfig
 from app.domain.records import Replace, Retune
-from app.domain.reducer import decoded
-from app.errors import BadData, Fenced, NewerFormat, NoSuchModel, SolarError, StoreError
+from app.errors import BadBlob, BadData, Fenced, NewerFormat, NoSuchModel, SolarError, StoreError
 from app.ingest.appender import now
 from app.storage.cancellation import end
 from app.storage.embedded.server import tied
@@ -272,11 +271,12 @@ def _config_after(config: ModelConfig, entry: LogEntry) -> ModelConfig:
     """Return the settings after a record."""
     codec.refuse_newer(entry.record)
     if entry.replaces or codec.kind_is(entry.record, "retune"):
-        record = decoded(entry.record)
-        if isinstance(record, Replace):
-            return record.model.config
-        if isinstance(record, Retune):
-            return record.retuned(config)
+        with suppress(BadBlob):  # the learner will count it as rejected
+            record = codec.load_record(entry.record)
+            if isinstance(record, Replace):
+                return record.model.config
+            if isinstance(record, Retune):
+                return record.retuned(config)
     return config
 
 

@@ -270,6 +270,9 @@ class Pipeline:
     def hmget(self, key: str, fields: list[str]) -> None:
         self._calls.append(Call("hmget", (key, fields)))
 
+    def lrange(self, key: str, first: int, last: int) -> None:
+        self._calls.append(Call("lrange", (key, first, last)))
+
     def memory_usage(self, key: str, samples: int) -> None:  # noqa: ARG002
         self._calls.append(Call("memory_usage", (key,)))
 

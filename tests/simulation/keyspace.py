@@ -154,6 +154,10 @@ class Keyspace:
         members = sorted(found, key=lambda member: (found[member], member))
         return [(one, found[one]) for one in members] if True in rest[2:] else members
 
+    def lrange(self, key: str, first: int, last: int) -> list[bytes]:
+        assert (first, last) == (0, -1)
+        return [*self.find(key, ())]
+
     def xadd(self, key: str, seq: int, fields: dict[bytes, bytes]) -> None:
         entries = self.find(key, ())
         if entries and entries[-1][0] >= seq:

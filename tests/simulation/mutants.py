@@ -38,7 +38,7 @@ def _commit_of_any_fence(db: Keyspace, keys: Sequence[str], args: Sequence[Any])
 
 def _commit_of_lost_records(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     """The commit does not check that the log still has the learnt records."""
-    return scripts.commit(db, keys, args[:14])
+    return scripts.commit(db, keys, args[:17])
 
 
 def _commit_trims_too_far(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:

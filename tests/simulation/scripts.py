@@ -353,7 +353,19 @@ def _note_history(
             rows = db.find(key, ())
             if not rows or int(rows[-1][:13]) // interval != int(time) // interval:
                 rows = (*rows, time + row)[-most:]
-            db.put(key, rows, 86_400.0)
+            db.put(key, rows)
+        if point and db.exists(key):
+            db.pexpire(key, 86_400_000)
+
+
+def admit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    now, model = int(db.clock() * 1000), text(args[0])
+    db.zremrangebyscore(keys[0], 0, now - 87_300_000)
+    db.zremrangebyscore(keys[0], now + 60_000, float("inf"))
+    if model not in db.find(keys[0], {}) and db.zcard(keys[0]) >= int(args[1]):
+        return 0
+    db.zadd(keys[0], now, model)
+    return 1
 
 
 def keep(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
@@ -506,7 +518,7 @@ ALL: dict[str, Script] = {
     "create": create, "delete": delete, "append": append, "commit": commit,
     "commit_part": commit_part, "keep": keep, "drop": drop, "lease": lease,
     "release": release, "remember": remember, "recall": recall, "present": present,
-    "learners": learners, "mark": mark,
+    "learners": learners, "mark": mark, "admit": admit,
 }  # fmt: skip
 _SOURCES = {name: (SCRIPTS / f"{name}.lua").read_bytes() for name in ALL}
 #: Scripts by the SHA-1 of their source.

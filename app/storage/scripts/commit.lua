@@ -50,15 +50,17 @@ local function note(key, row, interval, most)
   if row == '' then return end
   local last = redis.pcall('LINDEX', key, -1)
   if type(last) == 'table' then return end
-  local slot = math.floor(ARGV[15] / interval)
-  if not last or math.floor(string.sub(last, 1, 13) / interval) ~= slot then
+  local time = last and tonumber(string.sub(last, 1, 13)) or -1
+  if math.floor(time / interval) ~= math.floor(ARGV[15] / interval) then
     redis.pcall('RPUSH', key, ARGV[15] .. row)
     redis.pcall('LTRIM', key, -most, -1)
   end
-  redis.call('PEXPIRE', key, DAY)
 end
 note(KEYS[8], ARGV[16], 10000, 360)
 note(KEYS[9], ARGV[16], 600000, 144)
 note(KEYS[10], ARGV[17], 3600000, 25)
+if ARGV[16] ~= '' then
+  for i = 8, 10 do redis.call('PEXPIRE', KEYS[i], DAY) end
+end
 redis.call('PUBLISH', 'solar:changed', string.match(KEYS[1], '{(.*)}') .. ' ' .. ARGV[5])
 return redis.call('EXISTS', KEYS[7]) == 1 and 5 or 0

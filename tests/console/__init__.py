@@ -1,0 +1,1 @@
+"""The console in a browser, against a real service with simulated traffic."""
