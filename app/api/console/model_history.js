@@ -69,27 +69,34 @@ export function recentMean(history, seconds, side, measure) {
   return windowMean(readerOf(history), points[0], points.at(-1), side, measure);
 }
 
+/** How much of the last `seconds` a ring covers, but at least `least` seconds. */
+export function covered(history, ring, seconds, least) {
+  const first = history[ring].find((point) => point[0] >= history.now[0] - 1000 * seconds) ?? history.now;
+  return Math.min(seconds, Math.max(least, (history.now[0] - first[0]) / 1000));
+}
+
+/** The parts of a time of `seconds`: at most `most`, and none shorter than two intervals of 10 s. */
+export const partsOf = (seconds, most) => Math.max(2, Math.min(most, Math.floor(seconds / 20)));
+
 /**
  * How much sums grow in a second, in `bins` parts of the last `seconds`, oldest first; null where the
  * sums are not known or were reset.
  */
-export function ratesOf(history, names, { seconds = 3600, bins = 60, ring = "hour", end = Date.now() } = {}) {
+export function ratesOf(history, names, { seconds = 3600, bins = 60, ring = "hour", end = history.now[0] } = {}) {
   const reader = readerOf(history);
   const points = merged(history[ring], [history.now], Infinity);
   const total = (point) => names.reduce((sum, name) => sum + reader.value(point, name), 0);
   const width = (1000 * seconds) / bins;
-  const edges = Array.from({ length: bins + 1 }, (_, k) => lastAt(points, end - (bins - k) * width));
-  return edges.slice(1).map((point, k) => {
-    const change = point && edges[k] ? total(point) - total(edges[k]) : -1;
-    return change >= 0 ? (1000 * change) / width : null;
+  return Array.from({ length: bins }, (_, k) => {
+    const to = end - (bins - 1 - k) * width;
+    const from = Math.max(to - width, points[0][0]); // the first point may be in the middle of a part
+    const change = from < to ? total(lastAt(points, to)) - total(lastAt(points, from)) : -1;
+    return change >= 0 ? (1000 * change) / (to - from) : null;
   });
 }
 
-/** The last point at or before a time, or null. */
-function lastAt(points, time) {
-  const index = points.findLastIndex((point) => point[0] <= time);
-  return index < 0 ? null : points[index];
-}
+/** The last point at or before a time. */
+const lastAt = (points, time) => points.findLast((point) => point[0] <= time) ?? points[0];
 
 /** Compare a mean with 0: "better", "worse" or "unclear", by two standard errors. */
 export function verdict({ mean, error }) {

@@ -116,7 +116,7 @@ function errorsCard(errors) {
     { label: "Level", cell: (one) => badge(one.level === "warning" ? "warning" : "bad", one.level) },
     { label: "Part", cell: (one) => one.logger },
     { label: "Message", cell: (one) => one.message },
-  ], errors, { caption: "Last errors", className: "errors" }));
+  ], errors, { caption: "Last errors", className: "stacked" }));
 }
 
 /** A time in seconds or ms since 1970, or as text. */

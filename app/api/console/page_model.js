@@ -4,17 +4,17 @@ import { lineChart } from "./chart.js";
 import { button, card, clear, empty, h, note, setText } from "./dom.js";
 import { ago, count, duration, exact, fixed, number, percent, plural, signed } from "./format.js";
 import { movingMeans, readerOf } from "./measures.js";
-import { committedAt, modelHistory, pointsSince, ratesOf, verdict, wholeMean } from "./model_history.js";
+import { committedAt, covered, modelHistory, partsOf, pointsSince, ratesOf, verdict, wholeMean } from "./model_history.js";
 import { weightsCard } from "./model_weights.js";
 import { DRIFT_ALARM, LAG_ALARM } from "./page_models.js";
 import { poll } from "./poll.js";
 
 const SECONDS = 10;
 const MEASURES = [["NDCG@1", "ndcg@1"], ["NDCG@5", "ndcg@5"], ["NDCG@10", "ndcg@10"], ["MAP", "map"]];
-/** Of each choice: the ring, its length, the moving window, and the parts of the traffic, in seconds. */
+/** Of each choice: the ring, its length, the least length of the axis and the moving windows in seconds, and the most parts of the traffic. */
 const SPANS = {
-  hour: { ring: "hour", seconds: 3600, window: 300, bins: 60, label: "Last hour" },
-  day: { ring: "day", seconds: 86400, window: 3600, bins: 144, label: "Last day" },
+  hour: { ring: "hour", seconds: 3600, least: 300, windows: [300, 120, 60], parts: 60, label: "Last hour" },
+  day: { ring: "day", seconds: 86400, least: 3600, windows: [3600, 1800, 600], parts: 144, label: "Last day" },
 };
 const SERVED = { label: "as served", colour: "--blue" };
 const SUBMITTED = { label: "submitted order", colour: "--orange", dash: [6, 4] };
@@ -106,7 +106,7 @@ function qualityPart(page) {
   function redraw() {
     charts.forEach((chart) => chart.destroy());
     charts = MEASURES.map(([label], k) => lineChart(boxes[k], {
-      label, series: [SERVED, SUBMITTED], height: 190, format: (value) => fixed(value, 3), span: SPANS[page.span].seconds }));
+      label, series: [SERVED, SUBMITTED], height: 190, format: (value) => fixed(value, 3), least: SPANS[page.span].least, bounds: [0, 1] }));
     drawn = page.span;
   }
   function update() {
@@ -116,21 +116,30 @@ function qualityPart(page) {
     clear(none, points.length < 2 && noCurves(page));
     if (points.length < 2) return;
     if (drawn !== page.span) redraw();
-    setText(hint, `Each point is the mean of the ${duration(SPANS[page.span].window)} before it; bands are ± 2 standard errors.`);
+    setText(hint, `Each point is the mean of the ${duration(windowOf(page, points))} before it; bands are ± 2 standard errors.`);
     MEASURES.forEach(([, measure], k) => fillChart(charts[k], page, points, measure));
   }
   return { element, update, destroy: () => charts.forEach((chart) => chart.destroy()) };
 }
 
+/** The moving window: the longest that is at most a sixth of the time that is known. */
+function windowOf({ span }, points) {
+  const seconds = (points.at(-1)[0] - points[0][0]) / 1000;
+  return SPANS[span].windows.find((one) => one <= seconds / 6) ?? SPANS[span].windows.at(-1);
+}
+
 function fillChart(chart, page, points, measure) {
   const reader = readerOf(page.history.data);
   const [served, submitted] = ["online", "baseline"].map((side) =>
-    movingMeans(reader, points, SPANS[page.span].window, side, measure));
+    movingMeans(reader, points, windowOf(page, points), side, measure));
   chart.update(served.times, [served, submitted]);
 }
 
-const noCurves = ({ history }) => empty(history.data || history.missing ? "There are no points yet." : "Reading the history.",
-  h("p", {}, "The learner writes a point at most every 10 seconds while it learns: send feedback to see curves here."));
+function noCurves({ history }) {
+  if (history.missing) return empty("This service keeps no history.");
+  return empty(history.data ? "There are no curves yet." : "Reading the history.",
+    h("p", {}, "The learner writes a point at most every 10 seconds while it learns: send feedback to see curves here."));
+}
 
 /** Buttons for the last hour and the last day. */
 function spanChoice(page) {
@@ -145,17 +154,22 @@ function spanChoice(page) {
 /** Lists and records over time, and what became of pairs and records. */
 function trafficPart(page) {
   const box = h("div");
+  const none = h("div");
   const outcomes = h("dl", { class: "facts wide" });
   const element = h("div", { class: "columns" },
-    card("Traffic", box), card("What was learnt, and what was not", outcomes));
+    card("Traffic", none, box), card("What was learnt, and what was not", outcomes));
   const series = [{ label: "lists with feedback /s", colour: "--blue" }, { label: "feedback records /s", colour: "--green", dash: [6, 4] }];
-  const chart = lineChart(box, { series, height: 270, format: (value) => number(value, 2), range: (_, high) => [0, 1.1 * (high || 1)] });
+  const chart = lineChart(box, { series, height: 320, format: (value) => number(value, 2), range: (_, high) => [0, 1.1 * (high || 1)] });
 
   function update() {
     clear(outcomes, outcomeRows(page.model));
+    box.hidden = !page.history.data;
+    clear(none, !page.history.data && noCurves(page));
     if (!page.history.data) return;
-    const { ring, seconds, bins } = SPANS[page.span];
-    const end = Date.now();
+    const { ring, least, parts } = SPANS[page.span];
+    const seconds = covered(page.history.data, ring, SPANS[page.span].seconds, least);
+    const bins = partsOf(seconds, parts);
+    const end = page.history.data.now[0];
     const rates = (names) => ({ values: ratesOf(page.history.data, names, { ring, seconds, bins, end }) });
     const times = Array.from({ length: bins }, (_, k) => end / 1000 - seconds + ((k + 1) * seconds) / bins);
     chart.update(times, [rates(["queries", "abandoned"]), rates(["feedback"])]);

@@ -2,8 +2,8 @@
 
 import { sparkline } from "./chart.js";
 import { address, badge, clear, copyable, empty, h, note, setText } from "./dom.js";
-import { ago, count, fixed, number, plural, signed } from "./format.js";
-import { committedAt, modelHistory, ratesOf, recentMean, verdict, wholeMean } from "./model_history.js";
+import { ago, count, duration, fixed, number, plural, signed } from "./format.js";
+import { committedAt, covered, modelHistory, partsOf, ratesOf, recentMean, verdict, wholeMean } from "./model_history.js";
 import { poll } from "./poll.js";
 
 const LIST_SECONDS = 5;
@@ -135,8 +135,8 @@ function rowOf(page, model) {
     h("div", { class: "model-title" }, h("h2", {}, link), cells.badges, cells.kind),
     fact("Version", cells.version, cells.lag),
     fact("Last commit", cells.fresh),
-    fact("Lists with feedback, last hour", cells.lists, cells.listsLine),
-    fact("Feedback records, last hour", cells.feedback, cells.feedbackLine),
+    fact("Lists with feedback", cells.lists, cells.listsLine),
+    fact("Feedback records", cells.feedback, cells.feedbackLine),
     fact("Lead, NDCG@10", cells.lead, cells.recent));
   const row = { name: model.name, element, cells, history: modelHistory(page.api, model.name), details: null, read: 0 };
   row.update = (found) => fillRow(row, found);
@@ -160,24 +160,29 @@ function fillRow(row, model) {
   setText(cells.fresh, data ? ago(committedAt(data)) : "–");
   fillTraffic(cells, "lists", data, ["queries", "abandoned"]);
   fillTraffic(cells, "feedback", data, ["feedback"]);
-  fillLead(cells, data);
+  fillLead(cells, data, row.details);
 }
 
 function fillTraffic(cells, name, data, columns) {
-  const rates = data ? ratesOf(data, columns) : [];
+  const seconds = data && covered(data, "hour", 3600, 300);
+  const rates = data ? ratesOf(data, columns, { seconds, bins: partsOf(seconds, 60) }) : [];
   const latest = data && (ratesOf(data, columns, { seconds: 60, bins: 1 })[0] ?? rates.at(-1));
   setText(cells[name], data ? `${number(latest ?? 0, 2)} /s` : "–");
-  clear(cells[`${name}Line`], sparkline(rates, { label: `last hour, now ${number(latest ?? 0, 2)} a second`, width: 150 }));
+  clear(cells[`${name}Line`], sparkline(rates, { label: `last ${duration(seconds)}, now ${number(latest ?? 0, 2)} a second`, width: 150 }));
 }
 
-function fillLead(cells, data) {
-  const lead = data ? wholeMean(data, "lead", "ndcg@10") : { mean: null, error: null, queries: 0 };
+function fillLead(cells, data, details) {
+  const lead = data ? wholeMean(data, "lead", "ndcg@10") : leadOf(details);
   const recent = data && recentMean(data, 3600, "lead", "ndcg@10");
   const kinds = { better: "good-text", worse: "bad-text", unclear: "" };
   cells.lead.className = `fact-value numeric ${kinds[verdict(lead)]}`;
   setText(cells.lead, leadText(lead));
   setText(cells.recent, recent?.mean != null ? `last hour ${leadText(recent)}` : plural(lead.queries, "list"));
 }
+
+/** The lead as the model itself reports it, for a service without history. */
+const leadOf = (details) => ({
+  mean: details?.lead.ndcg["10"] ?? null, error: details?.lead.ndcg_stderr["10"] ?? null, queries: details?.queries ?? 0 });
 
 /** A lead with twice its standard error. */
 export const leadText = ({ mean, error }) =>
