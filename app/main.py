@@ -4,6 +4,7 @@ Importing this module only reads the settings. The lifespan opens the store. Unl
 say otherwise, it also starts an embedded store and a learner.
 """
 
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from app.api.routers import (
     jobs,
     models,
     rank,
+    status,
     versions,
 )
 from app.api.routers.health import ProcessHealth
@@ -34,7 +36,7 @@ from app.api.routing import Guard
 from app.config import Settings
 from app.errors import SolarError
 from app.observability.logging import application_logging
-from app.observability.multiprocess import processes_down
+from app.observability.multiprocess import DIRECTORY, all_processes, processes_down
 from app.observability.tracebacks import format_traceback
 from app.observability.tracing import exporting_spans, telemetry_options
 from app.runtime.companions import store_and_learner
@@ -68,7 +70,7 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
 def _routers(settings: Settings) -> Iterator[APIRouter]:
     """All routers besides those of /rank and /feedback."""
     yield from (models.router, versions.router, history.router, jobs.router)
-    yield from (health.router, docs.router)
+    yield from (health.router, status.router, docs.router)
     if settings.console:
         yield console.router
 
@@ -87,7 +89,7 @@ def _allow_origins(app: FastAPI, origins: str) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings = app.state.settings
     async with (
-        application_logging(),
+        application_logging() as errors,
         exporting_spans(app.state.telemetry),
         store_and_learner(settings) as (url, learner_metrics),
         open_service(settings.model_copy(update={"redis_url": url}), learner_metrics) as service,
@@ -99,6 +101,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             service.weight_cache,
             service.metrics,
             down=partial(processes_down, learner_metrics),
+            processes=partial(all_processes, learner_metrics),
+            errors=partial(errors.read, os.environ.get(DIRECTORY, ""), learner_metrics),
         )
         yield
 

@@ -186,6 +186,19 @@ def test_a_registration_that_outlives_its_length_does_not_count_and_is_removed(u
     with_store(url, act)
 
 
+def test_a_registration_has_the_models_that_a_learner_leads(url: str) -> None:
+    async def act(store: Store) -> None:
+        assert await store.leases.led_models() == {}
+        await store.leases.present("one:5000", 5.0, {"books", "atlas"})
+        await store.leases.present("two:5000", 5.0)
+        assert await store.leases.led_models() == {"one:5000": ["atlas", "books"], "two:5000": []}
+        await store.leases.present("one:5000", 5.0, ["books"])
+        await store.leases.absent("two:5000")
+        assert await store.leases.led_models() == {"one:5000": ["books"]}
+
+    with_store(url, act)
+
+
 @on_servers
 def test_a_stored_registration_that_outlives_its_length_does_not_count(url: str) -> None:
     """Version 0.2 wrote no length: 60 s."""
@@ -202,6 +215,7 @@ def test_a_stored_registration_that_outlives_its_length_does_not_count(url: str)
             assert set(connection.zrange(LEARNERS, 0, -1)) == {b"old", b"new:5000", b"one:5000"}
         assert old_script(url, "learners", [LEARNERS]) == 3
         assert old_script(url, "present", [LEARNERS], "another", 5_000) == 4
+        assert (await store.leases.led_models())["another"] is None
 
     with_store(url, act)
 

@@ -23,6 +23,7 @@ from app.learning.pool import learn_all
 from app.observability.logging import limited_server_lines
 from app.observability.metrics import Metrics
 from app.observability.multiprocess import report_ready
+from app.observability.recent_errors import noting_errors
 from app.runtime.protocol import raise_file_limit
 from app.runtime.worker import listen, listening
 from app.serving.weight_cache import WeightCache
@@ -74,6 +75,7 @@ async def learn_until_stopped(
     stop, metrics = _stop_on_signals(), Metrics("learner")
     warm = asyncio.create_task(_warm_up())
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(noting_errors(role="learner"))
         if port is not None:  # first: /healthz must answer before the store does
             health = _health_server(store, settings, metrics, host, port, stop, warm.done)
             await stack.enter_async_context(health)

@@ -9,7 +9,7 @@ a model that no other process takes is taken again.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import inf
 from time import monotonic
 from uuid import uuid4
@@ -143,7 +143,8 @@ class LearnerPool:
     async def _give_back(self) -> None:
         """Release models beyond the share; of many models, only those with many records."""
         few = self._capacity.leads_all
-        most = await self._share.most(len(self._names) if few else len(self._tasks))
+        models = len(self._names) if few else len(self._tasks)
+        most = await self._share.most(models, self._led(0.0))
         led = sorted(self._led(0.0 if few else self._options.rest))
         for name in led[int(min(most, len(led))) :]:
             log.info("model %s: giving its lease to another learner, for equal shares", name)
@@ -164,16 +165,20 @@ class LearnerShare:
         self._next, self._learners = 0.0, 1
         self._works = True
 
-    async def most(self, models: int) -> float:
-        """Return the maximum number of models to lead; infinite while the count is unknown."""
+    async def most(self, models: int, led: Collection[str]) -> float:
+        """Return the maximum number of models to lead; infinite while the count is unknown.
+
+        `led` are the models that this process leads.
+        """
         if self._clock() >= self._next:
             self._next = self._clock() + self._lease / 5
-            self._works = await self._count()
+            self._works = await self._count(led)
         return -(-models // self._learners) if self._works else inf
 
-    async def _count(self) -> bool:
+    async def _count(self, led: Collection[str]) -> bool:
         try:
-            self._learners = max(1, await self._store.leases.present(self._name, self._lease))
+            found = await self._store.leases.present(self._name, self._lease, led)
+            self._learners = max(1, found)
         except SolarError as error:
             if self._works:
                 log.warning("the models are not shared among learners: %s", error)

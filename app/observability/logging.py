@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
 
+from app.observability.recent_errors import RecentErrors, log_message, noting_errors
 from app.observability.tracebacks import format_traceback
 from app.observability.tracing import current_traceparent
 
@@ -40,7 +41,7 @@ class JsonFormatter(logging.Formatter):
             "time": moment.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _message(record),
+            "message": log_message(record),
             **{name: value for name, value in vars(record).items() if name not in _STANDARD},
         }
         if trace := current_traceparent():
@@ -49,12 +50,6 @@ class JsonFormatter(logging.Formatter):
         if error is not None:
             fields |= {"error": type(error).__name__, "traceback": format_traceback(error)}
         return json.dumps(fields, ensure_ascii=False, default=str)
-
-
-def _message(record: logging.LogRecord) -> str:
-    """Return the message; for asyncio its first line, because the others may hold values."""
-    message = record.getMessage().strip()
-    return message.partition("\n")[0] if record.name == "asyncio" else message
 
 
 @dataclass(slots=True)
@@ -125,21 +120,27 @@ def limited_server_lines() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def application_logging() -> AsyncIterator[None]:
-    """Limit uvicorn's lines while an application runs; log JSON lines if logging is not set up."""
+async def application_logging() -> AsyncIterator[RecentErrors]:
+    """Limit uvicorn's lines while an application runs, and keep its last errors."""
+    with limited_server_lines(), _json_lines(), noting_errors() as errors:
+        yield errors
+
+
+@contextmanager
+def _json_lines() -> Iterator[None]:
+    """Log JSON lines if logging is not set up."""
     logger = logging.getLogger("solar")
-    with limited_server_lines():
-        if logger.hasHandlers():
-            yield
-            return
-        handler, level = _handler(), logger.level
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
-            logger.removeHandler(handler)
+    if logger.hasHandlers():
+        yield
+        return
+    handler, level = _handler(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
 
 
 def _handler() -> logging.Handler:

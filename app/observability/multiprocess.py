@@ -204,6 +204,13 @@ def read_status(directory: str = "") -> dict[str, ProcessStatus]:
     return {name: ProcessStatus(*one) for name, one in found.items()}
 
 
+def all_processes(directory: str = "") -> dict[str, ProcessStatus]:
+    """Return the status of each process by name, also of those that no process restarts."""
+    shared = os.environ.get(DIRECTORY, "")
+    named = named_processes(shared) if shared else ("worker",)
+    return {name: ProcessStatus(up=True, restarts=0) for name in named} | read_status(directory)
+
+
 def processes_down(directory: str = "") -> list[str]:
     """Return the names of the processes that are down, from a directory or the shared one."""
     return [name for name, status in read_status(directory).items() if not status.up]

@@ -11,6 +11,7 @@ import threading
 
 from app.config import Settings
 from app.observability import multiprocess
+from app.observability.recent_errors import noting_errors
 from app.runtime.children import (
     CHILD_CHECK_SECONDS,
     LEARNER,
@@ -34,7 +35,7 @@ def run_supervisor(settings: Settings) -> None:
     locator = StoreLocator(settings)
     listening = open_socket(settings.host, settings.port)
     try:
-        with multiprocess.new_directory() as metrics:
+        with multiprocess.new_directory() as metrics, noting_errors(metrics, "supervisor"):
             _supervise(settings, locator, listening, metrics, stop)
     finally:
         listening.close()

@@ -44,6 +44,25 @@ class Memory(NamedTuple):
         return self.used / self.limit if self.limit else 0.0
 
 
+class AppendOnlyFile(NamedTuple):
+    """The append-only file of all masters; `fsync` is its setting, None if it is hidden."""
+
+    enabled: bool
+    last_write_ok: bool
+    fsync: str | None
+
+
+class ServerStatus(NamedTuple):
+    """The memory of the fullest master, the oldest version, and the append-only file.
+
+    None is what the server hides.
+    """
+
+    memory: Memory | None = None
+    version: str | None = None
+    aof: AppendOnlyFile | None = None
+
+
 class Servers:
     """The servers behind a store."""
 
@@ -100,9 +119,26 @@ class Servers:
             except foreign.NoPermissionError:  # INFO is denied
                 await self._client.exists(MODELS)
                 return [Memory(0, 0)]
-        return [
-            Memory(int(one.get("maxmemory", 0)), int(one.get("used_memory", 0))) for one in found
-        ]
+        return [_memory_of(one) for one in found]
+
+    async def status(self) -> ServerStatus:
+        """Return memory, version and append-only file."""
+        with translated(self._client):
+            masters = await self._client.masters()
+            try:
+                found = [await one.info() for one in masters]
+            except foreign.ResponseError:  # INFO is denied
+                await self._client.exists(MODELS)
+                return ServerStatus()
+            fsync = [await _fsync(one) for one in masters]
+        memory = max(map(_memory_of, found), key=lambda one: (one.share, one.used))
+        versions = sorted(str(one.get("redis_version", "")) for one in found)
+        aof = AppendOnlyFile(
+            all(one.get("aof_enabled") for one in found),
+            all(one.get("aof_last_write_status", "ok") == "ok" for one in found),
+            None if None in fsync else "/".join(sorted({str(one) for one in fsync})),
+        )
+        return ServerStatus(memory, versions[0] or None, aof)
 
     async def complaints(self) -> list[str]:
         """Return warnings about the servers' settings, also about settings that cannot be read.
@@ -126,6 +162,19 @@ class Servers:
             masters = await self._client.masters()
         for one in masters:
             await version(one)
+
+
+def _memory_of(info: Mapping[str, Any]) -> Memory:
+    return Memory(int(info.get("maxmemory", 0)), int(info.get("used_memory", 0)))
+
+
+async def _fsync(server: Any) -> str | None:
+    """Return the setting `appendfsync`; None if CONFIG GET is denied."""
+    try:
+        found = (await server.config_get("appendfsync")).get("appendfsync")
+    except foreign.ResponseError:
+        return None
+    return found if found is None else str(found)
 
 
 async def _age(server: Any) -> list[str]:

@@ -36,6 +36,11 @@ def check_name(model: str) -> str:
     return model
 
 
+def learner_key(learner: str) -> str:
+    """Return the key of the models that a learner leads, in the slot of LEARNERS."""
+    return f"solar:{{{LEARNERS}}}:{learner}"
+
+
 def internal_event(kind: str, name: str) -> str:
     r"""Return the id of an event of the service; callers cannot send its control character.
 

@@ -6,11 +6,12 @@ later than its length allows is void: the scripts and `is_void` treat it as expi
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from app.errors import NoSuchModel
 from app.storage.calls import ScriptRunner, translated
-from app.storage.keys import LEARNERS, keys_of
+from app.storage.keys import LEARNERS, keys_of, learner_key
 
 #: Milliseconds of the longest lease: ten digits.
 MOST_MILLISECONDS = 10**10 - 1
@@ -83,17 +84,31 @@ class Leases:
         """Release the lease if `fence` holds it."""
         await self._calls.script("release", [keys_of(model).lease], [fence])
 
-    async def present(self, learner: str, seconds: float) -> int:
-        """Register a running learner for `seconds`; return the number of learners.
+    async def present(self, learner: str, seconds: float, led: Iterable[str] = ()) -> int:
+        """Register a running learner and the models that it leads; return the number of learners.
 
-        Its name is made by `with_length`.
+        Its name is made by `with_length`. The registration lasts for `seconds`.
         """
-        values = [learner, milliseconds(seconds)]
-        return int(await self._calls.script("present", [LEARNERS], values))
+        names = [LEARNERS, learner_key(learner)]
+        values = [learner, milliseconds(seconds), ",".join(sorted(led))]
+        return int(await self._calls.script("present", names, values))
 
     async def learners(self) -> int:
         """Return the number of running learners."""
-        return int(await self._calls.script("learners", [LEARNERS], []))
+        return len(await self._calls.script("learners", [LEARNERS], []))
+
+    async def led_models(self) -> dict[str, list[str] | None]:
+        """Return the models that each running learner leads; None for one of an older release."""
+        names = [one.decode() for one in await self._calls.script("learners", [LEARNERS], [])]
+        with translated(self._client):
+            pipeline = self._client.pipeline(transaction=False)
+            for name in names:
+                pipeline.get(learner_key(name))
+            found = await pipeline.execute() if names else []
+        return {
+            name: None if led is None else led.decode().split(",") if led else []
+            for name, led in zip(names, found, strict=True)
+        }
 
     async def absent(self, learner: str) -> None:
         """Remove a learner from the list."""

@@ -479,6 +479,7 @@ def present(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     now = int(db.clock() * 1000)
     db.zremrangebyscore(keys[0], 0, now)
     db.zadd(keys[0], now + int(args[1]), args[0])
+    db.keep(keys[1], args[2], int(args[1]) / 1000)
     for name in _void_names(db, keys[0], now):
         db.zrem(keys[0], name)
     return db.zcard(keys[0])
@@ -491,10 +492,11 @@ def _void_names(db: Keyspace, key: str, now: int) -> set[bytes]:
     return {name for name, ends in found.items() if ends - now > lengths[name] + 1000}
 
 
-def learners(db: Keyspace, keys: Sequence[str], _: Sequence[Any]) -> int:
+def learners(db: Keyspace, keys: Sequence[str], _: Sequence[Any]) -> list[bytes]:
     now = int(db.clock() * 1000)
     void = _void_names(db, keys[0], now)
-    return sum(ends >= now and name not in void for name, ends in db.find(keys[0], {}).items())
+    found: dict[bytes, float] = db.find(keys[0], {})
+    return [name for name, ends in found.items() if ends >= now and name not in void]
 
 
 def mark(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> bytes:

@@ -16,6 +16,8 @@ from app.domain.facts import ModelStatus
 from app.errors import SolarError
 from app.observability.metrics import METRICS_MEDIA_TYPE, Metrics
 from app.observability.model_metrics import ModelTotals, StoreHealth
+from app.observability.multiprocess import ProcessStatus
+from app.observability.recent_errors import LoggedError
 from app.serving.weight_cache import WeightCache
 from app.storage.store import Store
 
@@ -27,13 +29,15 @@ STORE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessHealth:
-    """What the health paths report on: store, weights, metrics, readiness, other processes."""
+    """What the health paths report on: store, weights, metrics, readiness, processes, errors."""
 
     store: Store
     weight_cache: WeightCache
     metrics: Metrics
     ready: Callable[[], bool] = lambda: True
     down: Callable[[], list[str]] = list
+    processes: Callable[[], dict[str, ProcessStatus]] = dict
+    errors: Callable[[], list[LoggedError]] = list
 
 
 async def _of_state(request: Request) -> Any:
