@@ -49,10 +49,14 @@ export function committedAt(history) {
   return history.now[1] > last[1] ? Math.min(history.now[0], last[0] + POINT_MS) : last[0];
 }
 
+/** All points of a ring and the latest state; the last hour of a day is as fine as the hour. */
+const pointsOf = (history, ring) =>
+  merged(ring === "day" ? [...history.day, ...history.hour] : history.hour, [history.now], Infinity);
+
 /** The points of the last `seconds` of a ring, with the one before them as their start, and the latest state. */
 export function pointsSince(history, ring, seconds) {
   const start = history.now[0] - 1000 * seconds;
-  const all = merged(history[ring], [history.now], Infinity);
+  const all = pointsOf(history, ring);
   const first = all.findIndex((point) => point[0] >= start);
   return all.slice(Math.max(0, first - 1));
 }
@@ -71,12 +75,12 @@ export function recentMean(history, seconds, side, measure) {
 
 /** How much of the last `seconds` a ring covers, but at least `least` seconds. */
 export function covered(history, ring, seconds, least) {
-  const first = history[ring].find((point) => point[0] >= history.now[0] - 1000 * seconds) ?? history.now;
+  const first = pointsOf(history, ring).find((point) => point[0] >= history.now[0] - 1000 * seconds) ?? history.now;
   return Math.min(seconds, Math.max(least, (history.now[0] - first[0]) / 1000));
 }
 
-/** The parts of a time of `seconds`: at most `most`, and none shorter than two intervals of 10 s. */
-export const partsOf = (seconds, most) => Math.max(2, Math.min(most, Math.floor(seconds / 20)));
+/** The number of parts of a time of `seconds`: none shorter than two intervals of 10 s. */
+export const partsOf = (seconds) => Math.max(2, Math.min(60, Math.floor(seconds / 20)));
 
 /**
  * How much sums grow in a second, in `bins` parts of the last `seconds`, oldest first; null where the
@@ -84,19 +88,24 @@ export const partsOf = (seconds, most) => Math.max(2, Math.min(most, Math.floor(
  */
 export function ratesOf(history, names, { seconds = 3600, bins = 60, ring = "hour", end = history.now[0] } = {}) {
   const reader = readerOf(history);
-  const points = merged(history[ring], [history.now], Infinity);
+  const points = pointsOf(history, ring);
   const total = (point) => names.reduce((sum, name) => sum + reader.value(point, name), 0);
   const width = (1000 * seconds) / bins;
   return Array.from({ length: bins }, (_, k) => {
     const to = end - (bins - 1 - k) * width;
     const from = Math.max(to - width, points[0][0]); // the first point may be in the middle of a part
-    const change = from < to ? total(lastAt(points, to)) - total(lastAt(points, from)) : -1;
+    const change = from < to ? totalAt(points, to, total) - totalAt(points, from, total) : -1;
     return change >= 0 ? (1000 * change) / (to - from) : null;
   });
 }
 
-/** The last point at or before a time. */
-const lastAt = (points, time) => points.findLast((point) => point[0] <= time) ?? points[0];
+/** A sum at a time, on the line between two points. */
+function totalAt(points, time, total) {
+  const k = points.findLastIndex((point) => point[0] <= time);
+  const [before, after] = [points[Math.max(0, k)], points[k + 1] ?? points.at(-1)];
+  const share = after[0] > before[0] ? (time - before[0]) / (after[0] - before[0]) : 0;
+  return total(before) + share * (total(after) - total(before));
+}
 
 /** Compare a mean with 0: "better", "worse" or "unclear", by two standard errors. */
 export function verdict({ mean, error }) {

@@ -6,6 +6,8 @@ import { isUnknownPath } from "./model_history.js";
 import { poll } from "./poll.js";
 
 const SECONDS = 5;
+/** Names of models in the row of a learner. */
+const MOST_NAMES = 5;
 
 /** Show the page; returns the function that ends it. */
 export async function show(root, { api }) {
@@ -66,14 +68,14 @@ function tiles({ version, models, backlog, lag_seconds: lag }) {
     ["Release", version, ""],
     ["Models", h("a", { href: "#/models" }, count(models)), ""],
     ["Records that wait", count(backlog?.records), largest && h("a", { href: address("models", largest.model) }, `${largest.model}: ${count(largest.records)}`)],
-    ["Lag", isNumber(lag) ? duration(lag) : "–", "age of the oldest record that waits"],
+    ["Lag", isNumber(lag) ? duration(lag) : "–", "longest time in which nothing was learnt while records wait"],
   ];
   return h("section", { class: "card", "aria-label": "Main numbers" }, h("dl", { class: "tiles" }, rows.map(([label, value, small]) =>
     h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, value), h("dd", { class: "tile-note" }, small)))));
 }
 
 function storeCard(store) {
-  const memory = isNumber(store.memory_share)
+  const memory = store.memory_limit !== 0 && isNumber(store.memory_share)
     ? meter(store.memory_share, percent(store.memory_share), "Memory of the store")
     : isNumber(store.memory_used) ? "no limit" : "–";
   const used = isNumber(store.memory_used) && `${bytes(store.memory_used)}${store.memory_limit ? ` of ${bytes(store.memory_limit)}` : ""}`;
@@ -92,21 +94,33 @@ function aofText(aof) {
   return h("span", { class: "row" }, written, aof.fsync && `fsync ${aof.fsync}`);
 }
 
-function processesCard({ workers = [], learners = [], down = [] }) {
-  const rows = [
-    ...workers.map((one) => ({ name: one.name, kind: "worker", up: one.up !== false, restarts: one.restarts, models: null })),
-    ...learners.map((one) => ({ name: one.id, kind: "learner", up: true, restarts: one.restarts, models: one.models })),
-  ];
-  const known = new Set(rows.map((row) => row.name));
-  rows.push(...down.filter((name) => !known.has(name)).map((name) => ({ name, kind: "", up: false, models: null })));
-  if (!rows.length) return card("Processes", empty("The service reports no processes."));
-  return card("Processes", table([
-    { label: "Name", head: true, cell: (row) => row.name },
-    { label: "Kind", cell: (row) => row.kind },
-    { label: "State", cell: (row) => (row.up ? badge("good", "up") : badge("bad", "down")) },
+/** The processes of this service, those that are down first, and all learners on the store. */
+function processesCard({ workers = [], learners, down = [] }) {
+  const known = new Set(workers.map((row) => row.name));
+  const rows = [...workers, ...down.filter((name) => !known.has(name)).map((name) => ({ name, up: false }))];
+  const processes = table([
+    { label: "Process", head: true, cell: (row) => row.name },
+    { label: "State", cell: (row) => (row.up === false ? badge("bad", "down") : badge("good", "up")) },
     { label: "Restarts", numeric: true, cell: (row) => count(row.restarts) },
-    { label: "Models", numeric: true, cell: (row) => count(row.models) },
-  ], rows.sort((a, b) => a.up - b.up), { caption: "Processes" }));
+  ], rows.sort((one, other) => Number(one.up) - Number(other.up)), { caption: "Processes" });
+  return card("Processes", rows.length ? processes : note("info", "The service reports no processes."), learnersPart(learners));
+}
+
+function learnersPart(learners) {
+  if (!learners) return h("p", { class: "hint" }, "Which learners run on the store is not known.");
+  if (!learners.length) return note("bad", "No learner runs on the store: feedback waits.");
+  return h("div", { class: "below" }, table([
+    { label: "Learner", head: true, cell: (one) => h("code", {}, one.id) },
+    { label: "Models", numeric: true, cell: (one) => count(one.models) },
+    { label: "Names", cell: (one) => leadsText(one) },
+  ], learners, { caption: "Learners" }));
+}
+
+/** The first names of the models of a learner, as links. */
+function leadsText({ leads = [] }) {
+  const links = leads.slice(0, MOST_NAMES).map((name) => h("a", { href: address("models", name) }, name));
+  const rest = leads.length > MOST_NAMES ? "…" : "";
+  return h("span", { class: "row tight" }, links, rest);
 }
 
 function errorsCard(errors) {
@@ -114,7 +128,7 @@ function errorsCard(errors) {
   return card("Last errors", table([
     { label: "Time", cell: (one) => h("span", { class: "numeric" }, time(milliseconds(one.time))) },
     { label: "Level", cell: (one) => badge(one.level === "warning" ? "warning" : "bad", one.level) },
-    { label: "Part", cell: (one) => one.logger },
+    { label: "Process", cell: (one) => [one.process, one.logger].filter(Boolean).join(", ") },
     { label: "Message", cell: (one) => one.message },
   ], errors, { caption: "Last errors", className: "stacked" }));
 }

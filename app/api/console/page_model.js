@@ -11,10 +11,10 @@ import { poll } from "./poll.js";
 
 const SECONDS = 10;
 const MEASURES = [["NDCG@1", "ndcg@1"], ["NDCG@5", "ndcg@5"], ["NDCG@10", "ndcg@10"], ["MAP", "map"]];
-/** Of each choice: the ring, its length, the least length of the axis and the moving windows in seconds, and the most parts of the traffic. */
+/** Of each choice: the ring, its length, the least length of the axis and the moving windows in seconds. */
 const SPANS = {
-  hour: { ring: "hour", seconds: 3600, least: 300, windows: [300, 120, 60], parts: 60, label: "Last hour" },
-  day: { ring: "day", seconds: 86400, least: 3600, windows: [3600, 1800, 600], parts: 144, label: "Last day" },
+  hour: { ring: "hour", seconds: 3600, least: 300, windows: [300, 120, 60], label: "Last hour" },
+  day: { ring: "day", seconds: 86400, least: 3600, windows: [3600, 1800, 600, 120], label: "Last day" },
 };
 const SERVED = { label: "as served", colour: "--blue" };
 const SUBMITTED = { label: "submitted order", colour: "--orange", dash: [6, 4] };
@@ -166,9 +166,9 @@ function trafficPart(page) {
     box.hidden = !page.history.data;
     clear(none, !page.history.data && noCurves(page));
     if (!page.history.data) return;
-    const { ring, least, parts } = SPANS[page.span];
+    const { ring, least } = SPANS[page.span];
     const seconds = covered(page.history.data, ring, SPANS[page.span].seconds, least);
-    const bins = partsOf(seconds, parts);
+    const bins = partsOf(seconds);
     const end = page.history.data.now[0];
     const rates = (names) => ({ values: ratesOf(page.history.data, names, { ring, seconds, bins, end }) });
     const times = Array.from({ length: bins }, (_, k) => end / 1000 - seconds + ((k + 1) * seconds) / bins);

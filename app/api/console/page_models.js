@@ -165,7 +165,7 @@ function fillRow(row, model) {
 
 function fillTraffic(cells, name, data, columns) {
   const seconds = data && covered(data, "hour", 3600, 300);
-  const rates = data ? ratesOf(data, columns, { seconds, bins: partsOf(seconds, 60) }) : [];
+  const rates = data ? ratesOf(data, columns, { seconds, bins: partsOf(seconds) }) : [];
   const latest = data && (ratesOf(data, columns, { seconds: 60, bins: 1 })[0] ?? rates.at(-1));
   setText(cells[name], data ? `${number(latest ?? 0, 2)} /s` : "–");
   clear(cells[`${name}Line`], sparkline(rates, { label: `last ${duration(seconds)}, now ${number(latest ?? 0, 2)} a second`, width: 150 }));
