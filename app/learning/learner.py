@@ -212,7 +212,7 @@ class Learner:
             return rests
         finally:
             self._left, self.led_since = session.position if session else None, inf
-            await end([renewing, *(session.commits_under_way() if session else ())])
+            await end([renewing, *(session.writes_under_way() if session else ())])
             await _try_release(self._store.leases.release(self.model, fence))
 
     async def _renew_lease(self, fence: int) -> None:

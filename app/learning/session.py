@@ -23,6 +23,7 @@ from app.learning import replay
 from app.learning.applying import DECODE_BATCH, apply_for, encoded, encoded_part
 from app.learning.fair_queue import FairQueue
 from app.learning.options import LearnerOptions, ReportFact, ignore_fact
+from app.learning.samples import SampleWriter
 from app.learning.trace_watch import TraceWatch
 from app.storage.log import LogEntry
 from app.storage.states import LogPosition, NewVersion
@@ -57,6 +58,7 @@ class LeaderSession:
         self._store, self._model, self._fence, self._options = store, model, fence, options
         self._base, self._reducer = base, reducer
         self._trace = TraceWatch(model, reducer)
+        self._samples = SampleWriter(store, model, base[0], fence, reducer, options.clock)
         self.position = base  # of the last acknowledged commit
         self._name = os.urandom(8).hex()
         self._learnt: list[LogEntry] = []  # the last record of each read since the last commit
@@ -164,6 +166,7 @@ class LeaderSession:
         done, self._queue = self._queue[:applied], self._queue[applied:]
         self._time, self._work = done[-1].time, done[-1].work
         self._note_learnt(done[-1])
+        self._samples.note(done)
         for fact in self._trace.found():
             self._report(fact)
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
@@ -221,7 +224,8 @@ class LeaderSession:
         )  # fmt: skip
         records, self._learnt = self._pending(), []
         self._base = (self._base[0], state.seq, state.chain)
-        self._commit = asyncio.create_task(self._send(sending, records, self._base))
+        sampled = self._samples.after(state.seq, sending)
+        self._commit = asyncio.create_task(self._send(sampled, records, self._base))
         self._committed = self._options.clock()
         if version and version.hourly:
             self._hour, self._hour_seq = self._options.wall_clock(), state.seq
@@ -273,9 +277,10 @@ class LeaderSession:
             sent, self._commit = self._commit, None
             await sent
 
-    def commits_under_way(self) -> list[asyncio.Task[None]]:
-        """Return the task of the commit that is under way, if any."""
-        return [] if self._commit is None else [self._commit]
+    def writes_under_way(self) -> list[asyncio.Task[None]]:
+        """Return the tasks that write to the store: a commit, samples after the last one."""
+        commit = [] if self._commit is None else [self._commit]
+        return [*commit, *self._samples.writes_under_way()]
 
     async def _retention(self, version: NewVersion) -> tuple[list[int], int]:
         """Return the versions to drop when one more is kept, and the seq to trim the log to."""
