@@ -53,7 +53,7 @@ def noted(*log: Record | bytes, most: int | None = None, **settings: Any) -> lis
         if most is None:
             reducer.apply(blob)
             continue
-        decoded = codec.load_record(blob)
+        decoded: Record | None = codec.load_record(blob)
         while not reducer.apply_part(blob, decoded, most):
             decoded = None
     return reducer.noted

@@ -15,7 +15,7 @@ from fastapi.security import HTTPBearer
 from app.api.errors import Problem
 from app.errors import SolarError
 
-SCOPES = ("rank", "feedback", "admin")
+SCOPES = ("rank", "feedback", "read", "admin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,9 @@ def _read_key(text: str) -> Key:
     try:
         name, scopes, digest = text.split(":")
         tenant = name.rpartition("@")[2] if "@" in name else ""
-        key = Key(name, frozenset(scopes.split("+")), bytes.fromhex(digest), tenant)
+        given = frozenset(scopes.split("+"))
+        given |= {"read"} if "admin" in given else set()
+        key = Key(name, given, bytes.fromhex(digest), tenant)
     except ValueError:
         raise SolarError(
             "SOLAR_KEYS: expected name:scope+scope:hash for each key; `solar key NAME` makes one"

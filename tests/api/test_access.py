@@ -23,7 +23,7 @@ from tests.servers import TIMEOUT, server
 
 __all__ = ["server"]  # a fixture
 
-SCOPES = ("rank", "feedback", "admin")
+SCOPES = ("rank", "feedback", "read", "admin")
 OPEN = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
 ORIGIN, OTHER_ORIGIN = "https://shop.example", "https://evil.example"
 BODIES: dict[str, Any] = {
