@@ -85,6 +85,10 @@ class Overloaded(SolarError):
     """The requests of this worker hold too much memory together; retrying is safe."""
 
 
+class TooManyStreams(SolarError):
+    """The worker has as many open streams as it may have; retry later, or at another worker."""
+
+
 class OtherTenant(SolarError):
     """The request id belongs to another tenant; choose a different id."""
 

@@ -22,6 +22,7 @@ from app.errors import (
     Overloaded,
     StoreError,
     TooManyModels,
+    TooManyStreams,
     TooManyVersions,
     Unavailable,
     VersionExists,
@@ -98,6 +99,7 @@ _KNOWN: dict[type[Exception], tuple[int, str]] = {
     TooManyVersions: (409, "name: the model has ten named versions; delete one of them"),
     OtherTenant: (409, "request_id: belongs to another tenant; choose a different id"),
     Overloaded: (503, "too many large requests (SOLAR_INFLIGHT_BYTES); retry after 1 second"),
+    TooManyStreams: (503, "this worker has 50 open streams; close one, or retry later"),
     TooManyModels: (
         409,
         "model: the limit of models is reached (SOLAR_MODELS); delete a model or raise it",
