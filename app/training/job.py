@@ -22,9 +22,8 @@ import msgspec
 from app.config import Settings
 from app.domain import codec
 from app.domain.model_config import ModelConfig
-from app.domain.records import Replace, Retune
-from app.domain.reducer import decoded
-from app.errors import BadData, Fenced, NewerFormat, NoSuchModel, SolarError, StoreError
+from app.domain.records import Record, Replace, Retune
+from app.errors import BadBlob, BadData, Fenced, NewerFormat, NoSuchModel, SolarError, StoreError
 from app.ingest.appender import now
 from app.storage.cancellation import end
 from app.storage.embedded.server import tied
@@ -272,12 +271,20 @@ def _config_after(config: ModelConfig, entry: LogEntry) -> ModelConfig:
     """Return the settings after a record."""
     codec.refuse_newer(entry.record)
     if entry.replaces or codec.kind_is(entry.record, "retune"):
-        record = decoded(entry.record)
+        record = _decoded(entry.record)
         if isinstance(record, Replace):
             return record.model.config
         if isinstance(record, Retune):
             return record.retuned(config)
     return config
+
+
+def _decoded(blob: bytes) -> Record | None:
+    """Decode a record; None if it is damaged. The reducer's own function would load the kernels."""
+    try:
+        return codec.load_record(blob)
+    except BadBlob:
+        return None
 
 
 def _start_process(directory: Path) -> tuple["subprocess.Popen[bytes]", socket.socket]:

@@ -334,7 +334,7 @@ def test_a_separate_learner_learns_and_exports_metrics() -> None:
             answers = []
 
             def answered() -> bool:
-                """Send again after a 503, as each connection to the store is made anew."""
+                """Send again after a 503, as each connection to the store is made again."""
                 answers.append(http.post("/feedback", json=again, headers=WAIT_UNTIL_LEARNT))
                 return answers[-1].status_code != 503
 
