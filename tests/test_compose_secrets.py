@@ -80,7 +80,7 @@ def test_make_up_generates_secrets_that_the_service_accepts(tmp_path: Path) -> N
     assert web is not None
     assert admin is not None
     assert web.scopes == {"rank", "feedback"}
-    assert admin.scopes == {"rank", "feedback", "admin"}
+    assert admin.scopes == {"rank", "feedback", "read", "admin"}
     assert all(len(made[name]) == 43 for name in made if name != "solar")
     assert len(set(made.values())) == len(made)
     assert not (tmp_path / ".env").exists()

@@ -463,5 +463,5 @@ def test_an_unknown_scope_is_refused_without_creating_a_key(
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == (
         "",
-        "solar: --scopes: expected rank, feedback, admin, joined by +\n",
+        "solar: --scopes: expected rank, feedback, read, admin, joined by +\n",
     )

@@ -15,7 +15,7 @@ from fastapi.security import HTTPBearer
 from app.api.errors import Problem
 from app.errors import SolarError
 
-SCOPES = ("rank", "feedback", "admin")
+SCOPES = ("rank", "feedback", "read", "admin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,10 @@ ANONYMOUS = Key("anonymous", frozenset(SCOPES), b"")
 def read_keys(text: str) -> tuple[Key, ...]:
     """Read the keys of SOLAR_KEYS: `name:rank+feedback:<SHA-256 in hex>`, separated by commas.
 
-    `name@tenant` names the key's tenant.
+    `name@tenant` names the key's tenant. The scope admin includes the scope read.
+
+    >>> [sorted(key.scopes) for key in read_keys(f"ops:admin:{64 * '0'}")]
+    [['admin', 'read']]
 
     >>> [key.tenant for key in read_keys(f"web:rank:{64 * '0'},web@acme:rank:{64 * '1'}")]
     ['', 'acme']
@@ -56,7 +59,7 @@ def _read_key(text: str) -> Key:
     try:
         name, scopes, digest = text.split(":")
         tenant = name.rpartition("@")[2] if "@" in name else ""
-        key = Key(name, frozenset(scopes.split("+")), bytes.fromhex(digest), tenant)
+        key = Key(name, _included(scopes), bytes.fromhex(digest), tenant)
     except ValueError:
         raise SolarError(
             "SOLAR_KEYS: expected name:scope+scope:hash for each key; `solar key NAME` makes one"
@@ -72,6 +75,12 @@ def _read_key(text: str) -> Key:
             f"{', '.join(SCOPES)}, and a SHA-256 in hex"
         )
     return key
+
+
+def _included(scopes: str) -> frozenset[str]:
+    """Return scopes joined by +, with those that they include."""
+    found = frozenset(scopes.split("+"))
+    return found | {"read"} if "admin" in found else found
 
 
 def writing_keys(text: str) -> int:

@@ -37,6 +37,8 @@ EXPOSED = (
 )
 #: The key of a request's memory in its scope.
 HELD = "solar.held"
+#: The API key of a request in its scope.
+KEY = "solar.key"
 #: The share of the memory budget for large bodies; the rest is left for decoding them.
 BODIES = 0.5
 #: Size of the parts of a large answer, in bytes: the next one waits until the client reads.
@@ -209,6 +211,7 @@ class Guard:
             if b"origin" in headers or b"sec-fetch-site" in headers:
                 self._refuse_foreign(route, scope, headers)
             key = authenticate(self._keys, headers, needs) if needs and self._keys else ANONYMOUS
+            scope[KEY] = key
             answer = await work(scope, receive, reply, headers, key)
         except Disconnected:
             return

@@ -14,7 +14,7 @@ def add_key_arguments(parser: argparse.ArgumentParser) -> None:
         "--scopes",
         default="rank+feedback",
         metavar="SCOPES",
-        help="scopes joined by +, out of rank, feedback, admin (default rank+feedback)",
+        help="scopes joined by +, out of rank, feedback, read, admin (default rank+feedback)",
     )
     parser.set_defaults(run=_key)
 

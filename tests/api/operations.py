@@ -24,7 +24,7 @@ class Operation:
     def at(self, name: str = "missing") -> str:
         """Return the path for a model, which may not exist."""
         job = f"{name}.01970000-0000-7000-8000-000000000000"
-        return self.path.format(name=name, id=job, version="missing")
+        return self.path.format(name=name, id=job, version="missing", a="0", b="current")
 
 
 def _scope(documented: dict[str, Any]) -> str | None:

@@ -23,7 +23,7 @@ from tests.servers import TIMEOUT, server
 
 __all__ = ["server"]  # a fixture
 
-SCOPES = ("rank", "feedback", "admin")
+SCOPES = ("rank", "feedback", "read", "admin")
 OPEN = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
 ORIGIN, OTHER_ORIGIN = "https://shop.example", "https://evil.example"
 BODIES: dict[str, Any] = {
@@ -240,6 +240,14 @@ def test_new_keys_differ_and_their_entries_do_not_contain_the_secret() -> None:
 
 
 HASH = "0" * 64
+
+
+@pytest.mark.parametrize("scopes", ["rank", "rank+feedback", "feedback", "read", "rank+read"])
+def test_only_the_scope_admin_includes_another_one(scopes: str) -> None:
+    [key] = auth.read_keys(f"web:{scopes}:{HASH}")
+    assert key.scopes == set(scopes.split("+"))
+    [admin] = auth.read_keys(f"web:{scopes}+admin:{HASH}")
+    assert admin.scopes == {*scopes.split("+"), "read", "admin"}
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,46 @@ def test_the_documented_scope_is_accepted(server: EmbeddedServer) -> None:
     with_application(server.url, check)
 
 
+#: The scope of every operation, by hand.
+SCOPE_OF = {
+    "POST /rank": "rank",
+    "POST /feedback": "feedback",
+    "GET /models": "read",
+    "GET /models/{name}": "read",
+    "PUT /models/{name}": "admin",
+    "PATCH /models/{name}": "admin",
+    "DELETE /models/{name}": "admin",
+    "GET /models/{name}/versions": "read",
+    "POST /models/{name}/versions": "admin",
+    "DELETE /models/{name}/versions/{version}": "admin",
+    "POST /models/{name}/rollback": "admin",
+    "POST /models/{name}/warm-start": "admin",
+    "GET /jobs": "read",
+    "GET /jobs/{id}": "read",
+    "DELETE /jobs/{id}": "admin",
+    "POST /jobs/{id}/start": "admin",
+}
+#: The scopes that a key has by each scope in its entry.
+INCLUDED = {scope: {scope} for scope in auth.SCOPES} | {"admin": {"admin", "read"}}
+
+
+def test_every_operation_needs_the_scope_of_the_table() -> None:
+    assert {str(one): one.scope for one in GUARDED} == SCOPE_OF
+
+
+def test_every_operation_is_open_to_the_keys_that_have_its_scope_and_to_no_others(
+    server: EmbeddedServer,
+) -> None:
+    async def check(app: FastAPI) -> None:
+        for one in GUARDED:
+            for scope, (secret, _) in KEYS.items():
+                answer = await ask(app, one, secret)
+                allowed = SCOPE_OF[str(one)] in INCLUDED[scope]
+                assert (answer.status == 403) != allowed, (str(one), scope, answer.status)
+
+    with_application(server.url, check)
+
+
 def test_every_operation_but_health_and_metrics_lists_security() -> None:
     assert {str(one) for one in OPEN} == {"GET /healthz", "GET /readyz", "GET /metrics"}
     assert {one.scope for one in GUARDED} == set(auth.SCOPES)

@@ -34,7 +34,7 @@ from app.training.job import JobSpec
 from app.training.job_runner import Claim
 from app.training.options import UPLOAD, Training, check_training
 
-router = APIRouter(route_class=AdminRoute, tags=["jobs"], dependencies=[requires("admin")])
+router = APIRouter(route_class=AdminRoute, tags=["jobs"])
 
 TEXTS = (
     TEXT, "application/gzip", "application/x-gzip", "application/x-xz", "application/xz",
@@ -58,6 +58,7 @@ JobId = Annotated[str, Path(json_schema_extra={"pattern": JOB_PATTERN})]
     "/models/{name}/warm-start",
     operation_id="warm_start",
     summary="Train a model on judged data",
+    dependencies=[requires("admin")],
     status_code=202,
     response_model=JobDetails,
     response_model_exclude_none=True,
@@ -157,6 +158,7 @@ async def _begin(
     "/jobs",
     operation_id="list_jobs",
     summary="List jobs",
+    dependencies=[requires("read")],
     response_model=JobList,
     response_model_exclude_none=True,
     responses=problems(*COMMON_PROBLEMS, 422),
@@ -178,6 +180,7 @@ async def list_jobs(
     "/jobs/{id}",
     operation_id="get_job",
     summary="Read a job",
+    dependencies=[requires("read")],
     response_model=JobDetails,
     response_model_exclude_none=True,
     responses=problems(*COMMON_PROBLEMS, 404),
@@ -216,6 +219,7 @@ def job_summary(id_: str, job: Job) -> dict[str, Any]:
     "/jobs/{id}",
     operation_id="cancel_job",
     summary="Cancel a job",
+    dependencies=[requires("admin")],
     status_code=202,
     response_model=JobDetails,
     response_model_exclude_none=True,
@@ -240,6 +244,7 @@ async def cancel(id: JobId, service: FromState, response: Response) -> Any:  # n
     "/jobs/{id}/start",
     operation_id="restart_job",
     summary="Restart a failed job",
+    dependencies=[requires("admin")],
     status_code=202,
     response_model=JobDetails,
     response_model_exclude_none=True,

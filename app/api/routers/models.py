@@ -33,7 +33,7 @@ from app.storage.keys import check_name, internal_event
 from app.storage.log import NewRecord
 from app.storage.states import StoredWeights
 
-router = APIRouter(route_class=AdminRoute, tags=["models"], dependencies=[requires("admin")])
+router = APIRouter(route_class=AdminRoute, tags=["models"])
 
 #: The most models in one answer.
 MODELS_LISTED = 1_000
@@ -55,6 +55,7 @@ def known_name(name: str) -> str:
     "/models/{name}",
     operation_id="create_model",
     summary="Create a model",
+    dependencies=[requires("admin")],
     status_code=201,
     response_model=ModelDetails,
     response_model_exclude_unset=True,
@@ -102,6 +103,7 @@ def _as_created_before(config: ModelConfig, existing: ModelConfig, body: NewMode
     "/models/{name}",
     operation_id="get_model",
     summary="Read a model",
+    dependencies=[requires("read")],
     response_model=ModelDetails,
     response_model_exclude_unset=True,
     responses=problems(*COMMON_PROBLEMS, 404),
@@ -157,6 +159,7 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
     "/models",
     operation_id="list_models",
     summary="List models",
+    dependencies=[requires("read")],
     response_model=ModelList,
     response_model_exclude_none=True,
     responses=problems(*COMMON_PROBLEMS, 422),
@@ -193,6 +196,7 @@ def _summary(name: str, found: StoredWeights | Unreadable, seq: int) -> dict[str
     "/models/{name}",
     operation_id="delete_model",
     summary="Delete a model",
+    dependencies=[requires("admin")],
     status_code=204,
     response_class=Response,
     responses=problems(*COMMON_PROBLEMS, 404),
@@ -208,6 +212,7 @@ async def delete(name: ModelName, service: FromState) -> None:
     "/models/{name}",
     operation_id="tune_model",
     summary="Tune a model",
+    dependencies=[requires("admin")],
     status_code=202,
     response_model=AppendedRecord,
     responses=problems(*BODY_PROBLEMS, 404),

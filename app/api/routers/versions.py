@@ -25,7 +25,7 @@ from app.domain.statistics import Statistics
 from app.errors import NoSuchVersion, Unreadable
 from app.storage.versions import StoredVersion, check_version_name
 
-router = APIRouter(route_class=AdminRoute, tags=["models"], dependencies=[requires("admin")])
+router = APIRouter(route_class=AdminRoute, tags=["models"])
 
 VersionPath = Annotated[
     str,
@@ -40,6 +40,7 @@ VersionPath = Annotated[
     "/models/{name}/versions",
     operation_id="list_versions",
     summary="List the versions of a model",
+    dependencies=[requires("read")],
     response_model=VersionList,
     responses=problems(*COMMON_PROBLEMS, 404),
 )
@@ -87,6 +88,7 @@ def _measures_since(
     "/models/{name}/versions",
     operation_id="keep_version",
     summary="Keep a version of a model",
+    dependencies=[requires("admin")],
     status_code=201,
     response_model=KeptVersion,
     responses=problems(*BODY_PROBLEMS, 404, 409),
@@ -112,6 +114,7 @@ async def keep_version(
     "/models/{name}/versions/{version}",
     operation_id="delete_version",
     summary="Delete a named version",
+    dependencies=[requires("admin")],
     status_code=204,
     response_class=Response,
     responses=problems(*COMMON_PROBLEMS, 404),
@@ -126,6 +129,7 @@ async def delete_version(name: ModelName, version: VersionPath, service: FromSta
     "/models/{name}/rollback",
     operation_id="rollback_model",
     summary="Roll a model back",
+    dependencies=[requires("admin")],
     status_code=202,
     response_model=AppendedRecord,
     responses=problems(*BODY_PROBLEMS, 404),
