@@ -18,7 +18,7 @@ from app import __version__, config
 from app.api.application import new_application
 from app.api.browsers import read_origins
 from app.api.dependencies import check_settings
-from app.api.routers import docs, feedback, health, jobs, models, rank, versions
+from app.api.routers import docs, feedback, health, jobs, models, questions, rank, recent, versions
 from app.api.routers.health import ProcessHealth
 from app.api.routing import Guard
 from app.config import Settings
@@ -44,7 +44,15 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
     app = new_application(
         __version__,
         fast=(rank.router, feedback.router),
-        routers=(models.router, versions.router, jobs.router, health.router, docs.router),
+        routers=(
+            models.router,
+            versions.router,
+            questions.router,
+            recent.router,
+            jobs.router,
+            health.router,
+            docs.router,
+        ),
         lifespan=_lifespan,
         telemetry=telemetry,
     )

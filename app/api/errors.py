@@ -23,6 +23,7 @@ from app.errors import (
     StoreError,
     TooManyModels,
     TooManyVersions,
+    TrialFailed,
     Unavailable,
     VersionExists,
     WorkBacklog,
@@ -98,6 +99,7 @@ _KNOWN: dict[type[Exception], tuple[int, str]] = {
     TooManyVersions: (409, "name: the model has ten named versions; delete one of them"),
     OtherTenant: (409, "request_id: belongs to another tenant; choose a different id"),
     Overloaded: (503, "too many large requests (SOLAR_INFLIGHT_BYTES); retry after 1 second"),
+    TrialFailed: (503, "the process of the trial is busy or has failed; retry after 1 second"),
     TooManyModels: (
         409,
         "model: the limit of models is reached (SOLAR_MODELS); delete a model or raise it",

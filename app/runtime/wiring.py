@@ -16,6 +16,7 @@ from app.observability.metrics import Metrics
 from app.observability.multiprocess import ProcessStatus
 from app.runtime.children import MAX_FAILED_STARTS, Backoff
 from app.serving.impression_writer import ImpressionWriter
+from app.serving.trial_runner import TrialRunner
 from app.serving.weight_cache import WeightCache
 from app.storage.batching import MemoryBudget
 from app.storage.cancellation import end
@@ -179,6 +180,7 @@ async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIt
     source_quota = SourceQuota(settings.source_share) if settings.source_share < 1.0 else None
     store_quota = StoreQuota(kept) if writing_keys(settings.keys) > 1 else None
     job_runner = JobRunner(store, settings, metrics.trained)
+    trial_runner = TrialRunner()
     await job_runner.sweep()
     await weight_cache.start()
     exchange = exchange_counts(store, store_quota, kept) if store_quota else None
@@ -186,10 +188,11 @@ async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIt
     try:
         yield Service(
             store, weight_cache, impression_writer, settings, source_quota, store_quota, metrics,
-            appender, job_runner, memory,
+            appender, job_runner, memory, trial_runner,
         )  # fmt: skip
     finally:
         await end(tasks)
+        trial_runner.close()
         await job_runner.close()
         await impression_writer.close()
         await weight_cache.close()
