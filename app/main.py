@@ -27,7 +27,9 @@ from app.api.routers import (
     history,
     jobs,
     models,
+    questions,
     rank,
+    recent,
     status,
     stream,
     versions,
@@ -70,7 +72,8 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
 
 def _routers(settings: Settings) -> Iterator[APIRouter]:
     """All routers besides those of /rank and /feedback."""
-    yield from (models.router, versions.router, history.router, stream.router, jobs.router)
+    yield from (models.router, versions.router, history.router, stream.router)
+    yield from (questions.router, recent.router, jobs.router)
     yield from (health.router, status.router, docs.router)
     if settings.console:
         yield console.router

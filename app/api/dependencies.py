@@ -27,6 +27,7 @@ from app.observability.metrics import Metrics
 from app.ranking.limits import MOST_FEATURES_SERVED
 from app.serving.impression_writer import ImpressionWriter
 from app.serving.live import LiveFeeds
+from app.serving.trial_runner import TrialRunner
 from app.serving.weight_cache import ServedModel, WeightCache
 from app.storage.batching import Held, MemoryBudget
 from app.storage.connection import check_url
@@ -54,6 +55,7 @@ class Service:
     job_runner: JobRunner
     memory: MemoryBudget
     live: LiveFeeds
+    trial_runner: TrialRunner
 
     async def resolve(
         self, model: str, decode: Callable[[ServedModel], Awaitable[T]]

@@ -240,6 +240,14 @@ def test_every_example_works(fresh: httpx.Client, document: Any) -> None:
         until(partial(is_done, client, job))
 
 
+def test_every_example_of_a_question_works(client: httpx.Client, document: Any) -> None:
+    made = client.put("/models/asked", json={"features": ["bm25", "price"]})
+    assert made.status_code == 201
+    for question in ("compare", "what-if"):
+        [example] = examples(document, "POST", f"/models/{{name}}/{question}")
+        assert client.post(f"/models/asked/{question}", json=example).status_code == 200
+
+
 def is_learnt(client: httpx.Client, seq: int) -> bool:
     return bool(client.get("/models/books").json()["version"] >= seq)
 
