@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.facts import PointDropped
+from app.domain.facts import Committed, PointDropped
 from app.learning.options import Fact, LearnerOptions
 from app.learning.replay import verify
 from app.storage.history import HISTORY_BYTES, StoredHistory, point_at
@@ -128,6 +128,7 @@ def test_points_beyond_the_budget_are_dropped_and_counted() -> None:
 
 @pytest.mark.parametrize("denied", ["-lindex", "-rpush", "-ltrim", "-info", "-zremrangebyscore"])
 def test_a_user_without_the_rights_for_a_history_learns(denied: str) -> None:
+    facts: list[Fact] = []
     with bare_server() as url, client(url) as connection:
         connection.execute_command(
             "ACL", "SETUSER", "guest", "on", ">secret", "~*", "&*", "+@all", denied
@@ -136,10 +137,11 @@ def test_a_user_without_the_rights_for_a_history_learns(denied: str) -> None:
         async def act(store: Store) -> None:
             clock = SteppedWallClock()
             await store.models.create("books", first())
-            async with learning(store, paced(clock)):
+            async with learning(store, paced(clock), facts.append):
                 for _ in range(3):
                     await learn(store, 3)
                     clock.now += 10.0
             assert await verify(store, "books") == []
+            assert {type(fact) for fact in facts} == {Committed}  # no interruption
 
         with_store(url.replace("unix://", "unix://guest:secret@"), act)
