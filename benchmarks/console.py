@@ -94,8 +94,8 @@ def opened(port: int, consoles: int) -> Iterator[None]:
             break
         yield
     finally:
-        told, _ = process.communicate(timeout=TIMEOUT_SECONDS)  # closes its input: it ends
-    answered, failed = map(int, told.split())
+        output, _ = process.communicate(timeout=TIMEOUT_SECONDS)  # closes its input: it ends
+    answered, failed = map(int, output.split())
     if failed or not answered:
         raise RuntimeError(f"consoles: expected answers, got {answered} and {failed} failures")
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.domain import codec
 from app.domain.impressions import Impression
-from app.domain.learnt import FEW_PAIRS, MOST_NOTED, MOST_PAIRS, LearntRecord
+from app.domain.learnt import FEW_PAIRS, MOST_NOTED, SAMPLED_PAIRS, LearntRecord
 from app.domain.model import ModelState, initial_state
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
@@ -73,7 +73,7 @@ def test_at_most_ten_pairs_are_noted_and_the_others_counted(most: int | None) ->
     labels = np.arange(12.0)
     [found] = noted(feedback(12, labels=labels), most=most)
     pairs, more = found.first_pairs()
-    assert len(pairs) == min(MOST_PAIRS, most or MOST_PAIRS)
+    assert len(pairs) == min(SAMPLED_PAIRS, most or SAMPLED_PAIRS)
     assert len(pairs) + more == 12 * 11 // 2
 
 
@@ -84,7 +84,7 @@ def test_a_noted_record_keeps_no_large_array_alive() -> None:
     for column in found.pairs[:-1]:
         assert isinstance(column, np.ndarray)
         assert column.base is None
-        assert column.size == MOST_PAIRS
+        assert column.size == SAMPLED_PAIRS
 
 
 def test_every_kind_of_record_is_noted_also_a_damaged_one() -> None:

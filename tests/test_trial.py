@@ -15,7 +15,7 @@ from app.domain.model import Model, ModelState, initial_state
 from app.domain.model_config import new_model_config
 from app.domain.records import Feedback, Replace
 from app.domain.reducer import Reducer
-from app.domain.trial import MOST_PAIRS, model_after, run_trial, try_pairs
+from app.domain.trial import TRIED_PAIRS, model_after, run_trial, try_pairs
 from app.errors import TrialFailed
 from app.ranking import kernels
 from app.serving import trial_runner
@@ -91,7 +91,7 @@ def test_a_trial_lists_its_first_pairs_and_counts_all() -> None:
     model = state(clicks="click-skip-above").model
     event = clicks(6, 60, [50, 59])
     pairs = try_pairs(model, event)
-    assert (len(pairs.preferred), pairs.total) == (MOST_PAIRS, 50 + 58)
+    assert (len(pairs.preferred), pairs.total) == (TRIED_PAIRS, 50 + 58)
     first = try_pairs(model, event, 1)
     assert first.margins[0] == pairs.margins[0]
 

@@ -12,7 +12,7 @@ from app.ranking.solar import GapBatch, Steps
 #: The most records that are noted at a time: noting one takes 2 µs.
 MOST_NOTED = 20
 #: The most pairs, and the most clicked positions, of a record that are noted.
-MOST_PAIRS, MOST_CLICKS = 10, 100
+SAMPLED_PAIRS, MOST_CLICKS = 10, 100
 #: Pairs of a record whose arrays are small enough to be kept: 2 kB.
 FEW_PAIRS = 50
 #: The most characters of a text; longer ones are not from the API.
@@ -24,7 +24,7 @@ OUTCOMES = ("passive", "stepped", "refused")
 class FirstPairs(NamedTuple):
     """The first learnt pairs of a record as columns, and the number of its pairs.
 
-    The columns of a record with few pairs are longer than MOST_PAIRS.
+    The columns of a record with few pairs are longer than SAMPLED_PAIRS.
     """
 
     preferred: Integers
@@ -60,7 +60,7 @@ class LearntRecord(NamedTuple):
         """Return the first learnt pairs, and the number of the others."""
         if self.pairs is None:
             return [], 0
-        columns = [column[:MOST_PAIRS].tolist() for column in self.pairs[:-1]]
+        columns = [column[:SAMPLED_PAIRS].tolist() for column in self.pairs[:-1]]
         names = map(OUTCOMES.__getitem__, columns.pop())
         found = [*map(LearntPair, *columns, names)]
         return found, self.pairs.total - len(found)
@@ -74,7 +74,7 @@ def noted_pairs(gaps: GapBatch, steps: Steps, count: int) -> FirstPairs:
     p, o, omega, (loss, outcome, _) = gaps.p, gaps.o, gaps.omega, steps
     if p.size <= FEW_PAIRS and p.base is o.base is omega.base is None:  # no views of larger arrays
         return FirstPairs(p, o, omega, loss, outcome, count)
-    some = slice(MOST_PAIRS)
+    some = slice(SAMPLED_PAIRS)
     p, o, omega = p[some].copy(), o[some].copy(), omega[some].copy()
     return FirstPairs(p, o, omega, loss[some].copy(), outcome[some].copy(), count)
 

@@ -18,7 +18,7 @@ from app.ranking.arrays import Floats, Integers, as_floats
 from app.ranking.pairs import Pairs
 
 #: Pairs of a trial that are described; the others are counted.
-MOST_PAIRS = 100
+TRIED_PAIRS = 100
 
 
 class TriedPairs(NamedTuple):
@@ -36,7 +36,7 @@ class TriedPairs(NamedTuple):
     total: int
 
 
-def try_pairs(model: Model, event: Feedback, most: int = MOST_PAIRS) -> TriedPairs:
+def try_pairs(model: Model, event: Feedback, most: int = TRIED_PAIRS) -> TriedPairs:
     """Learn the first pairs of a click event one by one, on a copy of the model."""
     config, documents = model.config, as_floats(event.documents)
     every = ClickPairs(event, config.kappa).new_pairs(config.clicks)

@@ -27,13 +27,13 @@ MOST_STREAMS = 50
 #: Samples that a feed holds, and that a client takes at a time.
 FEED_SAMPLES, TAKEN_SAMPLES = 200, 20
 #: Seconds between two polls of a feed: 4 reads a second for a watched model, on shared connections.
-POLL_SECONDS = 0.25
+READ_SECONDS = 0.25
 #: Seconds between two renewals of the watch, a quarter of its length.
 RENEW_SECONDS = WATCHED_MILLISECONDS / 4000
 #: Seconds of silence until a comment is sent.
 HEARTBEAT_SECONDS = 15.0
 #: Seconds between two events about the version.
-VERSION_SECONDS = 1.0
+VERSION_INTERVAL = 1.0
 #: A comment, and the event that samples before the next one are missing.
 HEARTBEAT, GAP = b": \n\n", b'event: gap\ndata: {"missed":true}\n\n'
 
@@ -56,7 +56,7 @@ class LiveFeed:
         try:
             while self.clients and not self.ended and not stops():
                 await self._poll()
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(READ_SECONDS)
         finally:
             self.end()
 
@@ -113,7 +113,7 @@ class LiveFeed:
 
     def _note_version(self, served: ServedModel, now: float) -> None:
         """Tell the clients of a new version, at most once a second."""
-        if served.version == self._version or now < self._told + VERSION_SECONDS:
+        if served.version == self._version or now < self._told + VERSION_INTERVAL:
             return
         self._version, self._told = served.version, now
         seq = max(served.version, self._weights.tails.get(self.model, 0))

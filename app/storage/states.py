@@ -3,6 +3,7 @@
 A commit is one Lua script and is safe to resend: it is a compare-and-set of (seq, chain).
 """
 
+from asyncio import to_thread
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _POSITION_FIELDS = ("epoch", "seq", "chain")
 _SERVED_FIELDS = (*_POSITION_FIELDS, "meta", "w", "sums")
 _STATE_FIELDS = (*_SERVED_FIELDS, "spread")
 _BLOBS = (b"meta", b"w", b"spread", b"sums")
+#: Bytes of a covariance from which it is decoded in a thread: its checksum takes 0.5 ms or more.
+_LARGE_SPREAD = 1_000_000
 
 #: Sums in one array; the later ones are in arrays of their own and need a newer format.
 _FORMAT_1_SUMS = 26
@@ -129,7 +132,10 @@ class States:
         if not fields:
             raise NoSuchModel(f"model {model}: no model of this name, or no such version")
         try:
-            return StoredState(int(fields[b"epoch"]), load_state(fields))
+            epoch, large = int(fields[b"epoch"]), len(fields[b"spread"]) > _LARGE_SPREAD
+            return StoredState(
+                epoch, await to_thread(load_state, fields) if large else load_state(fields)
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise BadBlob(f"expected a complete state, got one without {error}") from error
 

@@ -58,7 +58,7 @@ def _utility(features: dict[str, float]) -> float:
 
 @contextlib.contextmanager
 def traffic(http: httpx.Client, rates: dict[str, float], seed: int = 1) -> Iterator[None]:
-    """Let visitors come to some models, so many a second, from a thread, until the block ends."""
+    """Let visitors come to models at `rates` a second, from a thread, until the block ends."""
     stop = threading.Event()
     rng = np.random.default_rng(seed)
     failures = list[BaseException]()

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastapi import APIRouter, Request, Response
+from starlette.routing import Match
+from starlette.types import Scope
 
 from app.api.admin_routing import AdminRoute
 from app.api.errors import Problem
@@ -54,13 +56,24 @@ def _read(name: str) -> ConsoleFile:
     return ConsoleFile(content, f'"{sha256(content).hexdigest()[:32]}"')
 
 
-@router.get("/")
-@router.head("/")
-async def console_or_unknown(request: Request) -> Response:
-    """Send a browser to the console; 404 for other clients."""
-    if "text/html" not in request.headers.get("accept", "").lower():
-        raise Problem(404, _UNKNOWN_PATH)
+class BrowserRoute(AdminRoute):
+    """A route for browsers; for other clients and methods the path is unknown."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match requests that accept HTML."""
+        found, child = super().matches(scope)
+        accepts = b"text/html" in dict(scope.get("headers", ())).get(b"accept", b"").lower()
+        return (found, child) if found is Match.FULL and accepts else (Match.NONE, {})
+
+
+async def console_from_root() -> Response:
+    """Send a browser to the console."""
     return _redirect()
+
+
+router.add_api_route(
+    "/", console_from_root, methods=["GET", "HEAD"], route_class_override=BrowserRoute
+)
 
 
 @router.get("/console")

@@ -39,6 +39,7 @@ from app.api.routing import HELD, JSON
 from app.domain import candidates, codec, comparison
 from app.domain.candidates import Candidates
 from app.domain.impressions import Impression, PriorFeedback, on_request
+from app.domain.learnt import OUTCOMES
 from app.domain.model import Documents
 from app.domain.records import Feedback, Replace
 from app.domain.work import pair_work, record_work
@@ -52,8 +53,6 @@ router = APIRouter(route_class=AdminRoute, tags=["models"])
 MOST_FEATURES_LISTED = 200
 #: The most work of a trial: a second of a core (`app/domain/work.py`).
 MOST_TRIAL_WORK = 10_000_000_000
-#: Outcomes of pairs by their number (`app/ranking/kernels.py`).
-OUTCOMES = ("passive", "stepped", "refused")
 #: A uniform for which `serving.sampled` adds nothing to a score.
 _UNMOVED = float(np.exp(-1.0))
 
