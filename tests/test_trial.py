@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.api.routers.questions import OUTCOMES
 from app.domain import codec
 from app.domain.model import Model, ModelState, initial_state
 from app.domain.model_config import new_model_config
@@ -18,6 +17,7 @@ from app.domain.reducer import Reducer
 from app.domain.trial import TRIED_PAIRS, model_after, run_trial, try_pairs
 from app.errors import TrialFailed
 from app.ranking import kernels
+from app.ranking.tally import OUTCOMES
 from app.serving import trial_runner
 from app.serving.trial_runner import TrialRunner
 from tests.servers import until

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from app.domain.records import Feedback, Record, Replace, Retune
 from app.ranking.arrays import Bytes, Floats, Integers
 from app.ranking.solar import GapBatch, Steps
+from app.ranking.tally import OUTCOMES
 
 #: The most records that are noted at a time: noting one takes 2 µs.
 MOST_NOTED = 20
@@ -17,8 +18,6 @@ SAMPLED_PAIRS, MOST_CLICKS = 10, 100
 FEW_PAIRS = 50
 #: The most characters of a text; longer ones are not from the API.
 MOST_TEXT = 256
-#: Outcomes of a pair by their numbers in the kernels.
-OUTCOMES = ("passive", "stepped", "refused")
 
 
 class FirstPairs(NamedTuple):

@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+#: Outcomes of a pair by their numbers in the kernels.
+OUTCOMES = ("passive", "stepped", "refused")
+
 
 class Tally(NamedTuple):
     """The numbers of passive, stepped and refused pairs of a batch, and sums over them.

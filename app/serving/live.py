@@ -27,7 +27,7 @@ MOST_STREAMS = 50
 #: Samples that a feed holds, and that a client takes at a time.
 FEED_SAMPLES, TAKEN_SAMPLES = 200, 20
 #: Seconds between two polls of a feed: 4 reads a second for a watched model, on shared connections.
-READ_SECONDS = 0.25
+FEED_SECONDS = 0.25
 #: Seconds between two renewals of the watch, a quarter of its length.
 RENEW_SECONDS = WATCHED_MILLISECONDS / 4000
 #: Seconds of silence until a comment is sent.
@@ -56,7 +56,7 @@ class LiveFeed:
         try:
             while self.clients and not self.ended and not stops():
                 await self._poll()
-                await asyncio.sleep(READ_SECONDS)
+                await asyncio.sleep(FEED_SECONDS)
         finally:
             self.end()
 

@@ -39,13 +39,13 @@ from app.api.routing import HELD, JSON
 from app.domain import candidates, codec, comparison
 from app.domain.candidates import Candidates
 from app.domain.impressions import Impression, PriorFeedback, on_request
-from app.domain.learnt import OUTCOMES
 from app.domain.model import Documents
 from app.domain.records import Feedback, Replace
 from app.domain.work import pair_work, record_work
 from app.errors import InvalidInput
 from app.ranking import covariance, serving
 from app.ranking.arrays import Floats
+from app.ranking.tally import OUTCOMES
 
 router = APIRouter(route_class=AdminRoute, tags=["models"])
 
