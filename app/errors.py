@@ -12,6 +12,7 @@ SolarError
 ├── VersionExists       a version of this name exists already
 ├── TooManyVersions     the model has as many named versions as it may have
 ├── Overloaded          the requests hold too much memory: retry
+├── TrialFailed         the process that tries feedback is busy or has failed: retry
 ├── OtherTenant         the request id belongs to another tenant
 ├── NoSlot              SOLAR_JOBS uploads and jobs are in progress: retry later
 ├── TooManyModels       the store has as many models as SOLAR_MODELS allows
@@ -83,6 +84,14 @@ class TooManyVersions(SolarError):
 
 class Overloaded(SolarError):
     """The requests of this worker hold too much memory together; retrying is safe."""
+
+
+class TooManyStreams(SolarError):
+    """The worker has as many open streams as it may have; retry later, or at another worker."""
+
+
+class TrialFailed(SolarError):
+    """The process that tries feedback on a copy of a model is busy or has failed."""
 
 
 class OtherTenant(SolarError):

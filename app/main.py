@@ -27,8 +27,11 @@ from app.api.routers import (
     history,
     jobs,
     models,
+    questions,
     rank,
+    recent,
     status,
+    stream,
     versions,
 )
 from app.api.routers.health import ProcessHealth
@@ -69,7 +72,8 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
 
 def _routers(settings: Settings) -> Iterator[APIRouter]:
     """All routers besides those of /rank and /feedback."""
-    yield from (models.router, versions.router, history.router, jobs.router)
+    yield from (models.router, versions.router, history.router, stream.router)
+    yield from (questions.router, recent.router, jobs.router)
     yield from (health.router, status.router, docs.router)
     if settings.console:
         yield console.router
@@ -80,7 +84,7 @@ def _allow_origins(app: FastAPI, origins: str) -> None:
         CORSMiddleware,
         allow_origins=read_origins(origins),
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-        allow_headers=["authorization", "content-type", "prefer"],
+        allow_headers=["authorization", "content-type", "last-event-id", "prefer"],
         expose_headers=["x-request-id", "location", "preference-applied", "retry-after"],
     )
 

@@ -11,9 +11,10 @@ import pytest
 
 from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
-from app.serving.impression_writer import ImpressionWriter
+from app.serving.impression_writer import NOTE_SECONDS, ImpressionWriter
 from app.storage.batching import MemoryBudget
 from app.storage.embedded.server import EmbeddedServer
+from app.storage.log import NewImpression
 from app.storage.store import Store
 from tests.servers import bare_server, client, eventually, server, url, with_store
 
@@ -97,6 +98,46 @@ def test_while_a_group_is_written_the_next_one_collects(url: str) -> None:
         waiting += [impression_writer.store_impression("m", 1, name, b"x") for name in "bcdef"]
         assert all(await asyncio.gather(*waiting))
         assert calls(url) == before + 2
+
+    with_store(url, act)
+
+
+def test_at_most_one_request_a_second_and_model_is_noted_as_recent(url: str) -> None:
+    async def act(store: Store) -> None:
+        await new_models(store, "m", "n")
+        writer = ImpressionWriter(store, 60.0, timeout=10.0)
+        for name in ("m", "n", "m"):
+            await asyncio.gather(
+                *(writer.store_impression(name, 1, f"{name}{at}", b"") for at in range(5))
+            )
+        assert await store.log.recent_requests("m", 1) == ["m4"]
+        assert await store.log.recent_requests("n", 1) == ["n4"]
+        await asyncio.sleep(NOTE_SECONDS)
+        assert await writer.store_impression("m", 1, "later", b"")
+        assert await store.log.recent_requests("m", 1) == ["later", "m4"]
+
+    with_store(url, act)
+
+
+def test_a_user_without_the_rights_to_lists_stores_impressions_and_has_no_recent_requests(
+    url: str,
+) -> None:
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("m", initial_state(ModelConfig(("a",))))
+        with client(url) as connection:
+            connection.acl_setuser(
+                "narrow", enabled=True, nopass=True, keys=["solar:*"], categories=["+@all"],
+                commands=["-lpush", "-ltrim", "-lrange"],
+            )  # fmt: skip
+        narrow = Store.open(url.replace("://", "://narrow:x@", 1))
+        try:
+            log, shown = narrow.log, [NewImpression("r", b"shown")]
+            assert await log.store_impressions("m", epoch, shown, 60.0, 0) == [True]
+            assert await log.load_impressions("m", epoch, ["r"]) == [(b"shown", b"", "")]
+            assert await log.recent_requests("m", epoch) == []
+        finally:
+            await narrow.close()
+        assert await store.log.recent_requests("m", epoch) == []
 
     with_store(url, act)
 

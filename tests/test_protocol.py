@@ -671,6 +671,7 @@ EXTENDED = {
     "on_response_complete": "64e254f2",
     "pause_writing": "17a8fd21",
     "resume_writing": "7844bbaa",
+    "shutdown": "d7351fa3",
 }
 
 

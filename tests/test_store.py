@@ -524,6 +524,51 @@ def test_an_impression_of_an_older_release_is_open_to_all_tenants(url: str) -> N
     with_store(url, act)
 
 
+# ---- recent requests ----
+
+
+def test_the_noted_request_of_a_call_is_the_newest_of_the_recent_ones(url: str) -> None:
+    async def act(store: Store) -> None:
+        log, epoch = store.log, await store.models.create("books", first())
+        shown = [NewImpression(name, b"x") for name in ("a", "b:c", "d")]
+        assert await log.recent_requests("books", epoch) == []
+        await log.store_impressions("books", epoch, shown, 60.0)
+        assert await log.recent_requests("books", epoch) == []
+        for noted in (1, 0, 1):
+            await log.store_impressions("books", epoch, shown, 60.0, noted)
+        assert await log.recent_requests("books", epoch) == ["b:c", "a"]
+        assert await log.recent_requests("books", epoch + 1) == []
+
+    with_store(url, act)
+
+
+def test_at_most_100_requests_are_noted_and_they_expire_and_go_with_their_model(url: str) -> None:
+    async def act(store: Store) -> None:
+        log, epoch = store.log, await store.models.create("books", first())
+        for at in range(103):
+            await log.store_impressions("books", epoch, [NewImpression(f"r{at}", b"x")], 60.0, 0)
+        expected = [f"r{at}" for at in range(102, 2, -1)]
+        assert await log.recent_requests("books", epoch) == expected
+        with client(url) as connection:
+            assert connection.llen(KEYS.recent(epoch)) == 100
+            assert 0 < connection.pttl(KEYS.recent(epoch)) <= 60_000
+            await store.models.delete("books")
+            assert not connection.exists(KEYS.recent(epoch))
+
+    with_store(url, act)
+
+
+def test_a_request_of_another_tenant_is_not_noted(url: str) -> None:
+    async def act(store: Store) -> None:
+        log, epoch = store.log, await store.models.create("books", first())
+        await log.store_impressions("books", epoch, [NewImpression("r", b"mine", "a")], 60.0)
+        foreign = [NewImpression("r", b"theirs", "b")]
+        assert await log.store_impressions("books", epoch, foreign, 60.0, 0) == [False]
+        assert await log.recent_requests("books", epoch) == []
+
+    with_store(url, act)
+
+
 # ---- read ----
 
 

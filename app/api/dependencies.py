@@ -26,6 +26,8 @@ from app.ingest.appender import Appender
 from app.observability.metrics import Metrics
 from app.ranking.limits import MOST_FEATURES_SERVED
 from app.serving.impression_writer import ImpressionWriter
+from app.serving.live import LiveFeeds
+from app.serving.trial_runner import TrialRunner
 from app.serving.weight_cache import ServedModel, WeightCache
 from app.storage.batching import Held, MemoryBudget
 from app.storage.connection import check_url
@@ -52,6 +54,8 @@ class Service:
     appender: Appender
     job_runner: JobRunner
     memory: MemoryBudget
+    live: LiveFeeds
+    trial_runner: TrialRunner
 
     async def resolve(
         self, model: str, decode: Callable[[ServedModel], Awaitable[T]]

@@ -22,7 +22,9 @@ from app.errors import (
     Overloaded,
     StoreError,
     TooManyModels,
+    TooManyStreams,
     TooManyVersions,
+    TrialFailed,
     Unavailable,
     VersionExists,
     WorkBacklog,
@@ -98,6 +100,8 @@ _KNOWN: dict[type[Exception], tuple[int, str]] = {
     TooManyVersions: (409, "name: the model has ten named versions; delete one of them"),
     OtherTenant: (409, "request_id: belongs to another tenant; choose a different id"),
     Overloaded: (503, "too many large requests (SOLAR_INFLIGHT_BYTES); retry after 1 second"),
+    TooManyStreams: (503, "this worker has 50 open streams; close one, or retry later"),
+    TrialFailed: (503, "the process of the trial is busy or has failed; retry after 1 second"),
     TooManyModels: (
         409,
         "model: the limit of models is reached (SOLAR_MODELS); delete a model or raise it",

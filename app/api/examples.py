@@ -106,6 +106,24 @@ _JUDGED = {
                                {"label": 0, "features": [7.1, 12.5]}]}],
     "C": 0.01,
 }  # fmt: skip
+COMPARE_BODIES = {
+    "required": True,
+    "content": {
+        JSON: _body(("CompareBody",), {
+            "two": ("Why d7 and d1 have different scores", {
+                "documents": _DOCUMENTS, "first": "d7", "second": "d1",
+            }),
+        }),
+    },
+}  # fmt: skip
+WHAT_IF_BODIES = {
+    "required": True,
+    "content": {
+        JSON: _body(("WhatIfBody",), {
+            "click": ("A click on d7", {"documents": _DOCUMENTS, "clicks": ["d7"]}),
+        }),
+    },
+}  # fmt: skip
 _BINARY = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
 WARM_START_BODIES = {
     "required": True,

@@ -10,6 +10,7 @@ from app.api import schemas
 from app.api.admin_schemas import ProblemBody, TrainingOptions
 from app.api.descriptions import describe, describe_parameter
 from app.api.errors import PROBLEM_MEDIA_TYPE, TITLES
+from app.api.question_schemas import question_components
 
 DESCRIPTION = (
     "A streaming online-ranking service. It ranks documents, learns from every pair of documents, "
@@ -66,7 +67,7 @@ def document(app: FastAPI) -> dict[str, Any]:
         parts = built.setdefault("components", {}).setdefault("schemas", {})
         for unused in ("HTTPValidationError", "ValidationError"):  # every 422 is a problem
             parts.pop(unused, None)
-        parts |= schemas.components()
+        parts |= schemas.components() | question_components()
         parts["WarmStartBody"] = _warm_start()
         parts["ProblemBody"] = _problem()
         for name, part in parts.items():

@@ -147,12 +147,14 @@ class Reply:
     """The `send` of a request: records the status and adds the x-request-id header.
 
     A large answer holds its memory until the client has read it; Overloaded if none is left.
+    `began` is the time at which an answer without a length has started: a stream.
     """
 
-    __slots__ = ("_held", "_identity", "_send", "status")
+    __slots__ = ("_held", "_identity", "_send", "began", "status")
 
     def __init__(self, send: Send, identity: str, held: Held) -> None:
         self._send, self._identity, self._held, self.status = send, identity, held, 0
+        self.began: float | None = None
 
     async def __call__(self, message: Message) -> None:
         """Send a message."""
@@ -160,9 +162,11 @@ class Reply:
             await _send_parts(self._send, message["body"])
             return
         if message["type"] == "http.response.start":
-            size = int(dict(message["headers"]).get(b"content-length", b"0"))
-            if size > LARGE:
-                self._held.add(size)
+            length = dict(message["headers"]).get(b"content-length")
+            if length is None:
+                self.began = perf_counter()
+            elif int(length) > LARGE:
+                self._held.add(int(length))
             self.status = message["status"]
             request_id = (b"x-request-id", self._identity.encode())
             message["headers"] = [*message["headers"], request_id]
@@ -226,7 +230,8 @@ class Guard:
         if answer is not None:
             await respond(send, answer, identity)
         status = reply.status if answer is None else answer.status
-        self._note(route, scope["method"], status, perf_counter() - started, identity, cause)
+        ended = perf_counter() if reply.began is None else reply.began
+        self._note(route, scope["method"], status, ended - started, identity, cause)
 
     def _refuse_exposed(self, scope: Scope, headers: Headers) -> None:
         """Raise 403 for a request to a non-loopback address without API keys; log it once.

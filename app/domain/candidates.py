@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from app.domain.model import Documents, Positions
+from app.domain.model_config import ModelConfig
 from app.domain.names import MOST_COMPARED, unknown_name
 from app.errors import InvalidInput
 from app.ranking import serving
@@ -49,6 +50,14 @@ class Exploration(NamedTuple):
     uniforms: Callable[[int], Floats]
     scale: float = 0.0
     amount: float = 1.0
+
+
+def exploring_by(
+    config: ModelConfig, uniforms: Callable[[int], Floats], scale: float
+) -> Exploration:
+    """Return how a model randomises its rankings."""
+    how: Literal["sampled", "swapped"] = "swapped" if config.clicks == "fair-pairs" else "sampled"
+    return Exploration(how, uniforms, scale, config.exploration or 1.0)
 
 
 def as_documents(

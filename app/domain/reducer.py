@@ -18,6 +18,7 @@ from app.domain import click_pairs, codec, counting
 from app.domain.click_pairs import ClickPairs
 from app.domain.counting import AT, NO_WINS, Counted, Gains
 from app.domain.impressions import as_labels, as_positions, counted_labels
+from app.domain.learnt import MOST_NOTED, FirstPairs, LearntRecord, learnt_record, noted_pairs
 from app.domain.model import Model, ModelState, Part, Positions, initial_variances
 from app.domain.model_config import ModelConfig, check_amounts
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
@@ -60,7 +61,10 @@ class OpenRecord:
 
 
 class Reducer:
-    """A model that applies records: mutable, for one thread; `state()` returns a frozen copy."""
+    """A model that applies records: mutable, for one thread; `state()` returns a frozen copy.
+
+    If `noted` is set, the next applied records are noted there, until it has MOST_NOTED.
+    """
 
     def __init__(self, state: ModelState) -> None:
         self.seq, self.chain = state.seq, state.chain
@@ -70,6 +74,10 @@ class Reducer:
         self._part = state.part
         self._open: OpenRecord | None = None  # the next record, if a part of it is learnt
         self._before: ModelState | None = None  # the state before the open record
+        self.noted: list[LearntRecord] | None = None
+        self._record: Record | None = None  # the one that is applied now and is to be noted
+        self._pairs: FirstPairs | None = None  # its first ones
+        self._notes = False
 
     def _configure(self, model: Model) -> None:
         """Continue from a model; ValueError if it is invalid, and nothing has changed."""
@@ -121,6 +129,9 @@ class Reducer:
         """Return whether the record was accepted; None if it has more pairs to learn."""
         accepted, opened = True, self._open
         chain = codec.next_chain(self.chain, blob) if opened is None else opened.chain
+        if opened is None:
+            self._notes = self.noted is not None and len(self.noted) < MOST_NOTED
+            self._record, self._pairs = record if self._notes else None, None
         try:
             if not self._apply(chain, record, most):
                 return None
@@ -128,6 +139,9 @@ class Reducer:
             self._sums[AT["rejected"]] += 1
             accepted = False
         self.seq, self.chain, self._part = self.seq + 1, chain, None
+        if self._notes and self.noted is not None:
+            self.noted.append(learnt_record(self._record, accepted, self._pairs))
+            self._record = self._pairs = None
         return accepted
 
     def _apply(self, chain: bytes, record: Record | None, most: int) -> bool:
@@ -187,8 +201,10 @@ class Reducer:
         pairs = Pairs(gaps.p, gaps.o, gaps.omega)
         pairs, scaled = bounds.bounded(opened.documents, pairs, opened.bound)
         gaps, opened.scaled = gaps._replace(omega=pairs.weights), opened.scaled + scaled
-        opened.tally = self._learner.learn_batch(gaps).tally(opened.tally)
-        opened.learnt = stop
+        steps = self._learner.learn_batch(gaps)
+        opened.tally, opened.learnt = steps.tally(opened.tally), stop
+        if self._notes and self._pairs is None:
+            self._pairs = noted_pairs(gaps, steps, count)
         if stop < count:
             self._open = opened
             return False

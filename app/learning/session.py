@@ -24,6 +24,7 @@ from app.learning.applying import DECODE_BATCH, apply_for, encoded, encoded_part
 from app.learning.fair_queue import FairQueue
 from app.learning.history_rows import RowSchedule
 from app.learning.options import LearnerOptions, ReportFact, ignore_fact
+from app.learning.samples import SampleWriter
 from app.learning.trace_watch import TraceWatch
 from app.storage.log import LogEntry
 from app.storage.states import LogPosition, NewVersion
@@ -59,6 +60,7 @@ class LeaderSession:
         self._base, self._reducer = base, reducer
         self._trace = TraceWatch(model, reducer)
         self._history = RowSchedule(store, model, options, report)
+        self._samples = SampleWriter(store, model, base[0], fence, reducer, options.clock)
         self.position = base  # of the last acknowledged commit
         self._name = os.urandom(8).hex()
         self._learnt: list[LogEntry] = []  # the last record of each read since the last commit
@@ -167,6 +169,7 @@ class LeaderSession:
         done, self._queue = self._queue[:applied], self._queue[applied:]
         self._time, self._work = done[-1].time, done[-1].work
         self._note_learnt(done[-1])
+        self._samples.note(done)
         for fact in self._trace.found():
             self._report(fact)
         if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
@@ -224,7 +227,8 @@ class LeaderSession:
         )  # fmt: skip
         records, self._learnt = self._pending(), []
         self._base = (self._base[0], state.seq, state.chain)
-        self._commit = asyncio.create_task(self._send(sending, records, self._base))
+        sampled = self._samples.after(state.seq, sending)
+        self._commit = asyncio.create_task(self._send(sampled, records, self._base))
         self._committed = self._options.clock()
         if version and version.hourly:
             self._hour, self._hour_seq = self._options.wall_clock(), state.seq
@@ -277,8 +281,9 @@ class LeaderSession:
             await sent
 
     def tasks_under_way(self) -> list[asyncio.Task[None]]:
-        """Return the tasks of the commit and of other calls that are under way."""
-        return [*self._history.tasks(), *([] if self._commit is None else [self._commit])]
+        """Return the tasks of a commit, of samples after it and of the history's budget."""
+        commit = [] if self._commit is None else [self._commit]
+        return [*commit, *self._samples.writes_under_way(), *self._history.tasks()]
 
     async def _retention(self, version: NewVersion) -> tuple[list[int], int]:
         """Return the versions to drop when one more is kept, and the seq to trim the log to."""

@@ -16,7 +16,7 @@ PROCESS_LABEL = "The label process names the worker or the learner. Linux only."
 HELP = {
     "solar_request_seconds": (
         "Duration of HTTP requests in seconds, by route (the path template) and status (the HTTP "
-        "status code)."
+        "status code). A stream counts when it ends, with the time until its first byte."
     ),
     "solar_freshness_seconds": (
         "Time in seconds from the append of the last record of a version until a process serves "
@@ -30,6 +30,10 @@ HELP = {
     "solar_impressions": (
         "Number of /rank answers that asked for logging, over all models, by outcome. The "
         "impression was stored (remembered) or not (dropped): feedback on it is then rejected."
+    ),
+    "solar_streams": (
+        "Number of open streams of GET /models/{name}/stream, over all models and workers. Each "
+        "worker has at most 50."
     ),
     "solar_feedback_events": (
         "Number of events that arrived at /feedback since the start of the service, over all "

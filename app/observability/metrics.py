@@ -14,7 +14,7 @@ from time import time
 from typing import Any
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
@@ -49,7 +49,7 @@ from app.observability.model_table import (
     Column,
     ModelTable,
 )
-from app.observability.multiprocess import DIRECTORY
+from app.observability.multiprocess import DIRECTORY, remove_ended_gauges
 from app.observability.processes import Processes
 from app.ranking.arrays import Floats
 from app.serving.weight_cache import ServedModel
@@ -88,6 +88,10 @@ class Metrics:
         )  # fmt: skip
         self._impressions = self._counter("solar_impressions", "outcome")
         self._events = self._counter("solar_feedback_events", "outcome")
+        self._streams = Gauge(
+            "solar_streams", HELP["solar_streams"], registry=self.registry,
+            multiprocess_mode="livesum",
+        )  # fmt: skip
         self._children: dict[tuple[str, int], Any] = {}
         self._table, self._shared = ModelTable(directory), learner_metrics or directory
         self._rows: dict[str, Floats] = {}
@@ -111,6 +115,10 @@ class Metrics:
     def impression(self, outcome: str, count: int = 1) -> None:
         """Count answers whose impression was stored, or was not."""
         self._impressions.labels(outcome).inc(count)
+
+    def streams(self, count: int) -> None:
+        """Note the number of open streams of this process."""
+        self._streams.set(count)
 
     def events(self, outcome: str, count: int) -> None:
         """Count events by what happened to them."""
@@ -249,6 +257,7 @@ class Metrics:
         """
         counted: Any = self.registry
         if self._several or self._learner_metrics:
+            remove_ended_gauges(self._shared)
             own = () if self._several else self.registry.collect()
             counted = _Added(own, self._learner_metrics or None)
         shown = self._table.counts(self._shared) if counts is None else counts

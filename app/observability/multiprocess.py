@@ -125,6 +125,13 @@ def is_running(pid: str) -> bool:
     return True
 
 
+def remove_ended_gauges(directory: str) -> None:
+    """Remove the gauges of processes that have ended; their counters stay."""
+    for file in Path(directory).glob("gauge_live*.db"):
+        if not is_running(file.stem.rpartition("_")[2]):
+            file.unlink(missing_ok=True)
+
+
 def _remove_unless_locked(path: Path) -> None:
     descriptor = os.open(path, _FLAGS)
     try:

@@ -57,6 +57,21 @@ def variances(spread: Floats, n: int) -> Floats:
     return spread[diagonal(n)] if spread.size == triangle_size(n) else spread
 
 
+def quadratic(spread: Floats, x: Floats) -> float:
+    """Return `x·Σx`, given a triangle or the diagonal; needs no square matrix.
+
+    >>> quadratic(np.array([1.0, 0.5, 2.0]), np.array([1.0, 2.0]))
+    11.0
+    """
+    if spread.size == x.size:
+        return float((x * spread) @ x)
+    found = 0.0
+    for i in np.flatnonzero(x).tolist():
+        row = spread[triangle_size(i) : triangle_size(i + 1)]
+        found += float(x[i]) * (2.0 * float(row[:i] @ x[:i]) + float(row[i] * x[i]))
+    return found
+
+
 def check_covariance(triangle: Floats, n: int) -> None:
     """Raise ValueError unless the diagonal is positive and no correlation is far above 1."""
     spread = triangle[diagonal(n)]

@@ -24,6 +24,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.server import ServerState
 
 from app.api.errors import PROBLEM_MEDIA_TYPE, Problem
+from app.api.event_stream import END_STREAM
 
 log = logging.getLogger("solar.http")
 
@@ -167,6 +168,13 @@ class LimitedProtocol(HttpToolsProtocol):
         self._waiting.unread.pop(self, None)
         if self._reading is not None:
             self._reading.cancel()
+
+    def shutdown(self) -> None:
+        """Close after the answer in progress; a stream of events, which has no end, ends now."""
+        super().shutdown()
+        scope: Any = {} if self._running is None else self._running.scope
+        if END_STREAM in scope:
+            scope[END_STREAM]()
 
     # ---- the parser: base methods by name, because super() takes 0.1 µs ----
 

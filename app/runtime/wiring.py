@@ -15,7 +15,10 @@ from app.ingest.appender import Appender
 from app.observability.metrics import Metrics
 from app.observability.multiprocess import ProcessStatus
 from app.runtime.children import MAX_FAILED_STARTS, Backoff
+from app.runtime.stopping import server_stops
 from app.serving.impression_writer import ImpressionWriter
+from app.serving.live import LiveFeeds
+from app.serving.trial_runner import TrialRunner
 from app.serving.weight_cache import WeightCache
 from app.storage.batching import MemoryBudget
 from app.storage.cancellation import end
@@ -179,6 +182,8 @@ async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIt
     source_quota = SourceQuota(settings.source_share) if settings.source_share < 1.0 else None
     store_quota = StoreQuota(kept) if writing_keys(settings.keys) > 1 else None
     job_runner = JobRunner(store, settings, metrics.trained)
+    live = LiveFeeds(store, weight_cache, metrics.streams, server_stops)
+    trial_runner = TrialRunner()
     await job_runner.sweep()
     await weight_cache.start()
     exchange = exchange_counts(store, store_quota, kept) if store_quota else None
@@ -186,10 +191,12 @@ async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIt
     try:
         yield Service(
             store, weight_cache, impression_writer, settings, source_quota, store_quota, metrics,
-            appender, job_runner, memory,
+            appender, job_runner, memory, live, trial_runner,
         )  # fmt: skip
     finally:
         await end(tasks)
+        await live.close()
+        trial_runner.close()
         await job_runner.close()
         await impression_writer.close()
         await weight_cache.close()

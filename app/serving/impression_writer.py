@@ -3,6 +3,8 @@
 Concurrent requests to one model share one round trip. A request waits at most `timeout` seconds.
 Then it is answered with `logged: false`, and feedback on it is refused. The same holds for a large
 impression for which the memory budget has no room.
+
+At most once a second a model, a request is noted as a recent one with the write of its impression.
 """
 
 import asyncio
@@ -15,6 +17,11 @@ from app.storage.log import NewImpression
 from app.storage.store import Store
 
 log = logging.getLogger("solar.serving")
+
+#: Seconds between two noted requests of a model.
+NOTE_SECONDS = 1.0
+#: Models whose last noted request is known; beyond it, one may be noted earlier.
+_MOST_MODELS = 8192
 
 
 @dataclass(slots=True)
@@ -47,6 +54,7 @@ class ImpressionWriter:
         self._store, self._seconds, self._timeout = store, seconds, timeout
         self._memory = memory or MemoryBudget(1 << 40)
         self._batches = MicroBatcher(self._write)
+        self._noted: dict[tuple[str, int], float] = {}  # time of the last noted request
 
     def store_impression(
         self, model: str, epoch: int, request: str, shown: bytes, tenant: str = ""
@@ -79,7 +87,8 @@ class ImpressionWriter:
             one.writing = True
         try:
             shown = [NewImpression(one.request, one.shown, one.tenant) for one in group]
-            stored = await self._store.log.store_impressions(*model, shown, self._seconds)
+            noted = len(group) - 1 if self._is_due(model) else None
+            stored = await self._store.log.store_impressions(*model, shown, self._seconds, noted)
         except Exception as error:  # the requests are answered whatever the error
             if not isinstance(error, SolarError):
                 log.exception("model %s: writing impressions failed", model[0])
@@ -88,6 +97,16 @@ class ImpressionWriter:
             for one in group:
                 one.drop()
         return [one or OtherTenant() for one in stored]
+
+    def _is_due(self, model: tuple[str, int]) -> bool:
+        """Whether a request of the model is to be noted now."""
+        now = asyncio.get_running_loop().time()
+        if now - self._noted.get(model, float("-inf")) < NOTE_SECONDS:
+            return False
+        if len(self._noted) >= _MOST_MODELS:
+            self._noted.clear()
+        self._noted[model] = now
+        return True
 
     async def close(self) -> None:
         """Wait for pending writes."""

@@ -6,6 +6,8 @@ An append is one Lua script and is safe to resend: each event is deduplicated.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from redis.exceptions import NoPermissionError
+
 from app.domain import codec
 from app.domain.work import RECORD_WORK
 from app.errors import (
@@ -221,17 +223,36 @@ class Log:
         return {model: int(tail) for model, tail in each if is_number(tail)}
 
     async def store_impressions(
-        self, model: str, epoch: int, shown: Sequence[NewImpression], ttl: float
+        self,
+        model: str,
+        epoch: int,
+        shown: Sequence[NewImpression],
+        ttl: float,
+        noted: int | None = None,
     ) -> list[bool]:
         """Store the impressions of some requests for `ttl` seconds, in one round trip.
 
-        Return for each whether it was stored: False if the request belongs to another tenant.
+        Return for each whether it was stored: False if the request belongs to another tenant. The
+        request at position `noted` becomes the newest of the recent ones.
         """
         keys = keys_of(model)
-        names = [keys.impression(epoch, one.request) for one in shown]
-        values = [part for one in shown for part in (one.tenant, one.shown)]
-        stored = await self._calls.script("remember", names, [int(ttl * 1000), *values])
+        names = [keys.recent(epoch), *(keys.impression(epoch, one.request) for one in shown)]
+        values: list[Any] = [int(ttl * 1000), 0 if noted is None else noted + 1]
+        values += [part for one in shown for part in (one.tenant, one.shown)]
+        stored = await self._calls.script("remember", names, values)
         return [bool(one) for one in stored]
+
+    async def recent_requests(self, model: str, epoch: int) -> list[str]:
+        """Return the ids of recent requests, newest first, each once; at most 100.
+
+        Their impressions may have expired. None if the user of the store may not read the list.
+        """
+        with translated(self._client):
+            try:
+                found = await self._client.lrange(keys_of(model).recent(epoch), 0, -1)
+            except NoPermissionError:
+                return []
+        return list(dict.fromkeys(one.decode() for one in found))
 
     async def load_impressions(
         self, model: str, epoch: int, requests: Sequence[str], most: int = _ANY_SIZE

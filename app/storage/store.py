@@ -1,9 +1,9 @@
 """The store: all data of the service in Redis.
 
 `models` (names and status), `log` (records and impressions), `states` (commits), `versions`,
-`history` (points beside the states) and `history_budget` (their memory), `hints` (about changed
-models), `leases` (of learners), `jobs` (training jobs), `servers` (memory, version, durability) and
-`outages` (log lines about an unreachable store).
+`history` (points beside the states) and `history_budget` (their memory), `samples` (of learnt
+records), `hints` (about changed models), `leases` (of learners), `jobs` (training jobs), `servers`
+(memory, version, durability) and `outages` (log lines about an unreachable store).
 """
 
 from typing import Any
@@ -19,6 +19,7 @@ from app.storage.leases import Leases
 from app.storage.log import Log
 from app.storage.models import Models
 from app.storage.outages import Outages
+from app.storage.samples import Samples
 from app.storage.states import States
 from app.storage.versions import Versions
 
@@ -33,7 +34,7 @@ class Store:
         self.versions = Versions(client, calls, self.states)
         self.models = Models(client, calls, self.versions)
         self.leases, self.jobs = Leases(client, calls), Jobs(client, calls)
-        self.hints = Hints(client)
+        self.hints, self.samples = Hints(client), Samples(client, calls)
         self.servers = Servers(client, durability)
         self.history, self.history_budget = History(client), HistoryBudget(calls, self.servers)
         self.name = store_name(client.address)

@@ -134,6 +134,10 @@ SCOPE_OF = {
     "DELETE /models/{name}/versions/{version}": "admin",
     "POST /models/{name}/rollback": "admin",
     "POST /models/{name}/warm-start": "admin",
+    "POST /models/{name}/compare": "read",
+    "POST /models/{name}/what-if": "read",
+    "GET /models/{name}/versions/{a}/diff/{b}": "read",
+    "GET /models/{name}/impressions": "admin",
     "GET /jobs": "read",
     "GET /jobs/{id}": "read",
     "DELETE /jobs/{id}": "admin",
@@ -192,7 +196,7 @@ def test_an_unknown_method_is_405_and_allow_lists_the_methods(
     client: TestClient, path: str
 ) -> None:
     job = "books.01970000-0000-7000-8000-000000000000"
-    existing = path.format(name="books", id=job, version="before-sale")
+    existing = path.format(name="books", id=job, version="before-sale", a="0", b="current")
     for method in set(METHODS) - ALLOWED[path]:
         reply = client.request(method, existing)
         assert reply.status_code == 405, method

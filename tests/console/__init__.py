@@ -1,1 +1,1 @@
-"""The console in a browser, against a real service with simulated traffic."""
+"""Chromium and simulated visitors, for tests and pictures of the console."""

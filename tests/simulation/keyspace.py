@@ -26,7 +26,7 @@ def text(value: Any) -> bytes:
 
 
 class Keyspace:
-    """Keys and values: bytes, dict (a hash, or a sorted set's scores), tuple (a stream), set."""
+    """Keys and values: bytes, dict (a hash, or a sorted set's scores), tuple (a list), set."""
 
     def __init__(self, clock: Callable[[], float], data: Mapping[str, Entry] | None = None) -> None:
         self.clock, self.data = clock, dict(data or {})
@@ -154,9 +154,12 @@ class Keyspace:
         members = sorted(found, key=lambda member: (found[member], member))
         return [(one, found[one]) for one in members] if True in rest[2:] else members
 
+    def llen(self, key: str) -> int:
+        return len(self.find(key, ()))
+
     def lrange(self, key: str, first: int, last: int) -> list[bytes]:
-        assert (first, last) == (0, -1)
-        return [*self.find(key, ())]
+        found = list(self.find(key, ()))
+        return found[first : last + 1 if last >= 0 else len(found) + last + 1]
 
     def xadd(self, key: str, seq: int, fields: dict[bytes, bytes]) -> None:
         entries = self.find(key, ())

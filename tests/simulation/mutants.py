@@ -89,7 +89,7 @@ def _append_of_any_tenant(db: Keyspace, keys: Sequence[str], args: Sequence[Any]
 
 def _remember_for_any_tenant(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[int]:
     """A tenant replaces the impression of another one."""
-    for key in keys:
+    for key in keys[1:]:
         if db.exists(key):
             db.hdel(key, "t")
     return scripts.remember(db, keys, args)

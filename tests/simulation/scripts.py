@@ -444,8 +444,8 @@ def release(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
 
 
 def remember(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[int]:
-    stored = []
-    for key, tenant, shown in zip(keys, args[1::2], args[2::2], strict=True):
+    stored, (ttl, noted) = [], args[:2]
+    for key, tenant, shown in zip(keys[1:], args[2::2], args[3::2], strict=True):
         before, owner = db.hmget(key, ["i", "t"])
         stored.append(int(owner in (None, text(tenant))))
         if not stored[-1]:
@@ -453,7 +453,10 @@ def remember(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[int
         if before != shown:
             db.drop(key)
             db.hset(key, "i", shown, "t", tenant)
-        db.pexpire(key, args[0])
+        db.pexpire(key, ttl)
+    if noted and stored[noted - 1]:
+        request = keys[noted].split(":", 4)[4].encode()
+        db.put(keys[0], (request, *db.find(keys[0], ()))[:100], ttl / 1000)
     return stored
 
 

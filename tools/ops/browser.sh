@@ -1,5 +1,5 @@
 #!/bin/sh
-# Test Swagger UI at /docs, pages of other origins and the documentation site in Chromium, which is installed from Debian if missing.
+# Test Swagger UI at /docs, pages of other origins, the console and the documentation site in Chromium, which is installed from Debian if missing.
 set -eu
 cd "$(dirname "$0")/../.."
 if ! command -v chromium >/dev/null; then
@@ -12,4 +12,5 @@ fi
 make --silent .venv/.ops docs
 chromium=$(command -v chromium)  # without it the test would be skipped
 echo "$chromium: $("$chromium" --version 2>/dev/null)"
-.venv/bin/python -m pytest -q tests/api/test_docs_page.py tests/api/test_browsers.py tools/ops/test_site.py
+.venv/bin/python -m pytest -q tests/api/test_docs_page.py tests/api/test_browsers.py tools/ops/test_site.py \
+    tools/ops/test_console_pages.py tools/ops/test_console_scores.py

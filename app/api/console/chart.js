@@ -14,7 +14,7 @@ export const translucent = (name, opacity) => `color-mix(in srgb, ${colour(name)
 
 /**
  * Draw lines over time below `root`. Options: {label, series: [{label, colour, dash}], height,
- * format(value), range(low, high), span: seconds shown}. `update(times, lines)` takes times in seconds since 1970
+ * format(value), range(low, high), bounds: [low, high] of all values, least: seconds of the axis}. `update(times, lines)` takes times in seconds since 1970
  * and for every series {values, low, high}, where low and high (null: no band) may be left out.
  * Returns {update, destroy}; the chart follows the width of `root` and the theme.
  */
@@ -66,8 +66,8 @@ function plotOptions(box, options, legend) {
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {
-      x: { time: true, range: options.span && ((_, low, high) => [Math.min(low, high - options.span), high]) },
-      y: { range: (_, low, high) => (options.range ?? padded)(low, high) } },
+      x: { time: true, range: (_, low, high) => [Math.min(low, high - (options.least ?? 60)), high] },
+      y: { range: (_, low, high) => bounded((options.range ?? padded)(low, high), options.bounds) } },
     axes: [timeAxis(), valueAxis(options)],
     series: [{}, ...options.series.flatMap(plotSeries)],
     bands: options.series.map((one, k) => ({ series: [3 * k + 3, 3 * k + 2], fill: translucent(one.colour, 0.18) })),
@@ -87,6 +87,8 @@ function padded(low, high) {
   return [low - room, high + room];
 }
 
+const bounded = ([low, high], bounds) => (bounds ? [Math.max(low, bounds[0]), Math.min(high, bounds[1])] : [low, high]);
+
 const axisColours = () => ({
   stroke: colour("--muted"), font: FONT, grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false } });
 
@@ -97,8 +99,14 @@ function timeAxis() {
 }
 
 function valueAxis(options) {
-  const format = options.format ?? ((value) => fixed(value, 3));
-  return { ...axisColours(), size: options.axisSize ?? 52, space: 36, values: (_, ticks) => ticks.map(format) };
+  return { ...axisColours(), size: options.axisSize ?? 46, space: 36, values: (_, ticks) => ticks.map(tickFormat(ticks)) };
+}
+
+/** As many decimals as the distance of two ticks needs. */
+function tickFormat(ticks) {
+  const step = ticks.length > 1 ? ticks[1] - ticks[0] : 1;
+  const decimals = [0, 1, 2, 3, 4, 5].find((one) => Math.abs(step * 10 ** one - Math.round(step * 10 ** one)) < 1e-6) ?? 6;
+  return (value) => fixed(value, decimals);
 }
 
 /** The names of the lines with their latest values, or those below the pointer. */
@@ -143,16 +151,15 @@ export function sparkline(values, { label = "", width = 120, height = 28, low = 
   const known = values.filter(isNumber);
   const picture = { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label,
     preserveAspectRatio: "none" };
-  if (known.length < 2) {
-    return svg("svg", picture, svg("line", { class: "spark-none", x1: 0, x2: width, y1: height - 2, y2: height - 2 }));
-  }
+  const ground = svg("line", { class: "spark-none", x1: 0, x2: width, y1: height - 1, y2: height - 1 });
+  if (known.length < 2) return svg("svg", picture, ground);
   const [least, most] = [Math.min(low ?? Infinity, ...known), Math.max(...known)];
   const x = (k) => (k * (width - 4)) / (values.length - 1) + 1;
   const y = (value) => height - 2 - ((value - least) * (height - 5)) / (most - least || 1);
   const points = values.map((value, k) => (isNumber(value) ? `${x(k).toFixed(1)},${y(value).toFixed(1)}` : null)).filter(Boolean);
   const last = values.findLastIndex(isNumber);
   const area = `${points[0].split(",")[0]},${height} ${points.join(" ")} ${points.at(-1).split(",")[0]},${height}`;
-  return svg("svg", picture,
+  return svg("svg", picture, ground,
     svg("polygon", { class: "spark-area", points: area }), svg("polyline", { class: "spark-line", points: points.join(" ") }),
     svg("circle", { class: "spark-dot", cx: x(last), cy: y(values[last]), r: 2 }));
 }

@@ -101,10 +101,14 @@ function barTrack(row, max, signed) {
   const place = (value) => (signed ? 50 + (50 * value) / max : (100 * value) / max);
   const [from, to] = [place(Math.min(0, row.value)), place(Math.max(0, row.value))];
   const bar = h("div", { class: `bar ${row.kind ?? (row.value < 0 ? "negative" : "positive")}`, style: span(from, to) });
-  const error = row.error > 0 && h("div", {
-    class: "whisker", style: span(place(row.value - row.error), place(row.value + row.error)) });
+  const error = row.error > 0 && whisker(place(row.value - row.error), place(row.value + row.error));
   return h("div", { class: "bar-track", "aria-hidden": "true" },
     signed && h("div", { class: "bar-zero" }), bar, error);
+}
+
+/** A line with ends; an end that is cut off at the edge of the track has none. */
+function whisker(from, to) {
+  return h("div", { class: `whisker${from < 0 ? " cut-low" : ""}${to > 100 ? " cut-high" : ""}`, style: span(from, to) });
 }
 
 function span(from, to) {

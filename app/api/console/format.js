@@ -26,6 +26,14 @@ export function number(value, digits = 3) {
   return typeset(whole ? String(Math.round(value)) : trim(value.toPrecision(digits)));
 }
 
+/** A setting: up to 6 significant digits without zeros at the end. */
+export function exact(value) {
+  if (!isNumber(value)) return NONE;
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return scientific(value, 6).replace(/\.?0+(?=·)/, "");
+  return typeset(String(Number(value.toPrecision(6))));
+}
+
 /** A number as a mantissa and a power of ten. */
 function scientific(value, digits) {
   const [mantissa, exponent] = value.toExponential(digits - 1).split("e");

@@ -2,9 +2,19 @@
 
 import * as api from "./api.js";
 import { address, ask, button, clear, empty, h, note, setText } from "./dom.js";
+import * as health from "./page_health.js";
+import * as jobs from "./page_jobs.js";
+import * as live from "./page_live.js";
+import * as model from "./page_model.js";
+import * as models from "./page_models.js";
+import * as try_ from "./page_try.js";
+import * as versions from "./page_versions.js";
+import * as why from "./page_why.js";
 import { poll } from "./poll.js";
 
 const CHECK_SECONDS = 3;
+/** Loaded at once: a page can be opened also while the service does not answer. */
+const MODULES = { health, jobs, live, model, models, try: try_, versions, why };
 const PAGES = [["Models", "models"], ["Jobs", "jobs"], ["Health", "health"]];
 const TABS = [["Overview", ""], ["Why", "why"], ["Try", "try"], ["Live", "live"], ["Versions", "versions"]];
 const element = (id) => document.getElementById(id);
@@ -73,8 +83,7 @@ function leave() {
 
 async function showPage(route, root, number) {
   try {
-    const { show } = await import(`./page_${route.page}.js`);
-    const end = (await show(root, context, route.params)) ?? (() => {});
+    const end = (await MODULES[route.page].show(root, context, route.params)) ?? (() => {});
     if (number === shown.visit) shown.end = end;
     else end();
   } catch (error) {
@@ -85,7 +94,12 @@ async function showPage(route, root, number) {
 function showFailure(root, error) {
   shown.failed = true;
   if (!(error instanceof api.ApiError)) console.error(error);
-  clear(root, note("bad", error.detail ?? "This page could not be shown."), button("Try again", visit));
+  const again = () => {
+    connection.declined.clear();
+    visit();
+  };
+  clear(root, note("bad", keyProblem(error) ?? error.detail ?? "This page could not be shown."),
+    h("div", { class: "row" }, button("Try again", again)));
 }
 
 /** The heading; the pages of a model have tabs. */
@@ -110,12 +124,18 @@ function showTools() {
     button(api.key() ? "Change key" : "Enter key", () => enterKey("").then((given) => given && visit()), { class: "small" }));
 }
 
+/** What is wrong with the key; null for other errors. */
+function keyProblem({ status, detail }) {
+  if (status === 401) return api.key() ? "The service does not accept this key." : "This service needs an API key.";
+  return status === 403 && detail.startsWith("authorization") ? "This needs a key with another scope: admin to change things." : null;
+}
+
 let asking = null;
 
 /** Ask for a key after 401 or 403; a refusal counts for all requests with the same error. */
 async function askKey(error) {
   if (connection.declined.has(error.detail)) return false;
-  asking ??= enterKey(error.detail).finally(() => { asking = null; });
+  asking ??= enterKey(keyProblem(error)).finally(() => { asking = null; });
   const given = await asking;
   if (!given) connection.declined.add(error.detail);
   return given;
@@ -127,7 +147,7 @@ async function enterKey(detail) {
   const answer = await ask("API key", [
     detail && note("info", detail),
     h("label", { for: "key" }, "Key, as ", h("code", {}, "solar key"), " prints it"), input,
-    h("p", { class: "hint" }, "Kept in this tab until it is closed. To read needs the scope read, to change admin."),
+    h("p", { class: "hint" }, "It stays in this tab until the tab is closed. Reading needs the scope read, changing the scope admin."),
     h("div", { class: "dialog-buttons" },
       h("button", { value: "yes", class: "primary" }, "Use this key"),
       api.key() && h("button", { value: "forget" }, "Forget the key"),

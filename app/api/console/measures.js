@@ -40,14 +40,19 @@ function totalOf(reader, before, after, side, measure) {
 
 /**
  * Means over a moving window of `seconds`, one for every point but the first: {times (s), values, low,
- * high} with a band of ± 2 standard errors.
+ * high} with a band of ± 2 standard errors. Points with less than half a window before them have none,
+ * unless there are no others, and points with very few queries.
  */
 export function movingMeans(reader, points, seconds, side, measure) {
   const found = { times: [], values: [], low: [], high: [] };
+  const length = points.at(-1)[0] - points[0][0];
+  const start = points[0][0] + (length > 1000 * seconds ? 500 * seconds : 0);
+  const fewest = Math.min(10, reader.difference(points[0], points.at(-1), "queries") / 10);
   let from = 0;
   for (let to = 1; to < points.length; to += 1) {
     while (from < to - 1 && points[to][0] - points[from + 1][0] >= 1000 * seconds) from += 1;
-    const { mean, error } = windowMean(reader, points[from], points[to], side, measure);
+    const { mean, error } = points[to][0] < start || reader.difference(points[from], points[to], "queries") < fewest
+      ? { mean: null, error: null } : windowMean(reader, points[from], points[to], side, measure);
     found.times.push(points[to][0] / 1000);
     found.values.push(mean);
     found.low.push(mean === null || error === null ? null : mean - 2 * error);

@@ -1,9 +1,206 @@
-/** Placeholder. */
+/** One model: quality against the submitted order, weights, what was learnt and what was refused, settings. */
 
-import { empty, clear } from "./dom.js";
+import { lineChart } from "./chart.js";
+import { button, card, clear, empty, h, note, setText } from "./dom.js";
+import { ago, count, duration, exact, fixed, number, percent, plural, signed } from "./format.js";
+import { movingMeans, readerOf } from "./measures.js";
+import { committedAt, covered, modelHistory, partsOf, pointsSince, ratesOf, verdict, wholeMean } from "./model_history.js";
+import { weightsCard } from "./model_weights.js";
+import { DRIFT_ALARM, LAG_ALARM } from "./page_models.js";
+import { poll } from "./poll.js";
 
-/** Show the page; returns the function that ends it. */
-export async function show(root) {
-  clear(root, empty("This page is not there yet."));
-  return () => {};
+const SECONDS = 10;
+const MEASURES = [["NDCG@1", "ndcg@1"], ["NDCG@5", "ndcg@5"], ["NDCG@10", "ndcg@10"], ["MAP", "map"]];
+/** Of each choice: the ring, its length, the least length of the axis and the moving windows in seconds. */
+const SPANS = {
+  hour: { ring: "hour", seconds: 3600, least: 300, windows: [300, 120, 60], label: "Last hour" },
+  day: { ring: "day", seconds: 86400, least: 3600, windows: [3600, 1800, 600, 120], label: "Last day" },
+};
+const SERVED = { label: "as served", colour: "--blue" };
+const SUBMITTED = { label: "submitted order", colour: "--orange", dash: [6, 4] };
+const SETTINGS = [
+  ["algorithm", "Algorithm"], ["covariance", "Covariance"], ["C", "C"], ["gamma", "γ"], ["normalization", "Normalization"],
+  ["clicks", "Clicks become pairs by"], ["explore", "Explores"], ["exploration", "Exploration"], ["prior", "Prior of the submitted order"],
+  ["pair_bound", "Bound of a pair"], ["forgetting", "Forgetting"]];
+
+/** Show a model; returns the function that ends the page. */
+export async function show(root, { api }, { name }) {
+  const page = { history: modelHistory(api, name), span: "hour", model: await api.get(api.path`models/${name}`) };
+  const parts = [alarmsPart(page), tilesPart(page), qualityPart(page), weightsCard(page), trafficPart(page)];
+  clear(root, parts.map((part) => part.element), detailsCards(page));
+  const update = () => parts.forEach((part) => part.update());
+  page.changed = update;
+  const stop = poll(async (signal) => {
+    page.model = await api.get(api.path`models/${name}`, { signal });
+    await page.history.refresh(signal);
+    update();
+  }, SECONDS);
+  return () => {
+    stop();
+    parts.forEach((part) => part.destroy?.());
+  };
+}
+
+/** What is wrong, at the top. */
+function alarmsPart(page) {
+  const element = h("div", { class: "stack" });
+  return { element, update: () => clear(element, alarms(page).map(([kind, text]) => note(kind, text))) };
+}
+
+function alarms({ model, history }) {
+  const lag = model.seq - model.version;
+  const lead = history.data && wholeMean(history.data, "lead", "ndcg@10");
+  return [
+    lag >= LAG_ALARM && ["warning", `${plural(lag, "record")} wait for the learner: it does not keep up, or is down.`],
+    model.drift >= DRIFT_ALARM && ["warning", "Drift: NDCG@10 has fallen below its own mean. Compare the versions, and check the features."],
+    lead && verdict(lead) === "worse" && ["bad", "Rankings as served are worse than the submitted order, by more than 2 standard errors of NDCG@10."],
+    history.missing && ["info", "This service keeps no history: upgrade it to see curves."],
+  ].filter(Boolean);
+}
+
+/** The main numbers. */
+function tilesPart(page) {
+  const tile = (label) => ({ value: h("dd"), small: h("dd", { class: "tile-note" }), label });
+  const tiles = {
+    version: tile("Version"), fresh: tile("Last commit"), lists: tile("Measured lists"),
+    lead: tile("Lead, NDCG@10"), abandoned: tile("Abandoned lists"), rejected: tile("Rejected records") };
+  const element = h("section", { class: "card", "aria-label": "Main numbers" }, h("dl", { class: "tiles" },
+    Object.values(tiles).map((one) => h("div", { class: "tile" }, h("dt", {}, one.label), one.value, one.small))));
+  const set = (name, text, small = "") => {
+    setText(tiles[name].value, text);
+    setText(tiles[name].small, small);
+  };
+  return { element, update: () => fillTiles(page, set) };
+}
+
+function fillTiles({ model, history: { data } }, set) {
+  const lag = model.seq - model.version;
+  const committed = data && committedAt(data);
+  const lead = { mean: model.lead.ndcg["10"], error: model.lead.ndcg_stderr["10"] };
+  const words = { better: "better than the submitted order", worse: "worse than the submitted order", unclear: "no clear difference yet" };
+  set("version", count(model.version), lag > 0 ? `${count(lag)} behind` : "up to date");
+  set("fresh", committed ? ago(committed) : "–", "");
+  set("lists", count(model.queries), `${count(model.feedback)} feedback records`);
+  set("lead", lead.mean === null ? "–" : signed(lead.mean, 4),
+    lead.mean === null ? "not measured yet" : `± ${fixed(2 * lead.error, 4)}, ${words[verdict(lead)]}`);
+  set("abandoned", count(model.abandoned_lists), abandonedShare(model));
+  set("rejected", count(model.rejected), model.rejected ? "could not be applied" : "");
+}
+
+function abandonedShare({ abandoned_lists: abandoned, queries }) {
+  return abandoned === null || !(abandoned + queries) ? "" : `${percent(abandoned / (abandoned + queries))} of lists with feedback`;
+}
+
+/** The curves, with the choice of hour or day. */
+function qualityPart(page) {
+  const hint = h("p", { class: "hint" });
+  const none = h("div");
+  const boxes = MEASURES.map(() => h("div"));
+  const grid = h("div", { class: "charts" }, boxes);
+  const choice = spanChoice(page);
+  const element = h("section", { class: "card" },
+    h("div", { class: "card-head" }, h("h2", {}, "Quality against the submitted order"), choice.element), none, grid, hint);
+  let charts = [];
+  let drawn = null;
+
+  function redraw() {
+    charts.forEach((chart) => chart.destroy());
+    charts = MEASURES.map(([label], k) => lineChart(boxes[k], {
+      label, series: [SERVED, SUBMITTED], height: 190, format: (value) => fixed(value, 3), least: SPANS[page.span].least, bounds: [0, 1] }));
+    drawn = page.span;
+  }
+  function update() {
+    const points = page.history.data ? pointsSince(page.history.data, SPANS[page.span].ring, SPANS[page.span].seconds) : [];
+    choice.update();
+    grid.hidden = hint.hidden = points.length < 2;
+    clear(none, points.length < 2 && noCurves(page));
+    if (points.length < 2) return;
+    if (drawn !== page.span) redraw();
+    setText(hint, `Each point is the mean of the ${duration(windowOf(page, points))} before it; bands are ± 2 standard errors.`);
+    MEASURES.forEach(([, measure], k) => fillChart(charts[k], page, points, measure));
+  }
+  return { element, update, destroy: () => charts.forEach((chart) => chart.destroy()) };
+}
+
+/** The moving window: the longest that is at most a sixth of the time that is known. */
+function windowOf({ span }, points) {
+  const seconds = (points.at(-1)[0] - points[0][0]) / 1000;
+  return SPANS[span].windows.find((one) => one <= seconds / 6) ?? SPANS[span].windows.at(-1);
+}
+
+function fillChart(chart, page, points, measure) {
+  const reader = readerOf(page.history.data);
+  const [served, submitted] = ["online", "baseline"].map((side) =>
+    movingMeans(reader, points, windowOf(page, points), side, measure));
+  chart.update(served.times, [served, submitted]);
+}
+
+function noCurves({ history }) {
+  if (history.missing) return empty("This service keeps no history.");
+  return empty(history.data ? "There are no curves yet." : "Reading the history.",
+    h("p", {}, "The learner writes a point at most every 10 seconds while it learns: send feedback to see curves here."));
+}
+
+/** Buttons for the last hour and the last day. */
+function spanChoice(page) {
+  const buttons = Object.entries(SPANS).map(([name, { label }]) => button(label, () => {
+    page.span = name;
+    page.changed();
+  }, { class: "small", "data-span": name }));
+  const element = h("div", { class: "choice", role: "group", "aria-label": "Time span" }, buttons);
+  return { element, update: () => buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.span === page.span))) };
+}
+
+/** Lists and records over time, and what became of pairs and records. */
+function trafficPart(page) {
+  const box = h("div");
+  const none = h("div");
+  const outcomes = h("dl", { class: "facts wide" });
+  const element = h("div", { class: "columns" },
+    card("Traffic", none, box), card("What was learnt, and what was not", outcomes));
+  const series = [{ label: "lists with feedback /s", colour: "--blue" }, { label: "feedback records /s", colour: "--green", dash: [6, 4] }];
+  const chart = lineChart(box, { series, height: 320, format: (value) => number(value, 2), range: (_, high) => [0, 1.1 * (high || 1)] });
+
+  function update() {
+    clear(outcomes, outcomeRows(page.model));
+    box.hidden = !page.history.data;
+    clear(none, !page.history.data && noCurves(page));
+    if (!page.history.data) return;
+    const { ring, least } = SPANS[page.span];
+    const seconds = covered(page.history.data, ring, SPANS[page.span].seconds, least);
+    const bins = partsOf(seconds);
+    const end = page.history.data.now[0];
+    const rates = (names) => ({ values: ratesOf(page.history.data, names, { ring, seconds, bins, end }) });
+    const times = Array.from({ length: bins }, (_, k) => end / 1000 - seconds + ((k + 1) * seconds) / bins);
+    chart.update(times, [rates(["queries", "abandoned"]), rates(["feedback"])]);
+  }
+  return { element, update, destroy: chart.destroy };
+}
+
+function outcomeRows({ pairs, rejected, abandoned_lists: abandoned, feedback, explored_share: explored }) {
+  const all = pairs.stepped + pairs.passive + pairs.refused;
+  const share = (value) => (all ? ` (${percent(value / all)})` : "");
+  return [
+    ["Feedback records learnt", count(feedback), "clicks, labels and triplets"],
+    ["Pairs that changed the weights", count(pairs.stepped) + share(pairs.stepped), ""],
+    ["Pairs already in the right order", count(pairs.passive) + share(pairs.passive), "passive: no step was needed"],
+    ["Pairs refused", count(pairs.refused) + share(pairs.refused), "beyond the numeric limits"],
+    ["Pairs with a bounded weight", count(pairs.bounded), "weight scaled down to the bound of a pair"],
+    ["Records rejected", count(rejected), "wrong number of features, or positions outside the list"],
+    ["Lists abandoned", count(abandoned), "shown, but without a click so far"],
+    ["Lists explored", percent(explored), "measured lists whose order was randomised"],
+  ].map(([label, value, reason]) => [h("dt", {}, label, reason && h("span", { class: "hint block" }, reason)), h("dd", {}, value)]);
+}
+
+/** The settings, and the features of a model without names of its own. */
+function detailsCards({ model }) {
+  const rows = SETTINGS.filter(([field]) => model[field] !== undefined)
+    .map(([field, label]) => [label, settingText(model[field])]);
+  return card("Settings", h("dl", { class: "settings" }, [...rows, ["Features", count(model.features.length)]]
+    .map(([label, value]) => h("div", { class: "pair" }, h("dt", {}, label), h("dd", {}, value)))));
+}
+
+function settingText(value) {
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return typeof value === "number" ? exact(value) : value;
 }

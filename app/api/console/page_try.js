@@ -1,9 +1,183 @@
-/** Placeholder. */
+/** Try: change features and see the order move; click a result and see what the model would learn. */
 
-import { empty, clear } from "./dom.js";
+import { path } from "./api.js";
+import { address, button, card, clear, confirm, empty, h, note } from "./dom.js";
+import { count, plural } from "./format.js";
+import { pickList } from "./lists.js";
+import { reasonOf } from "./numbers.js";
+import { postClicks } from "./post_clicks.js";
+import { orderOf, scoreList, scorerOf } from "./scoring.js";
+import { switcher } from "./switcher.js";
+import { lesson } from "./try_lesson.js";
+import { rankedList } from "./try_list.js";
+import { sliders } from "./try_sliders.js";
+
+const ASK_AFTER = 300;
+const MOST_DOCUMENTS = 200;
 
 /** Show the page; returns the function that ends it. */
-export async function show(root) {
-  clear(root, empty("This page is not there yet."));
-  return () => {};
+export async function show(root, context, { name }) {
+  const page = {
+    context, name, asked: 0, pick: h("div", {}), ranking: h("div", {}), features: h("div", {}),
+    lesson: h("div", { class: "lesson", "aria-live": "polite" }), posted: h("div", { role: "status" }) };
+  page.post = button("Post to the real model…", () => post(page), { disabled: true });
+  const clicks = h("div", {}, page.lesson, h("div", { class: "actions" }, page.post), page.posted);
+  page.tabs = switcher({ features: page.features, clicks },
+    { features: "Features", clicks: "What clicks teach" }, "Shown beside the ranking");
+  clear(root,
+    h("p", { class: "intro" }, "Move the sliders of a document and see the order change. Click results as a "
+      + "user would: a copy of the model learns, and you see which weights move."),
+    card("List", page.pick),
+    h("div", { class: "split" }, card("Ranking", page.ranking), card(null, page.tabs.element, page.features, clicks)));
+  page.tabs.show("features");
+  clear(page.ranking, empty("No list is chosen."));
+  clear(page.features, empty("Select a document in the ranking."));
+  showLesson(page);
+  load(page);
+  return () => {
+    page.asked = Infinity;
+    clearTimeout(page.timer);
+  };
+}
+
+async function load(page) {
+  try {
+    await readModel(page);
+  } catch (error) {
+    return void clear(page.pick, note("bad", `The model cannot be read: ${reasonOf(error)}`));
+  }
+  await pickList(page.pick, page.context, page.name, page.scorer, (list) => useList(page, list));
+}
+
+async function readModel(page) {
+  page.model = await page.context.api.get(path`models/${page.name}`);
+  page.scorer = scorerOf(page.model);
+}
+
+/** Start with a list: nothing is clicked, the first document is selected. */
+function useList(page, list) {
+  if (list.documents.length > MOST_DOCUMENTS) return void clear(page.ranking, note("warning",
+    `This page takes at most ${MOST_DOCUMENTS} documents, these are ${count(list.documents.length)}.`));
+  page.list = { ...list, documents: list.documents.map((one) => ({ ...one })) };
+  page.original = page.list.documents.map((one) => [...one.features]);
+  page.clicked = [];
+  page.view = rankedList(page.list.documents, { 
+    select: (at) => {
+      page.tabs.show("features");
+      select(page, at);
+    },
+    click: (at) => click(page, at),
+  });
+  page.start = orderOf(scoreList(page.list, page.scorer));
+  clear(page.ranking, page.view.element);
+  clear(page.posted);
+  select(page, page.start[0]);
+  showLesson(page);
+}
+
+function select(page, at) {
+  page.selected = at;
+  const { list, scorer } = page;
+  const names = list.scored ? scorer.names : scorer.given;
+  const { id, features } = list.documents[at];
+  const changed = (k, value) => change(page, k, value);
+  clear(page.features, h("p", {}, "Document ", h("span", { class: "id" }, id)),
+    sliders({ id, row: features, rows: page.original, names, weights: scorer.weights, changed }),
+    button("Reset all features", () => reset(page), { class: "small" }));
+  draw(page);
+}
+
+function change(page, k, value) {
+  const document = page.list.documents[page.selected];
+  document.features = document.features.with(k, value);
+  draw(page);
+  askSoon(page);
+}
+
+function reset(page) {
+  page.list.documents.forEach((one, at) => (one.features = [...page.original[at]]));
+  select(page, page.selected);
+  page.features.querySelector("input")?.focus();
+  askSoon(page);
+}
+
+/** Whether a feature differs from the list as it was chosen. */
+const isChanged = ({ list, original }) =>
+  list.documents.some((one, at) => one.features.some((value, k) => value !== original[at][k]));
+
+function draw(page) {
+  const scores = scoreList(page.list, page.scorer);
+  const { start, selected, clicked } = page;
+  page.view.update({ order: orderOf(scores), start, scores, selected, clicked });
+}
+
+function click(page, at) {
+  page.clicked = page.clicked.includes(at) ? page.clicked.filter((one) => one !== at) : [...page.clicked, at];
+  clear(page.posted);
+  page.tabs.show("clicks");
+  draw(page);
+  ask(page);
+}
+
+/** Ask again after the sliders have come to rest. */
+function askSoon(page) {
+  clearTimeout(page.timer);
+  page.timer = setTimeout(() => ask(page), ASK_AFTER);
+}
+
+const clickedIds = (page) => page.clicked.map((at) => page.list.documents[at].id);
+
+/** Ask what the clicks would teach; only the last answer counts. */
+async function ask(page) {
+  const asked = ++page.asked;
+  if (!page.clicked.length) return showLesson(page);
+  const body = { documents: page.list.documents, scored: page.list.scored, clicks: clickedIds(page) };
+  const shown = await page.context.api.post(path`models/${page.name}/what-if`, body).then(
+    (answer) => lesson(answer, page.model.gamma),
+    (error) => note("bad", `This cannot be computed: ${reasonOf(error)}`));
+  if (asked === page.asked) showLesson(page, shown);
+}
+
+function showLesson(page, shown) {
+  page.post.disabled = !shown;
+  clear(page.lesson, shown ?? empty("Nothing is clicked yet.",
+    h("p", {}, "Press “Click” beside a document of the ranking.")));
+}
+
+/** Post the clicks to the real model, after a confirmation. */
+async function post(page) {
+  const { list, name } = page;
+  if (list.scored && isChanged(page)) return void clear(page.posted, note("warning",
+    "The real list was shown with other features. Reset all features first, or paste the documents."));
+  const ids = clickedIds(page);
+  const title = `Teach the model ${name} this click?`;
+  if (!(await confirm(title, consequences(page, ids), { action: "Post the click" }))) return;
+  page.post.disabled = true;
+  const shown = await postClicks(page.context.api, name, list, ids).then((answer) => done(page, answer),
+    (error) => note("bad", `Not posted: ${reasonOf(error)}`));
+  page.post.disabled = !page.clicked.length;
+  clear(page.posted, shown);
+  (page.post.disabled ? page.posted.querySelector("a") : page.post)?.focus();
+}
+
+function consequences(page, ids) {
+  const how = page.list.scored
+    ? "It counts for the list as it was shown, if that is still remembered."
+    : "The documents are ranked once more, as for a user, and the click counts for that ranking: "
+      + "exploration may show another order, so the weights may move differently.";
+  return h("div", {},
+    h("p", {}, `${plural(ids.length, "click")}: `, ids.map((id) => [h("span", { class: "id" }, id), " "])),
+    h("p", {}, `${how} All users see the new weights within a second. Only a rollback takes it back.`));
+}
+
+/** Read the new weights, and say where the record is. */
+async function done(page, { seq, version, duplicates }) {
+  await readModel(page).catch(() => null);  // the click is posted all the same
+  page.clicked = [];
+  select(page, page.selected);
+  showLesson(page);
+  page.context.announce(`Posted as record ${seq}`);
+  const learnt = version === undefined ? "It is not learnt yet." : `Version ${count(version)} has learnt it.`;
+  return note("good", duplicates ? "This click was known already. " : `Posted as record ${count(seq)}. `, learnt, " ",
+    h("a", { href: address("models", page.name, "live") }, "The Live page"), " shows records while it is open.");
 }

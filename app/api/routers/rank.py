@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from fastapi import APIRouter
@@ -188,8 +188,7 @@ def _exploration(served: ServedModel, request: str, asked: bool | None) -> Explo
     if config.exploration == 0.0 or not (config.explores if asked is None else asked):
         return None
     draw = partial(uniforms, f"{served.name}:{served.epoch}:{request}")
-    how: Literal["sampled", "swapped"] = "swapped" if config.clicks == "fair-pairs" else "sampled"
-    return Exploration(how, draw, served.scale, config.exploration or 1.0)
+    return candidates.exploring_by(config, draw, served.scale)
 
 
 def _ranked_documents(submitted: Candidates, ranking: Ranking) -> list[RankedDocument]:

@@ -1,11 +1,15 @@
 #!lua
 -- Store impressions. A new impression of a request drops its feedback; a resent one keeps it.
 -- A request belongs to the tenant of its impression; one of an older release belongs to no tenant.
--- KEYS: imp:<request> …   ARGV: TTL in ms, then for each: tenant, impression
+-- One of the requests may be noted in the list of recent requests. A user without the rights to its
+-- commands (`pcall`) has no such list, and stores impressions all the same.
+-- KEYS: recent:<epoch>, then imp:<epoch>:<request> …
+-- ARGV: TTL in ms, number of the impression to note (0: none), then for each: tenant, impression
 -- Returns for each: 1 stored, 0 the request belongs to another tenant.
+local GIVEN, MOST_RECENT = 2, 100
 local stored = {}
-for i, key in ipairs(KEYS) do
-  local tenant, shown = ARGV[2 * i], ARGV[2 * i + 1]
+for i = 1, #KEYS - 1 do
+  local key, tenant, shown = KEYS[i + 1], ARGV[GIVEN + 2 * i - 1], ARGV[GIVEN + 2 * i]
   local before = redis.call('HMGET', key, 'i', 't')
   if before[2] and before[2] ~= tenant then
     stored[i] = 0
@@ -16,6 +20,15 @@ for i, key in ipairs(KEYS) do
     end
     redis.call('PEXPIRE', key, ARGV[1])
     stored[i] = 1
+  end
+end
+local noted = tonumber(ARGV[2])
+if stored[noted] == 1 then
+  -- 'imp:<epoch>:' is two characters shorter than 'recent:<epoch>', which the list's name ends with.
+  local request = string.sub(KEYS[noted + 1], #KEYS[1] - 1)
+  if type(redis.pcall('LPUSH', KEYS[1], request)) == 'number' then
+    redis.pcall('LTRIM', KEYS[1], 0, MOST_RECENT - 1)
+    redis.call('PEXPIRE', KEYS[1], ARGV[1])
   end
 end
 return stored

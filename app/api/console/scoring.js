@@ -1,0 +1,149 @@
+// Scores in the page, as the service computes them (app/domain/candidates.py): features are
+// rounded to float32, scaled over the list if the model does so, multiplied by the weights.
+
+/** The feature that a model with a prior adds: the submitted order. */
+export const ORDER = "_order";
+
+/** The name of a feature for people. */
+export const featureLabel = (name) => (name === ORDER ? "submitted order" : name);
+
+/** What scoring needs of a model, from the answer of GET /models/NAME. */
+export function scorerOf(model) {
+  const ordered = ORDER in model.weights && !model.features.includes(ORDER);
+  const names = ordered ? [...model.features, ORDER] : model.features;
+  return {
+    given: model.features,
+    names,
+    weights: Float64Array.from(names, (name) => model.weights[name]),
+    scaled: model.normalization === "query-minmax",
+    ordered,
+  };
+}
+
+/** Rows of features as scored: rounded, scaled, with the submitted order. */
+export function scoredRows(rows, scorer) {
+  const rounded = rows.map((row) => Float32Array.from(row));
+  const scaled = scorer.scaled ? minMax(rounded) : rounded;
+  return scorer.ordered ? withOrder(scaled) : scaled;
+}
+
+/** Each feature scaled to (x - min) / (max - min) over the rows; 0 if it is constant. */
+export function minMax(rows) {
+  const scaled = rows.map((row) => new Float32Array(row.length));
+  for (let k = 0; k < (rows[0]?.length ?? 0); k++) {
+    const [least, most] = range(rows, k);
+    const spread = most > least ? most - least : 1;
+    rows.forEach((row, at) => (scaled[at][k] = (row[k] - least) / spread));
+  }
+  return scaled;
+}
+
+/** The rows with 1 - position / (rows - 1) as the last feature. */
+export function withOrder(rows) {
+  const last = Math.max(1, rows.length - 1);
+  return rows.map((row, at) => {
+    const longer = new Float32Array(row.length + 1);
+    longer.set(row);
+    longer[row.length] = 1 - at / last;
+    return longer;
+  });
+}
+
+/** The least and the largest value of a feature over the rows. */
+export function range(rows, k) {
+  let [least, most] = [Infinity, -Infinity];
+  for (const row of rows) {
+    if (row[k] < least) least = row[k];
+    if (row[k] > most) most = row[k];
+  }
+  return [least, most];
+}
+
+/** w·φ of each row. */
+export function scores(rows, weights) {
+  return rows.map((row) => row.reduce((sum, value, k) => sum + value * weights[k], 0));
+}
+
+/** Positions from the best score to the worst; equal scores keep their order. */
+export function orderOf(found) {
+  return found.map((_, at) => at).sort((a, b) => found[b] - found[a] || a - b);
+}
+
+/** Scores of a list: { documents, scored } as chosen in lists.js. */
+export function scoreList(list, scorer) {
+  const rows = list.documents.map((one) => one.features);
+  return scores(list.scored ? rows : scoredRows(rows, scorer), scorer.weights);
+}
+
+/** The features with the largest |weight| × range over the rows, at most `count`. */
+export function strongest(rows, weights, count) {
+  const effects = Array.from(weights, (weight, k) => {
+    const [least, most] = range(rows, k);
+    return { k, effect: Math.abs(weight) * (most - least), weight: Math.abs(weight) };
+  });
+  effects.sort((a, b) => b.effect - a.effect || b.weight - a.weight || a.k - b.k);
+  return effects.slice(0, count).map((one) => one.k);
+}
+
+/** Documents from pasted JSON: a list, or an object with `documents`, as for POST /rank. */
+export function parseDocuments(text, scorer) {
+  const found = parseJson(text);
+  const documents = Array.isArray(found) ? found : found?.documents;
+  if (!Array.isArray(documents) || !documents.length) {
+    throw new Error('expected a list of documents, or {"documents": [...]}');
+  }
+  const seen = new Set();
+  return documents.map((one, at) => {
+    const id = idOf(one, at);
+    if (seen.has(id)) throw new Error(`documents[${at}].id: ${id} is there twice`);
+    seen.add(id);
+    return { id, features: featuresOf(one.features, at, scorer) };
+  });
+}
+
+function parseJson(text) {
+  if (!text.trim()) throw new Error("nothing is pasted yet");
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`expected JSON: ${error.message}`);
+  }
+}
+
+function idOf(one, at) {
+  if (typeof one?.id !== "string" || !one.id) {
+    throw new Error(`documents[${at}].id: expected a text that is not empty`);
+  }
+  return one.id;
+}
+
+function featuresOf(features, at, scorer) {
+  const where = `documents[${at}].features`;
+  if (Array.isArray(features)) return listed(features, where, scorer.given.length);
+  if (features === null || typeof features !== "object") {
+    throw new Error(`${where}: expected a list of numbers, or an object by feature name`);
+  }
+  return named(features, where, scorer.given);
+}
+
+function listed(features, where, expected) {
+  if (features.length !== expected) {
+    throw new Error(`${where}: expected ${expected} values, got ${features.length}`);
+  }
+  return features.map((value, k) => numberAt(value, `${where}[${k}]`));
+}
+
+function named(features, where, names) {
+  const row = new Array(names.length).fill(0);
+  const index = new Map(names.map((name, k) => [name, k]));
+  for (const [name, value] of Object.entries(features)) {
+    if (!index.has(name)) throw new Error(`${where}: unknown feature "${name}"`);
+    row[index.get(name)] = numberAt(value, `${where}.${name}`);
+  }
+  return row;
+}
+
+function numberAt(value, where) {
+  if (typeof value !== "number") throw new Error(`${where}: expected a number`);
+  return value;
+}

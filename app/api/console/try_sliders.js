@@ -1,0 +1,63 @@
+/** Sliders of the features of one document. */
+
+import { clear, h } from "./dom.js";
+import { number } from "./format.js";
+import { featureLabel, range, strongest } from "./scoring.js";
+
+const MOST_SLIDERS = 10;
+const MARGIN = 0.25;
+const STEPS = 200;
+
+/**
+ * Sliders for a row of features; `changed(k, value)` is called while one moves. `names`: of the
+ * features; `rows`: all documents as submitted, for the ranges; `weights`: of the model.
+ */
+export function sliders({ id, row, rows, names, weights, changed }) {
+  const list = h("div", { class: "sliders" });
+  const draw = (text) => {
+    const wanted = text.trim().toLowerCase();
+    const found = wanted
+      ? names.map((_, k) => k).filter((k) => names[k].toLowerCase().includes(wanted)).slice(0, MOST_SLIDERS)
+      : strongest(rows, weights.subarray(0, names.length), MOST_SLIDERS);
+    clear(list, found.map((k) => slider(k, featureLabel(names[k]), row[k], limits(rows, k), weights[k], changed)),
+      !found.length && h("p", { class: "hint" }, "No feature has this name."));
+  };
+  draw("");
+  return h("div", { role: "group", "aria-label": `Features of ${id}` },
+    names.length > MOST_SLIDERS && search(names.length, draw), list);
+}
+
+function search(total, draw) {
+  const input = h("input", { type: "search", id: "feature-search", placeholder: "name of a feature" });
+  input.addEventListener("input", () => draw(input.value));
+  return h("div", { class: "field" },
+    h("label", { for: "feature-search" }, `The ${MOST_SLIDERS} strongest of ${total} features; find others`), input);
+}
+
+/** The range of a slider: that of the feature over the list, and some more. */
+function limits(rows, k) {
+  const [least, most] = range(rows, k);
+  const more = most > least ? MARGIN * (most - least) : Math.max(1, Math.abs(least));
+  return [least >= 0 ? Math.max(0, least - more) : least - more, most + more];
+}
+
+function slider(k, name, value, [least, most], weight, changed) {
+  const limits = { min: least, max: most, step: (most - least) / STEPS };
+  const wide = h("input", { type: "range", id: `feature-${k}`, ...limits, value });
+  const exact = h("input", {
+    type: "number", step: "any", "aria-label": `${name}, exact value`, value: rounded(value) });
+  wide.addEventListener("input", () => {
+    exact.value = rounded(wide.valueAsNumber);
+    changed(k, wide.valueAsNumber);
+  });
+  exact.addEventListener("input", () => {
+    if (!Number.isFinite(exact.valueAsNumber)) return;
+    wide.value = exact.valueAsNumber;
+    changed(k, exact.valueAsNumber);
+  });
+  return h("div", { class: "slider" },
+    h("label", { for: `feature-${k}` }, h("span", { class: "slider-name" }, name),
+      h("span", { class: "hint" }, ` weight ${number(weight)}`)), wide, exact);
+}
+
+const rounded = (value) => String(Number(value.toPrecision(4)));
