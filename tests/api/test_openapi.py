@@ -117,7 +117,8 @@ def test_a_body_that_the_document_allows_is_accepted(schema: Any, method: str, p
 
 
 #: All operations that can receive invalid input.
-WITH_INVALID_INPUT = [one for one in ANSWERED if one != ("GET", "/models")]
+WITHOUT_INVALID_INPUT = {("GET", "/models"), ("GET", "/status")}
+WITH_INVALID_INPUT = [one for one in ANSWERED if one not in WITHOUT_INVALID_INPUT]
 
 
 @pytest.mark.parametrize(("method", "path"), WITH_INVALID_INPUT)
