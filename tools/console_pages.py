@@ -70,7 +70,7 @@ def service() -> Iterator[str]:
 def _wait_for_lists(http: httpx.Client, more: int) -> None:
     """Wait until a model has measured `more` lists."""
     start = http.get("/models/books").json()["queries"]
-    until(lambda: http.get("/models/books").json()["queries"] >= start + more)
+    until(lambda: http.get("/models/books").json()["queries"] >= start + more, seconds=120)
 
 
 # ---- pictures ----
