@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -180,18 +181,25 @@ def test_a_comment_comes_after_a_silence(url: str) -> None:
 def test_a_new_version_is_an_event_at_most_once_a_second(url: str) -> None:
     async def act(clients: Clients) -> None:
         store, loop = clients.store, asyncio.get_running_loop()
-        async with learning(store), clients.feeds.watching("books") as one:
-            found = list[tuple[float, dict[str, int]]]()
-            for at in range(30):
-                await append(store, blobs(at, at + 1))
-                await committed(store, at + 1)
-                await asyncio.sleep(0.05)
+        found = list[tuple[float, dict[str, int]]]()
+
+        async def listen(one: Subscription) -> None:
             while not found or found[-1][1]["version"] < 30:
                 events = await one.next()
                 if events.startswith(b"event: version"):
                     found.append((loop.time(), json.loads(events.split(b"data: ")[1])))
+
+        async with learning(store), clients.feeds.watching("books") as one:
+            listening = asyncio.create_task(listen(one))
+            for at in range(30):
+                await append(store, blobs(at, at + 1))
+                await committed(store, at + 1)
+                await asyncio.sleep(0.07)
+            await listening
         assert found[-1][1] == {"version": 30, "seq": 30, "lag": 0}
-        assert 1 <= len(found) <= 4
+        times = [time for time, _ in found]
+        assert len(times) >= 2
+        assert all(after - before > 0.9 for before, after in itertools.pairwise(times))
 
     on_worker(url, act)
 

@@ -21,7 +21,7 @@ from app.storage.keys import Keys
 from app.storage.log import NewImpression, NewRecord
 from app.storage.samples import MOST_SAMPLES, SampleId, StoredSample
 from app.storage.store import Store
-from tests.servers import client, eventually, server, url, with_store
+from tests.servers import STORE_KINDS, client, eventually, server, started, url, with_store
 from tests.test_codec import bits
 from tests.test_learner import SHORT_INTERVALS, append, blobs, committed, first, learning
 
@@ -73,7 +73,7 @@ def test_at_most_ten_pairs_are_noted_and_the_others_counted(most: int | None) ->
     labels = np.arange(12.0)
     [found] = noted(feedback(12, labels=labels), most=most)
     pairs, more = found.first_pairs()
-    assert len(pairs) == min(SAMPLED_PAIRS, most or SAMPLED_PAIRS)
+    assert len(pairs) == min(10, most or 10)
     assert len(pairs) + more == 12 * 11 // 2
 
 
@@ -227,10 +227,9 @@ def test_nothing_is_written_while_nobody_watches(url: str) -> None:
         async with learning(store):
             await append(store, blobs(0, 30))
             await committed(store, 30)
-        with client(url) as connection:
-            assert not connection.exists(Keys("books").samples, Keys("books").watched)
-        await store.samples.watch("books")
-        async with learning(store):
+            with client(url) as connection:
+                assert not connection.exists(Keys("books").samples, Keys("books").watched)
+            await store.samples.watch("books")
             await append(store, blobs(30, 31))
             [found] = await written(store, 1)
         assert (found["seq"], found["skipped"]) == (31, 0)  # none of those before it
@@ -323,3 +322,20 @@ def test_a_store_that_refuses_samples_does_not_disturb_the_learner(url: str) -> 
         assert state.measures()["feedback"] == 30.0
 
     with_store(url, act)
+
+
+@pytest.mark.parametrize("kind", STORE_KINDS)
+def test_samples_are_written_and_read_on_every_kind_of_store(kind: str) -> None:
+    async def act(store: Store) -> None:
+        await store.models.create("books", start())
+        assert await store.samples.watch("books") == SampleId(0, 0)
+        await show(store, "r1")
+        async with learning(store):
+            await append_on_request(store, "r1")
+            [found] = await written(store, 1)
+        assert found["ids"] == ["d0", "d1", "d2", "d3"]
+        assert await store.samples.watch("books") == SampleId(1, 1)
+        assert await store.samples.keeps("books", SampleId(1, 1))
+
+    with started(kind) as url:
+        with_store(url, act)
