@@ -97,7 +97,7 @@ def test_a_list_is_returned_as_it_was_scored_and_shown(client: httpx.Client) -> 
     assert one["submitted"] == [int(name[1:]) for name in ids]
     assert (one["clicked"], one["explored"]) == ([2, 0], True)
     third = np.float32(1 / 3)
-    scaled = {
+    scaled: dict[str, Any] = {
         "d0": [0.0, 1.0],
         "d1": [third, 1 - third],
         "d2": [1 - third, third],
