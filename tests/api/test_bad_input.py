@@ -709,6 +709,47 @@ ADMIN = [
 ]  # fmt: skip
 
 
+def question(case: str, status: int, kind: str, *, at: str = "books", **more: Any) -> Ask:
+    listed = [{"id": name, "features": [1, 2]} for name in ("a", MARKER)]
+    body = {"documents": listed, **more}
+    return Ask(case, status, body, f"/models/{at}/{kind}", repeats=MARKER in more)
+
+
+TWO: dict[str, Any] = {"first": "a", "second": MARKER}
+LONG_LIST = [{"id": name, "features": [1, 2]} for name in TOO_MANY_IDS]
+QUESTIONS = [
+    question("a document compared with itself", 422, "compare", first=MARKER, second=MARKER),
+    question("an unknown document", 422, "compare", first="a", second=f"{MARKER}x"),
+    question("one document", 422, "compare", first=MARKER),
+    question("an unknown field", 422, "compare", **TWO, **dict[str, Any]({MARKER: 1})),
+    question("a number as scored", 422, "compare", **TWO, scored=1),
+    question("no documents", 422, "compare", **TWO, documents=[]),
+    question("1001 documents", 422, "compare", **TWO, documents=LONG_LIST),
+    question("rows as scored with a feature more", 422, "compare", **TWO, scored=True,
+             documents=[{"id": MARKER, "features": [1, 2, 3]}]),
+    question("a feature over the bound", 422, "compare", **TWO,
+             documents=[{"id": MARKER, "features": [1, 1e300]}]),
+    question("a comparison by an unknown model", 404, "compare", at=MARKER, **TWO),
+    Ask("a comparison that is no object", 422, f'["{MARKER}"]', "/models/books/compare"),
+    Ask("a comparison with NaN", 400, '{"documents": [{"id": "a", "features": [NaN, 1]}]}',
+        "/models/books/compare"),
+    Ask("a comparison in msgpack", 415, {}, "/models/books/compare", MSGPACK),
+    Ask("a comparison over the limit", 413, b" " * (BODY_BYTES + 1), "/models/books/compare"),
+    question("no clicks", 422, "what-if"),
+    question("a click on an unknown document", 422, "what-if", clicks=[f"{MARKER}x"]),
+    question("more clicks than documents", 422, "what-if", clicks=[MARKER, "a", MARKER]),
+    question("clicks as a text", 422, "what-if", clicks=MARKER),
+    question("clicks without documents", 422, "what-if", clicks=[], documents=[]),
+    question("clicks on an unknown model", 404, "what-if", at=MARKER, clicks=[]),
+    Ask("a trial over the limit", 413, b" " * (BODY_BYTES + 1), "/models/books/what-if"),
+    Ask("impressions of an unknown model", 404, b"", f"/models/{MARKER}/impressions", method="GET"),
+    Ask("an unknown version a", 404, b"", f"/models/books/versions/{MARKER}/diff/0", method="GET"),
+    Ask("an unknown version b", 404, b"", f"/models/books/versions/0/diff/{MARKER}", method="GET"),
+    Ask("versions of no model", 404, b"", f"/models/{MARKER}/versions/0/diff/0", method="GET"),
+    Ask("a version with a NUL", 404, b"", "/models/books/versions/%00/diff/0", method="GET"),
+]  # fmt: skip
+
+
 def each(asks: list[Ask]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("ask", asks, ids=[ask.case for ask in asks])
 
@@ -730,6 +771,13 @@ def test_invalid_rank_input_is_refused(service: ServiceUnderTest, ask: Ask) -> N
 
 @each(FEEDBACK)
 def test_invalid_feedback_is_refused(service: ServiceUnderTest, ask: Ask) -> None:
+    service.refuses(ask)
+
+
+@each(QUESTIONS)
+def test_an_invalid_question_is_refused_and_stores_nothing(
+    service: ServiceUnderTest, ask: Ask
+) -> None:
     service.refuses(ask)
 
 

@@ -187,6 +187,9 @@ def test_documents_as_scored_are_used_as_they_are(client: httpx.Client) -> None:
     both = scored[::-1]  # the order as submitted is a feature, and not the order of the rows
     found = ask(client, "debiased/compare", documents=both, first="d4", second="d1", scored=True)
     assert found == plain
+    two = [scored[1], scored[4]]  # a part of the list is not scaled again
+    part = ask(client, "debiased/compare", documents=two, first="d4", second="d1", scored=True)
+    assert (part["gap"], part["contributions"]) == (plain["gap"], plain["contributions"])
     named = [
         {
             "id": one["id"],

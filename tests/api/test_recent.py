@@ -96,8 +96,8 @@ def test_a_list_is_returned_as_it_was_scored_and_shown(client: httpx.Client) -> 
     assert one["documents_shown"] == 4
     assert one["submitted"] == [int(name[1:]) for name in ids]
     assert (one["clicked"], one["explored"]) == ([2, 0], True)
-    third = float(np.float32(1 / 3))
-    scaled: dict[str, list[float]] = {
+    third = np.float32(1 / 3)
+    scaled: dict[str, Any] = {
         "d0": [0.0, 1.0],
         "d1": [third, 1 - third],
         "d2": [1 - third, third],
