@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 from dataclasses import replace
 from typing import Any
@@ -143,6 +144,24 @@ def test_a_killed_process_fails_one_trial_and_the_next_one_runs() -> None:
         assert await runner.run(*blobs(model, event)) == run_trial(model, event)
         os.kill(process_of(runner), signal.SIGKILL)
         until(runner._process.ended)  # type: ignore[union-attr]
+        assert await runner.run(*blobs(model, event)) == run_trial(model, event)
+        runner.close()
+
+    asyncio.run(act())
+
+
+def test_a_process_that_cannot_start_fails_one_trial_and_the_next_one_runs() -> None:
+    model, event = state().model, clicks(6, 8, [5])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def act() -> None:
+        runner = TrialRunner()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # no free file descriptor
+        try:
+            with pytest.raises(TrialFailed):
+                await runner.run(*blobs(model, event))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert await runner.run(*blobs(model, event)) == run_trial(model, event)
         runner.close()
 

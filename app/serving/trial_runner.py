@@ -52,11 +52,11 @@ class TrialRunner:
     async def _run(self, blobs: Sequence[bytes]) -> bytes:
         if self._ending is not None:
             self._ending.cancel()
-        if self._process is None or self._process.ended():
-            self.close()
-            self._process = await asyncio.to_thread(TrialProcess)
         whole = False
         try:
+            if self._process is None or self._process.ended():
+                self.close()
+                self._process = await asyncio.to_thread(TrialProcess)
             async with asyncio.timeout(TRIAL_SECONDS):
                 found = await self._process.ask(blobs)
             whole = True
@@ -83,7 +83,7 @@ class TrialProcess:
     """A running process, and the socket of its trials."""
 
     def __init__(self) -> None:
-        self._socket, child = socket.socketpair()
+        self._socket, child = socket.socketpair()  # OSError without free descriptors
         self._socket.setblocking(False)
         python = [sys.executable, "-P", "-m"]  # -P: import no `app` from the working directory
         command = [*python, "app.runtime.trial_process", str(child.fileno())]
