@@ -32,6 +32,16 @@ def test_warnings_and_errors_are_kept_newest_first() -> None:
     assert newest.time >= oldest.time > 1e9
 
 
+def test_a_line_about_a_request_names_it() -> None:
+    refused = {"method": "GET", "route": "/jobs", "status": 503, "cause": "StoreError at x.py:1"}
+    with noting_errors("") as errors:
+        log.warning("request", extra={**refused, "ms": 1.5})
+        log.error("internal error", extra={"route": "/rank", "request_id": "6211db12"})
+    assert messages(errors) == [
+        "internal error: /rank 6211db12", "request: GET /jobs 503 StoreError at x.py:1",
+    ]  # fmt: skip
+
+
 def test_the_handler_is_removed_at_the_end() -> None:
     before = logging.getLogger("solar").handlers[:]
     with noting_errors("") as errors:

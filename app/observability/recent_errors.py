@@ -2,7 +2,8 @@
 
 A process with a shared metrics directory writes them to a file there, in rows of a fixed size, so
 that a line costs one small write and any worker can read those of all processes. A process that is
-restarted continues its file. The rows have no more than the log: time, level, logger and message.
+restarted continues its file. The rows have no more than the log: time, level, logger, message, and
+the request that a line is about.
 """
 
 import json
@@ -21,6 +22,8 @@ MOST_ERRORS, ERROR_ROW_BYTES = 20, 1024
 #: to 12 bytes.
 _MESSAGE, _SHORT_MESSAGE, _NAME = 400, 60, 40
 _SUFFIX = ".errors"
+#: Fields of a line about a request that follow its message.
+_ABOUT = ("method", "route", "status", "cause", "request_id")
 
 
 class LoggedError(NamedTuple):
@@ -81,6 +84,12 @@ def log_message(record: logging.LogRecord) -> str:
     return message.partition("\n")[0] if record.name == "asyncio" else message
 
 
+def _described(record: logging.LogRecord) -> str:
+    """Return the message with the request that it is about, if any."""
+    about = [str(getattr(record, name)) for name in _ABOUT if hasattr(record, name)]
+    return ": ".join([log_message(record), *([" ".join(about)] if about else [])])
+
+
 def _write(path: Path, at: int, row: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
@@ -100,7 +109,7 @@ def _encoded(record: logging.LogRecord, process: str) -> bytes:
     """Encode a line in at most ERROR_ROW_BYTES."""
     row = b""
     for most in (_MESSAGE, _SHORT_MESSAGE):
-        message = log_message(record)[:most]
+        message = _described(record)[:most]
         level, name = record.levelname.lower()[:_NAME], record.name[:_NAME]
         row = json.dumps([record.created, level, process, name, message]).encode()
         if len(row) <= ERROR_ROW_BYTES:
