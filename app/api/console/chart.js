@@ -66,7 +66,7 @@ function plotOptions(box, options, legend) {
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {
-      x: { time: true, range: (_, low, high) => [Math.min(low, high - (options.least ?? 60)), high] },
+      x: { time: true, range: (plot, low) => timeRange(plot.data[0], low, options.least ?? 60) },
       y: { range: (_, low, high) => bounded((options.range ?? padded)(low, high), options.bounds) } },
     axes: [timeAxis(), valueAxis(options)],
     series: [{}, ...options.series.flatMap(plotSeries)],
@@ -77,8 +77,17 @@ function plotOptions(box, options, legend) {
 
 function plotSeries(one) {
   const edge = { show: true, stroke: "transparent", width: 0, points: { show: false }, spanGaps: false };
-  return [{ label: one.label, stroke: colour(one.colour), width: 2, dash: one.dash, points: { show: false } }, edge, edge];
+  return [{ label: one.label, stroke: colour(one.colour), width: 2, dash: one.dash, points: { show: isSinglePoint, size: 7 } }, edge, edge];
 }
+
+/** The times up to the last one, at least `least` seconds: for a single time uPlot itself offers 1,000 days. */
+function timeRange(times, low, least) {
+  const high = times.at(-1) ?? Date.now() / 1000;
+  return [Math.min(low ?? high, high - least), high];
+}
+
+/** Whether a series has one value only: it is drawn as a dot, because no line leads to it. */
+const isSinglePoint = (plot, series) => plot.data[series].filter(isNumber).length === 1;
 
 /** Some room above and below; a flat line stands in the middle. */
 function padded(low, high) {

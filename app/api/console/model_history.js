@@ -49,9 +49,11 @@ export function committedAt(history) {
   return history.now[1] > last[1] ? Math.min(history.now[0], last[0] + POINT_MS) : last[0];
 }
 
-/** All points of a ring and the latest state; the last hour of a day is as fine as the hour. */
-const pointsOf = (history, ring) =>
-  merged(ring === "day" ? [...history.day, ...history.hour] : history.hour, [history.now], Infinity);
+/** All points of a ring and the latest state, at its commit and now; the last hour of a day is as fine as the hour. */
+function pointsOf(history, ring) {
+  const committed = [committedAt(history) ?? history.now[0], ...history.now.slice(1)];
+  return merged(ring === "day" ? [...history.day, ...history.hour] : history.hour, [committed, history.now], Infinity);
+}
 
 /** The points of the last `seconds` of a ring, with the one before them as their start, and the latest state. */
 export function pointsSince(history, ring, seconds) {

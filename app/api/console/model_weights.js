@@ -73,7 +73,7 @@ const changeText = (change) => (change === 0 ? "unchanged" : `${change > 0 ? "�
 
 function hintText({ model, history, span }, all) {
   const whiskers = model.stddev ? "Whiskers are ± 1 standard error, σ/√γ, cut off at the edge; " : "";
-  const order = model.stddev ? "sorted by |w|/σ" : "sorted by |w|";
+  const order = model.stddev ? "sorted by |w|/σ" : "Sorted by |w|";
   const known = history.data?.weights.length;
   const drift = known ? `; arrows: change over the last ${span}, or since the first stored weights` : "";
   return `${whiskers}${order}${drift}. ${all > MOST ? `The first ${MOST} of ${count(all)} can be shown.` : ""}`;

@@ -80,9 +80,9 @@ function fillTiles({ model, history: { data } }, set) {
   const words = { better: "better than the submitted order", worse: "worse than the submitted order", unclear: "no clear difference yet" };
   set("version", count(model.version), lag > 0 ? `${count(lag)} behind` : "up to date");
   set("fresh", committed ? ago(committed) : "–", "");
-  set("lists", count(model.queries), `${count(model.feedback)} feedback records`);
+  set("lists", count(model.queries), plural(model.feedback, "feedback record"));
   set("lead", lead.mean === null ? "–" : signed(lead.mean, 4),
-    lead.mean === null ? "not measured yet" : `± ${fixed(2 * lead.error, 4)}, ${words[verdict(lead)]}`);
+    lead.mean === null ? "not measured yet" : `${lead.error === null ? "" : `± ${fixed(2 * lead.error, 4)}, `}${words[verdict(lead)]}`);
   set("abandoned", count(model.abandoned_lists), abandonedShare(model));
   set("rejected", count(model.rejected), model.rejected ? "could not be applied" : "");
 }
@@ -110,7 +110,7 @@ function qualityPart(page) {
     drawn = page.span;
   }
   function update() {
-    const points = page.history.data ? pointsSince(page.history.data, SPANS[page.span].ring, SPANS[page.span].seconds) : [];
+    const points = measuredPoints(page);
     choice.update();
     grid.hidden = hint.hidden = points.length < 2;
     clear(none, points.length < 2 && noCurves(page));
@@ -120,6 +120,12 @@ function qualityPart(page) {
     MEASURES.forEach(([, measure], k) => fillChart(charts[k], page, points, measure));
   }
   return { element, update, destroy: () => charts.forEach((chart) => chart.destroy()) };
+}
+
+/** The points of the chosen time; none if no list was measured between them. */
+function measuredPoints({ history: { data }, span }) {
+  const points = data ? pointsSince(data, SPANS[span].ring, SPANS[span].seconds) : [];
+  return points.length && readerOf(data).difference(points[0], points.at(-1), "queries") !== 0 ? points : [];
 }
 
 /** The moving window: the longest that is at most a sixth of the time that is known. */
@@ -138,7 +144,7 @@ function fillChart(chart, page, points, measure) {
 function noCurves({ history }) {
   if (history.missing) return empty("This service keeps no history.");
   return empty(history.data ? "There are no curves yet." : "Reading the history.",
-    h("p", {}, "The learner writes a point at most every 10 seconds while it learns: send feedback to see curves here."));
+    h("p", {}, "The learner writes a point at most every 10 seconds while it learns, and a curve needs lists between two points: send feedback to see curves here."));
 }
 
 /** Buttons for the last hour and the last day. */

@@ -177,7 +177,13 @@ function fillLead(cells, data, details) {
   const kinds = { better: "good-text", worse: "bad-text", unclear: "" };
   cells.lead.className = `fact-value numeric ${kinds[verdict(lead)]}`;
   setText(cells.lead, leadText(lead));
-  setText(cells.recent, recent?.mean != null ? `last hour ${leadText(recent)}` : plural(lead.queries, "list"));
+  setText(cells.recent, recent?.mean != null ? `last ${recentText(data)} ${leadText(recent)}` : plural(lead.queries, "list"));
+}
+
+/** The time of the points of the last hour: "hour", or less for a model whose points are younger. */
+function recentText(data) {
+  const seconds = covered(data, "hour", 3600, 0);
+  return seconds > 3500 ? "hour" : duration(seconds);
 }
 
 /** The lead as the model itself reports it, for a service without history. */

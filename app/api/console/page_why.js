@@ -60,8 +60,10 @@ function documentTable(page) {
     h("td", {}, radio(page, "first", one, `A is ${one.id}`)),
     h("td", {}, radio(page, "second", one, `B is ${one.id}`))));
   const heads = ["#", "Document", "Score", "A", "B"].map((text) => h("th", { scope: "col" }, text));
-  return h("div", { class: "tall" },
-    h("table", { class: "picks" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows)));
+  return [
+    h("div", { class: "tall" },
+      h("table", { class: "picks" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows))),
+    h("p", { class: "hint" }, `Scores by version ${count(page.scorer.version)}, read when the page was opened.`)];
 }
 
 function radio(page, side, one, label) {

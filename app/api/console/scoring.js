@@ -12,6 +12,7 @@ export function scorerOf(model) {
   const ordered = ORDER in model.weights && !model.features.includes(ORDER);
   const names = ordered ? [...model.features, ORDER] : model.features;
   return {
+    version: model.version,
     given: model.features,
     names,
     weights: Float64Array.from(names, (name) => model.weights[name]),
