@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from app.api.auth import SCOPES
 from app.config import VARIABLES, Settings, is_size
 
 ROOT = Path(__file__).parents[1]
@@ -37,7 +38,8 @@ def test_the_page_has_the_default_of_every_limit() -> None:
 def test_everyone_of_the_threat_model_has_a_row() -> None:
     table = PAGE.partition("\n## Threat model\n")[2].partition("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| **")]
-    assert len(rows) == 7
+    assert len(rows) == 4 + len(SCOPES)
+    assert all(any(f"`{scope}` key**" in row for row in rows) for scope in SCOPES)
     assert all(len([cell for cell in row.split(" | ") if len(cell) > 10]) == 4 for row in rows)
 
 
