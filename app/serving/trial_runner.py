@@ -1,8 +1,8 @@
 """Trials of feedback in a process of their own: a worker has no kernels and loads no compiler.
 
 The process starts with the first trial, which takes 0.6 s, nearly all of it to load the kernels. It
-takes 110 MB more than a worker would save, and ends after 30 s without a trial. One trial runs at a
-time in a worker; others wait for their turn.
+takes 150 MiB, and ends after 30 s without a trial. One trial runs at a time in a worker; others
+wait for their turn.
 """
 
 import asyncio
