@@ -13,12 +13,14 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
+from PIL import Image
 from playwright.sync_api import Browser, Page, Request
 
 from tests.api.services import serving
@@ -31,7 +33,8 @@ WIDTH, HEIGHT = 1120, 760
 RATES = {"books": 6.0, "music": 2.0}
 #: Seconds of traffic before the pictures: the history has a point every 10 seconds.
 HISTORY_SECONDS = 180.0
-#: The largest picture in bytes.
+#: Colours of a picture, and its largest size in bytes.
+COLOURS = 128
 MOST_BYTES = 100_000
 #: Seconds on each page of the recording.
 VISITS = {"models": 15.0, "model": 20.0, "live": 20.0, "health": 5.0}
@@ -98,7 +101,8 @@ def take_picture(
     console = ConsolePage(page, url)
     console.open(address, "books")
     _use(page, address)
-    page.screenshot(path=path)
+    picture = Image.open(BytesIO(page.screenshot()))
+    picture.convert("RGB").quantize(COLOURS).save(path, optimize=True)
     page.close()
     if console.problems:
         raise SystemExit(f"{address}: {console.problems}")
