@@ -274,6 +274,23 @@ def test_the_streams_of_a_deleted_model_end(url: str, again: bool) -> None:
     on_worker(url, act)
 
 
+def test_a_worker_that_has_not_heard_of_a_new_model_of_the_name_serves_its_stream(url: str) -> None:
+    async def act(store: Store) -> None:
+        weights = WeightCache(store)  # not started: it hears nothing
+        await store.models.create("books", first())
+        await weights.load("books")
+        await store.models.delete("books")
+        await store.models.create("books", first())
+        clients = Clients(store, weights, heartbeat=15.0)
+        clients.epoch, *_ = await store.states.position("books")
+        async with clients.feeds.watching("books") as one:
+            await clients.write(1, 3)
+            assert await received(one, 2) == [1, 2]
+        await clients.feeds.close()
+
+    with_store(url, act)
+
+
 def test_a_stopping_server_ends_the_streams(url: str) -> None:
     async def act(clients: Clients) -> None:
         async with clients.feeds.watching("books") as one:
