@@ -73,7 +73,9 @@ async def received(client: Subscription, last: int) -> list[int]:
     """Return the seqs of the next samples, up to and including `last`."""
     found: list[int] = []
     while not found or found[-1] < last:
-        found += seqs(await client.next())
+        events = await client.next()
+        assert events, "the stream has ended"
+        found += seqs(events)
     return found
 
 
@@ -284,6 +286,8 @@ def test_a_worker_that_has_not_heard_of_a_new_model_of_the_name_serves_its_strea
         clients = Clients(store, weights, heartbeat=15.0)
         clients.epoch, *_ = await store.states.position("books")
         async with clients.feeds.watching("books") as one:
+            await weights.load("books")
+            await asyncio.sleep(0.6)  # two polls
             await clients.write(1, 3)
             assert await received(one, 2) == [1, 2]
         await clients.feeds.close()
