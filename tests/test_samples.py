@@ -150,7 +150,7 @@ async def show(store: Store, request: str, documents: int = 4) -> None:
 def test_a_watched_record_becomes_a_sample(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", start(clicks="click-skip-above"))
-        position = await store.samples.watch("books")
+        _, position = await store.samples.watch("books")
         await show(store, "r1")
         async with learning(store):
             await append_on_request(store, "r1")
@@ -328,13 +328,13 @@ def test_a_store_that_refuses_samples_does_not_disturb_the_learner(url: str) -> 
 def test_samples_are_written_and_read_on_every_kind_of_store(kind: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", start())
-        assert await store.samples.watch("books") == SampleId(0, 0)
+        assert await store.samples.watch("books") == (1, SampleId(0, 0))
         await show(store, "r1")
         async with learning(store):
             await append_on_request(store, "r1")
             [found] = await written(store, 1)
         assert found["ids"] == ["d0", "d1", "d2", "d3"]
-        assert await store.samples.watch("books") == SampleId(1, 1)
+        assert await store.samples.watch("books") == (1, SampleId(1, 1))
         assert await store.samples.keeps("books", SampleId(1, 1))
 
     with started(kind) as url:

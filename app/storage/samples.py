@@ -41,6 +41,13 @@ class SampleId(NamedTuple):
         return f"{self.fence}-{self.seq}"
 
 
+class Watched(NamedTuple):
+    """A model when it is watched: its epoch, and the position of the last commit."""
+
+    epoch: int
+    position: SampleId
+
+
 class StoredSample(NamedTuple):
     """A sample as it was written."""
 
@@ -54,19 +61,19 @@ class Samples:
     def __init__(self, client: Any, calls: ScriptRunner) -> None:
         self._client, self._calls = client, calls
 
-    async def watch(self, model: str) -> SampleId:
-        """Let the learner write samples for a while; return the position of the last commit."""
+    async def watch(self, model: str) -> Watched:
+        """Let the learner write samples for a while; return where they begin."""
         keys = keys_of(model)
         with translated(self._client):
-            _, fence, seq = await self._client.together(
+            _, fence, (epoch, seq) = await self._client.together(
                 keys.watched,
                 ("SET", keys.watched, "1", "PX", WATCHED_MILLISECONDS),
                 ("GET", keys.fence),
-                ("HGET", keys.state, "seq"),
+                ("HMGET", keys.state, "epoch", "seq"),
             )
-        if seq is None:
+        if epoch is None or seq is None:
             raise NoSuchModel(f"model {model}: no model of this name")
-        return SampleId(int(fence or 0), int(seq))
+        return Watched(int(epoch), SampleId(int(fence or 0), int(seq)))
 
     async def write(
         self, model: str, epoch: int, fence: int, samples: Sequence[tuple[int, bytes]]

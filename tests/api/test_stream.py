@@ -44,16 +44,16 @@ def http(running: Running) -> Iterator[httpx.Client]:
         assert found.delete("/models/m").status_code in (204, 404)
 
 
-def create(http: httpx.Client) -> None:
-    assert http.put("/models/m", json={**PLAIN, "features": 2}).status_code == 201
+def create(http: httpx.Client, model: str = "m") -> None:
+    assert http.put(f"/models/{model}", json={**PLAIN, "features": 2}).status_code == 201
 
 
-def click(http: httpx.Client, position: int = 1) -> tuple[int, dict[str, Any]]:
-    """Rank and click; return the seq of the record and the ranking."""
-    ranked = http.post("/rank", json={"model": "m", "documents": DOCUMENTS}).json()
+def click(http: httpx.Client, model: str = "m") -> tuple[int, dict[str, Any]]:
+    """Rank and click the second document; return the seq of the record and the ranking."""
+    ranked = http.post("/rank", json={"model": model, "documents": DOCUMENTS}).json()
     event = {
         "event_id": f"e{next(NUMBERS)}", "type": "clicks", "request_id": ranked["request_id"],
-        "clicked": [ranked["documents"][position]["id"]],
+        "clicked": [ranked["documents"][1]["id"]],
     }  # fmt: skip
     answer = http.post("/feedback", json=event)
     assert answer.status_code == 202, answer.text
@@ -63,9 +63,11 @@ def click(http: httpx.Client, position: int = 1) -> tuple[int, dict[str, Any]]:
 def test_the_first_click_after_connecting_to_a_resting_model_is_seen_within_2_s(
     running: Running, http: httpx.Client
 ) -> None:
-    with streaming(running.url) as stream:
+    create(http, "resting")
+    time.sleep(1.0)
+    with streaming(running.url, "resting") as stream:
         posted = time.monotonic()
-        seq, ranked = click(http)
+        seq, ranked = click(http, "resting")
         found = stream.record(seq)
         assert found.time - posted < 2.0
         ids = [one["id"] for one in ranked["documents"]]
