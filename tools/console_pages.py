@@ -1,9 +1,10 @@
 """Pictures of the console, and the requests of an open console, from a service with visitors.
 
-    python -m tools.console_pages screenshots docs/images
+    python -m tools.console_pages screenshots build/console
     python -m tools.console_pages record benchmarks/console_requests.json
 
-`screenshots` writes every page, light and dark; `make screenshots` calls it. `record` writes the
+`screenshots` writes every page, light and dark; `make screenshots` calls it with `build/console`, and
+`docs/images` has six of them. `record` writes the
 requests of a minute, which `python -m benchmarks console` replays.
 """
 
@@ -112,8 +113,6 @@ def _use(page: Page, address: str) -> None:
     """Do what makes a page worth a picture, and let it settle."""
     if address == "try":
         page.get_by_role("button", name="Click").nth(3).click()
-    if address == "versions":
-        page.get_by_role("radio").first.check()
     page.wait_for_timeout(6000 if address == "live" else 2500)
 
 
