@@ -47,7 +47,7 @@ def start(**settings: Any) -> ModelState:
 def noted(*log: Record | bytes, most: int | None = None, **settings: Any) -> list[LearntRecord]:
     """Return what a reducer notes of some records, each applied as a whole or in parts."""
     reducer = Reducer(start(**settings))
-    reducer.noted = []
+    reducer.noted = {}
     for record in log:
         blob = record if isinstance(record, bytes) else codec.dump_record(record)
         if most is None:
@@ -56,7 +56,7 @@ def noted(*log: Record | bytes, most: int | None = None, **settings: Any) -> lis
         decoded: Record | None = codec.load_record(blob)
         while not reducer.apply_part(blob, decoded, most):
             decoded = None
-    return reducer.noted
+    return [*reducer.noted.values()]
 
 
 def test_clicks_are_noted_with_their_positions_and_pairs() -> None:
@@ -103,9 +103,22 @@ def test_a_few_records_are_noted_until_they_are_taken() -> None:
     assert len(noted(*[feedback(clicks=np.array([1]))] * (MOST_NOTED + 5))) == MOST_NOTED
 
 
+def test_records_after_a_cut_one_that_is_not_noted_are_noted_by_their_own_seq() -> None:
+    reducer, long = Reducer(start()), codec.dump_record(feedback(9, labels=np.arange(9.0)))
+    reducer.noted = {}
+    for _ in range(MOST_NOTED):
+        reducer.apply(codec.dump_record(feedback(clicks=np.array([1]))))
+    assert not reducer.apply_part(long, codec.load_record(long), 5)  # noted are enough: not this
+    reducer.noted.clear()
+    assert reducer.apply_part(long, None, 99)
+    reducer.apply(codec.dump_record(feedback(clicks=np.array([3]))))
+    found = {seq: (one.kind, one.clicked) for seq, one in reducer.noted.items()}
+    assert found == {MOST_NOTED + 2: ("clicks", [3])}
+
+
 def test_noting_changes_no_bit_of_the_model() -> None:
     plain, noting = Reducer(start()), Reducer(start())
-    noting.noted = []
+    noting.noted = {}
     for at in range(30):
         blob = codec.dump_record(feedback(9, labels=np.arange(9.0) % (at + 2)))
         plain.apply(blob)
