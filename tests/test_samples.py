@@ -21,7 +21,16 @@ from app.storage.keys import Keys
 from app.storage.log import NewImpression, NewRecord
 from app.storage.samples import MOST_SAMPLES, SampleId, StoredSample
 from app.storage.store import Store
-from tests.servers import STORE_KINDS, client, eventually, server, started, url, with_store
+from tests.servers import (
+    STORE_KINDS,
+    bare_server,
+    client,
+    eventually,
+    server,
+    started,
+    url,
+    with_store,
+)
 from tests.test_codec import bits
 from tests.test_learner import SHORT_INTERVALS, append, blobs, committed, first, learning
 
@@ -275,6 +284,25 @@ def test_at_most_20_samples_a_second_are_written_and_the_others_counted(url: str
         assert shown[-1]["seq"] > 500
 
     with_store(url, act)
+
+
+def test_no_samples_are_written_while_the_store_is_nearly_full() -> None:
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        await store.samples.watch("books")
+        await store.history_budget.renew("books")
+        assert store.history_budget.is_full()
+        async with learning(store):
+            for at in range(3):
+                await append(store, blobs(at, at + 1))
+                await committed(store, at + 1)
+        assert await samples(store) == []
+
+    with bare_server("--maxmemory", "20mb", "--maxmemory-policy", "noeviction") as url:
+        with client(url) as connection:
+            for at in range(160):
+                connection.set(f"other {at}", 100_000 * b"x")
+        with_store(url, act)
 
 
 def test_the_stream_keeps_a_thousand_samples(url: str) -> None:

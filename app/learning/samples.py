@@ -113,6 +113,8 @@ class SampleWriter:
             return
         if self._writing is not None and not self._writing.done():
             return
+        if self._store.history_budget.is_full():  # 1,000 samples have up to 25 MB
+            return
         chosen = noted[max(0, len(noted) - self._samples.available()) :]
         if chosen:
             self._samples.take(len(chosen))

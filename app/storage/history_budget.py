@@ -41,6 +41,10 @@ class HistoryBudget:
         self._next_check = -inf  # of the memory
         self._entries: dict[str, _Entry] = {}
 
+    def is_full(self) -> bool:
+        """Whether a server had too little room for any history at the last check."""
+        return self._full is True
+
     def admits(self, model: str) -> bool:
         """Whether there was room for the history of a model at the last check."""
         entry = self._entries.get(model)
@@ -49,7 +53,7 @@ class HistoryBudget:
     def refuses(self, model: str) -> bool:
         """Whether there was no room for it; False if that is unknown."""
         entry = self._entries.get(model)
-        return self._full is True or (entry is not None and entry.admitted is False)
+        return self.is_full() or (entry is not None and entry.admitted is False)
 
     def is_stale(self, model: str) -> bool:
         """Whether the memory, or the entry of a model, is to be checked again."""
