@@ -168,9 +168,9 @@ class LearnerShare:
     async def most(self, models: int, led: Collection[str]) -> float:
         """Return the maximum number of models to lead; infinite while the count is unknown.
 
-        It is infinite for the only learner, too: nobody would take a model that it gives back, such
-        as one that was created again after the last list of names. `led` are the models that this
-        process leads.
+        It is infinite for the only learner, too: no other takes a model that it gives back,
+        such as one that was created again after the last list of names. `led` are the models that
+        this process leads.
         """
         if self._clock() >= self._next:
             self._next = self._clock() + self._lease / 5
