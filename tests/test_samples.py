@@ -21,7 +21,16 @@ from app.storage.keys import Keys
 from app.storage.log import NewImpression, NewRecord
 from app.storage.samples import MOST_SAMPLES, SampleId, StoredSample
 from app.storage.store import Store
-from tests.servers import STORE_KINDS, client, eventually, server, started, url, with_store
+from tests.servers import (
+    STORE_KINDS,
+    bare_server,
+    client,
+    eventually,
+    server,
+    started,
+    url,
+    with_store,
+)
 from tests.test_codec import bits
 from tests.test_learner import SHORT_INTERVALS, append, blobs, committed, first, learning
 
@@ -47,7 +56,7 @@ def start(**settings: Any) -> ModelState:
 def noted(*log: Record | bytes, most: int | None = None, **settings: Any) -> list[LearntRecord]:
     """Return what a reducer notes of some records, each applied as a whole or in parts."""
     reducer = Reducer(start(**settings))
-    reducer.noted = []
+    reducer.noted = {}
     for record in log:
         blob = record if isinstance(record, bytes) else codec.dump_record(record)
         if most is None:
@@ -56,7 +65,7 @@ def noted(*log: Record | bytes, most: int | None = None, **settings: Any) -> lis
         decoded: Record | None = codec.load_record(blob)
         while not reducer.apply_part(blob, decoded, most):
             decoded = None
-    return reducer.noted
+    return [*reducer.noted.values()]
 
 
 def test_clicks_are_noted_with_their_positions_and_pairs() -> None:
@@ -103,9 +112,22 @@ def test_a_few_records_are_noted_until_they_are_taken() -> None:
     assert len(noted(*[feedback(clicks=np.array([1]))] * (MOST_NOTED + 5))) == MOST_NOTED
 
 
+def test_records_after_a_cut_one_that_is_not_noted_are_noted_by_their_own_seq() -> None:
+    reducer, long = Reducer(start()), codec.dump_record(feedback(9, labels=np.arange(9.0)))
+    reducer.noted = {}
+    for _ in range(MOST_NOTED):
+        reducer.apply(codec.dump_record(feedback(clicks=np.array([1]))))
+    assert not reducer.apply_part(long, codec.load_record(long), 5)  # noted are enough: not this
+    reducer.noted.clear()
+    assert reducer.apply_part(long, None, 99)
+    reducer.apply(codec.dump_record(feedback(clicks=np.array([3]))))
+    found = {seq: (one.kind, one.clicked) for seq, one in reducer.noted.items()}
+    assert found == {MOST_NOTED + 2: ("clicks", [3])}
+
+
 def test_noting_changes_no_bit_of_the_model() -> None:
     plain, noting = Reducer(start()), Reducer(start())
-    noting.noted = []
+    noting.noted = {}
     for at in range(30):
         blob = codec.dump_record(feedback(9, labels=np.arange(9.0) % (at + 2)))
         plain.apply(blob)
@@ -262,6 +284,25 @@ def test_at_most_20_samples_a_second_are_written_and_the_others_counted(url: str
         assert shown[-1]["seq"] > 500
 
     with_store(url, act)
+
+
+def test_no_samples_are_written_while_the_store_is_nearly_full() -> None:
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        await store.samples.watch("books")
+        await store.history_budget.renew("books")
+        assert store.history_budget.is_full()
+        async with learning(store):
+            for at in range(3):
+                await append(store, blobs(at, at + 1))
+                await committed(store, at + 1)
+        assert await samples(store) == []
+
+    with bare_server("--maxmemory", "20mb", "--maxmemory-policy", "noeviction") as url:
+        with client(url) as connection:
+            for at in range(160):
+                connection.set(f"other {at}", 100_000 * b"x")
+        with_store(url, act)
 
 
 def test_the_stream_keeps_a_thousand_samples(url: str) -> None:

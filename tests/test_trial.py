@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -143,6 +144,21 @@ def test_a_killed_process_fails_one_trial_and_the_next_one_runs() -> None:
         assert await runner.run(*blobs(model, event)) == run_trial(model, event)
         os.kill(process_of(runner), signal.SIGKILL)
         until(runner._process.ended)  # type: ignore[union-attr]
+        assert await runner.run(*blobs(model, event)) == run_trial(model, event)
+        runner.close()
+
+    asyncio.run(act())
+
+
+def test_a_process_that_does_not_start_fails_one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, event = state().model, clicks(6, 8, [5])
+
+    async def act() -> None:
+        runner = TrialRunner()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", "/nowhere/python")
+            with pytest.raises(TrialFailed):
+                await runner.run(*blobs(model, event))
         assert await runner.run(*blobs(model, event)) == run_trial(model, event)
         runner.close()
 

@@ -78,7 +78,7 @@ class SampleWriter:
         clock: Callable[[], float],
     ) -> None:
         self._store, self._model, self._epoch, self._fence = store, model, epoch, fence
-        self._learnt: list[LearntRecord] = []
+        self._learnt: dict[int, LearntRecord] = {}  # by seq
         reducer.noted = self._learnt
         self._noted = deque[NotedRecord](maxlen=MOST_NOTED)  # since the last commit
         self._shown = reducer.seq  # the last record that is a sample, or was learnt unwatched
@@ -88,8 +88,9 @@ class SampleWriter:
 
     def note(self, applied: Sequence[LogEntry]) -> None:
         """Take over what the reducer has noted of the records of a turn."""
-        for entry, learnt in zip(applied, self._learnt, strict=False):  # it notes the first ones
-            self._noted.append(NotedRecord(entry.seq, entry.time, entry.request, learnt))
+        for seq, learnt in self._learnt.items():
+            entry = applied[seq - applied[0].seq]  # the log is dense (I2)
+            self._noted.append(NotedRecord(seq, entry.time, entry.request, learnt))
         self._learnt.clear()
 
     def after(
@@ -111,6 +112,8 @@ class SampleWriter:
             self._shown = seq
             return
         if self._writing is not None and not self._writing.done():
+            return
+        if self._store.history_budget.is_full():  # 1,000 samples have up to 25 MB
             return
         chosen = noted[max(0, len(noted) - self._samples.available()) :]
         if chosen:

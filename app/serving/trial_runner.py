@@ -52,16 +52,16 @@ class TrialRunner:
     async def _run(self, blobs: Sequence[bytes]) -> bytes:
         if self._ending is not None:
             self._ending.cancel()
-        if self._process is None or self._process.ended():
-            self.close()
-            self._process = await asyncio.to_thread(TrialProcess)
         whole = False
         try:
+            if self._process is None or self._process.ended():
+                self.close()
+                self._process = await asyncio.to_thread(TrialProcess)
             async with asyncio.timeout(TRIAL_SECONDS):
                 found = await self._process.ask(blobs)
             whole = True
         except (OSError, EOFError, TimeoutError) as error:
-            raise TrialFailed("the process has failed") from error
+            raise TrialFailed("the process has failed, or did not start") from error
         finally:
             if whole:
                 loop = asyncio.get_running_loop()

@@ -18,10 +18,11 @@ from app.api.auth import new_key
 from app.serving.live import MOST_STREAMS
 from app.storage.embedded import server as embedded
 from app.storage.keys import Keys
+from app.storage.store import Store
 from tests.api.services import PLAIN, Running, serving, uvicorn_ready
 from tests.api.streams import streaming
 from tests.api.test_faults import child, child_replaced
-from tests.servers import TIMEOUT, client, until
+from tests.servers import TIMEOUT, client, until, with_store
 from tests.test_metrics import read, series
 
 ROUTE = "/models/{name}/stream"
@@ -295,6 +296,63 @@ def test_sigterm_ends_the_streams_at_once() -> None:
             assert all(stream.ended and stream.ended - began < 1.0 for stream in streams)
         assert running.process.wait(20) == 0
         assert "Traceback" not in running.logged()
+
+
+def test_sigterm_does_not_wait_for_a_client_that_does_not_read() -> None:
+    with serving("--workers", "1") as running, running.client() as http:
+        create(http)
+        url = embedded.find(running.data)
+        assert url is not None
+        with_store(url, write_large_samples)
+        with requested(running.url, **{"last-event-id": "1-1"}) as unread:
+            time.sleep(0.5)
+            began = time.monotonic()
+            running.process.send_signal(signal.SIGTERM)
+            assert running.process.wait(20) == 0
+            assert time.monotonic() - began < 5.0
+            assert unread.recv(1) == b"H"
+        assert "Traceback" not in running.logged()
+
+
+async def write_large_samples(store: Store) -> None:
+    """Write samples that do not fit the buffers of a connection: 10 MB."""
+    epoch, *_ = await store.states.position("m")
+    for seq in range(1, 1001, 50):
+        some = [(seq + at, b'"%b"' % (10_000 * b"x")) for at in range(50)]
+        await store.samples.write("m", epoch, 1, some)
+
+
+def test_sigterm_ends_a_stream_that_waits_for_the_store() -> None:
+    with serving("--workers", "1") as running, running.client() as http:
+        create(http)
+        store = child(running.process.pid, "valkey-server")
+        assert store is not None
+        os.kill(store, signal.SIGSTOP)
+        with requested(running.url) as waiting:
+            time.sleep(0.5)
+            running.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            os.kill(store, signal.SIGCONT)
+            began, got = time.monotonic(), b""
+            while part := waiting.recv(1000):
+                got += part
+            assert time.monotonic() - began < 2.0
+            assert got.endswith(b"0\r\n\r\n")
+        assert running.process.wait(20) == 0
+
+
+@contextlib.contextmanager
+def requested(url: str, **headers: str) -> Iterator[socket.socket]:
+    """Ask for a stream on a connection with small buffers; read nothing."""
+    place, connection = urlsplit(url), socket.socket()
+    with connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(3 * TIMEOUT)
+        connection.connect((place.hostname, place.port))
+        lines = ["GET /models/m/stream HTTP/1.1", f"host: {place.netloc}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        yield connection
 
 
 @pytest.mark.parametrize("protocol", ["httptools", "app.runtime.protocol:LimitedProtocol"])
