@@ -14,7 +14,7 @@ from app.serving import live
 from app.serving.live import FEED_SAMPLES, GAP, HEARTBEAT, MOST_STREAMS, LiveFeeds, Subscription
 from app.serving.weight_cache import WeightCache
 from app.storage.keys import Keys
-from app.storage.samples import MOST_SAMPLES, SampleId
+from app.storage.samples import MOST_SAMPLES, NewSample, SampleId
 from app.storage.store import Store
 from tests.servers import bare_server, client, eventually, opened, server, url, with_store
 from tests.test_learner import append, blobs, committed, first, learning
@@ -33,7 +33,7 @@ class Clients:
     async def write(self, begin: int, stop: int, fence: int = 1) -> None:
         """Write samples as a learner does."""
         for at in range(begin, stop, 100):
-            some = [(seq, b'{"seq":%d}' % seq) for seq in range(at, min(at + 100, stop))]
+            some = [NewSample(seq, b'{"seq":%d}' % seq) for seq in range(at, min(at + 100, stop))]
             await self.store.samples.write("books", self.epoch, fence, some)
 
 

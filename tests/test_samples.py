@@ -19,7 +19,7 @@ from app.domain.reducer import Reducer
 from app.learning.samples import MOST_IDS, SAMPLE_BURST, SAMPLE_RATE
 from app.storage.keys import Keys
 from app.storage.log import NewImpression, NewRecord
-from app.storage.samples import MOST_SAMPLES, SampleId, StoredSample
+from app.storage.samples import MOST_SAMPLES, NewSample, SampleId, StoredSample
 from app.storage.store import Store
 from tests.servers import (
     STORE_KINDS,
@@ -310,7 +310,7 @@ def test_the_stream_keeps_a_thousand_samples(url: str) -> None:
         await store.models.create("books", first())
         epoch, *_ = await store.states.position("books")
         for begin in range(0, MOST_SAMPLES + 200, 100):
-            some = [(seq, b"%d" % seq) for seq in range(begin + 1, begin + 101)]
+            some = [NewSample(seq, b"%d" % seq) for seq in range(begin + 1, begin + 101)]
             await store.samples.write("books", epoch, 1, some)
         found = await samples(store)
         assert [one.id.seq for one in found] == [*range(201, MOST_SAMPLES + 201)]
@@ -324,10 +324,14 @@ def test_a_resent_or_late_write_adds_nothing(url: str) -> None:
         await store.models.create("books", first())
         epoch, *_ = await store.states.position("books")
         for fence in (2, 2, 1):
-            await store.samples.write("books", epoch, fence, [(5, b"five"), (6, b"six")])
+            await store.samples.write(
+                "books", epoch, fence, [NewSample(5, b"five"), NewSample(6, b"six")]
+            )
         assert [one.content for one in await samples(store)] == [b"five", b"six"]
-        await store.samples.write("books", epoch, 3, [(5, b"five again")])  # after a rollback
-        assert (await samples(store))[-1] == (SampleId(3, 5), b"five again")
+        await store.samples.write(
+            "books", epoch, 3, [NewSample(5, b"five again")]
+        )  # after a rollback
+        assert (await samples(store))[-1] == StoredSample(SampleId(3, 5), b"five again")
 
     with_store(url, act)
 
@@ -336,14 +340,14 @@ def test_samples_of_a_deleted_model_are_not_written(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         epoch, *_ = await store.states.position("books")
-        await store.samples.write("books", epoch, 1, [(1, b"one")])
+        await store.samples.write("books", epoch, 1, [NewSample(1, b"one")])
         await store.samples.watch("books")
         await store.models.delete("books")
-        await store.samples.write("books", epoch, 1, [(2, b"two")])
+        await store.samples.write("books", epoch, 1, [NewSample(2, b"two")])
         with client(url) as connection:
             assert not connection.exists(Keys("books").samples, Keys("books").watched)
         await store.models.create("books", first())
-        await store.samples.write("books", epoch, 1, [(3, b"three")])
+        await store.samples.write("books", epoch, 1, [NewSample(3, b"three")])
         assert await samples(store) == []
 
     with_store(url, act)

@@ -16,9 +16,11 @@ import msgspec
 
 from app.domain.impressions import Impression
 from app.domain.learnt import MOST_NOTED, LearntPair, LearntRecord
+from app.domain.names import tenant_of_source
 from app.domain.reducer import Reducer
 from app.errors import Unreadable
 from app.storage.log import LogEntry
+from app.storage.samples import NewSample
 from app.storage.store import Store
 
 log = logging.getLogger("solar.learner")
@@ -127,7 +129,8 @@ class SampleWriter:
             before = [self._shown, *(one.seq for one in chosen)]
             for one, last in zip(chosen, before, strict=False):
                 content = described(one, ids.get(one.request), one.seq - last - 1)
-                samples.append((one.seq, msgspec.json.encode(content)))
+                tenant = tenant_of_source(one.learnt.source)
+                samples.append(NewSample(one.seq, msgspec.json.encode(content), tenant))
             await self._store.samples.write(self._model, self._epoch, self._fence, samples)
             self._shown = before[-1]
         except Exception:  # whatever it is, it must not end the learner

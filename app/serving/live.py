@@ -38,6 +38,10 @@ VERSION_EVENT_SECONDS = 1.0
 HEARTBEAT, GAP = b": \n\n", b'event: gap\ndata: {"missed":true}\n\n'
 
 
+#: What another tenant gets instead of ids and queries.
+_WITHHELD = {"query": "", "request": "", "ids": None}
+
+
 class LiveFeed:
     """What is learnt about one model, for all its clients."""
 
@@ -129,10 +133,13 @@ class LiveFeed:
 
 
 class Subscription:
-    """A client of a feed: its position, and what it gets next."""
+    """A client of a feed: its position, and what it gets next.
 
-    def __init__(self, heartbeat: float) -> None:
-        self._heartbeat = heartbeat
+    Ids and queries in samples of other tenants are withheld; None: it belongs to all tenants.
+    """
+
+    def __init__(self, heartbeat: float, tenant: str | None = None) -> None:
+        self._heartbeat, self._tenant = heartbeat, tenant
         self.news = asyncio.Event()
         self._feed: LiveFeed | None = None
         self._position, self._versions = SampleId(0, 0), 0
@@ -188,7 +195,7 @@ class Subscription:
             return GAP
         if found:
             self._position = found[-1].id
-        return b"".join(map(_record_event, found))
+        return b"".join(_record_event(one, self._tenant) for one in found)
 
     async def _stored(self, feed: LiveFeed) -> Sequence[StoredSample] | None:
         """Read the next samples from the store; None if they are gone."""
@@ -201,8 +208,11 @@ class Subscription:
         return None
 
 
-def _record_event(sample: StoredSample) -> bytes:
-    line = b" ".join(sample.content.splitlines())
+def _record_event(sample: StoredSample, tenant: str | None) -> bytes:
+    content = sample.content
+    if tenant is not None and sample.tenant != tenant:
+        content = msgspec.json.encode({**msgspec.json.decode(content), **_WITHHELD})
+    line = b" ".join(content.splitlines())
     return b"event: record\nid: %b\ndata: %b\n\n" % (str(sample.id).encode(), line)
 
 
@@ -226,15 +236,17 @@ class LiveFeeds:
 
     @asynccontextmanager
     async def watching(
-        self, model: str, last: SampleId | None = None
+        self, model: str, last: SampleId | None = None, tenant: str | None = None
     ) -> AsyncIterator[Subscription]:
         """Watch a model as one more client, from now on or after the `last` sample.
+
+        `tenant` as for `Subscription`.
 
         TooManyStreams; NoSuchModel; StoreError if the store is unreachable.
         """
         if len(self._clients) >= MOST_STREAMS:
             raise TooManyStreams
-        client = Subscription(self.heartbeat)
+        client = Subscription(self.heartbeat, tenant)
         self._clients.add(client)
         self._report(len(self._clients))
         try:

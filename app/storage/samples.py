@@ -48,11 +48,20 @@ class Watched(NamedTuple):
     position: SampleId
 
 
+class NewSample(NamedTuple):
+    """A sample of a record, and the tenant whose feedback it is."""
+
+    seq: int
+    content: bytes
+    tenant: str = ""
+
+
 class StoredSample(NamedTuple):
     """A sample as it was written."""
 
     id: SampleId
     content: bytes
+    tenant: str = ""
 
 
 class Samples:
@@ -75,10 +84,8 @@ class Samples:
             raise NoSuchModel(f"model {model}: no model of this name")
         return Watched(int(epoch), SampleId(int(fence or 0), int(seq)))
 
-    async def write(
-        self, model: str, epoch: int, fence: int, samples: Sequence[tuple[int, bytes]]
-    ) -> None:
-        """Add samples, each with the seq of its record, unless the model is another one by now."""
+    async def write(self, model: str, epoch: int, fence: int, samples: Sequence[NewSample]) -> None:
+        """Add samples, unless the model is another one by now."""
         keys, values = keys_of(model), [epoch, fence, MOST_SAMPLES, SAMPLES_MILLISECONDS]
         given = [part for sample in samples for part in sample]
         await self._calls.script("sample", [keys.state, keys.samples], [*values, *given])
@@ -94,5 +101,8 @@ class Samples:
     async def _range(self, model: str, first: str, last: str, count: int) -> list[StoredSample]:
         with translated(self._client):
             found = await self._client.xrange(keys_of(model).samples, first, last, count)
-        read = [(SampleId.parse(name.decode()), fields.get(b"s", b"")) for name, fields in found]
-        return [StoredSample(name, content) for name, content in read if name is not None]
+        return [
+            StoredSample(id_, fields.get(b"s", b""), fields.get(b"t", b"").decode())
+            for name, fields in found
+            if (id_ := SampleId.parse(name.decode())) is not None
+        ]

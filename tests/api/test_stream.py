@@ -18,6 +18,7 @@ from app.api.auth import new_key
 from app.serving.live import MOST_STREAMS
 from app.storage.embedded import server as embedded
 from app.storage.keys import Keys
+from app.storage.samples import NewSample
 from app.storage.store import Store
 from tests.api.services import PLAIN, Running, serving, uvicorn_ready
 from tests.api.streams import streaming
@@ -250,7 +251,36 @@ def test_a_key_needs_the_scope_read_which_admin_includes() -> None:
                 pass
         assert http.get("/models/m/stream", headers=bearer["rank"]).status_code == 403
         assert http.get("/models/m/stream", headers={"authorization": ""}).status_code == 401
-        assert http.get("/models", headers=bearer["read"]).status_code in (200, 403)
+        assert http.get("/models", headers=bearer["read"]).status_code == 200
+
+
+def test_ids_and_queries_are_withheld_from_other_tenants() -> None:
+    """The records of all tenants are shown; the model belongs to none."""
+    keys = {
+        name: new_key(name, scopes)
+        for name, scopes in (
+            ("web@acme", "rank+feedback+admin"), ("desk@acme", "read"), ("spy@rival", "read"),
+            ("any", "read"),
+        )
+    }  # fmt: skip
+    environ = {"SOLAR_KEYS": ",".join(entry for _, entry in keys.values())}
+    bearer = {name: {"authorization": f"Bearer {secret}"} for name, (secret, _) in keys.items()}
+    with serving(environ=environ) as running, running.client() as http:
+        http.headers.update(bearer["web@acme"])
+        create(http)
+        with contextlib.ExitStack() as stack:
+            streams = {
+                name: stack.enter_context(streaming(running.url, **bearer[name]))
+                for name in ("desk@acme", "spy@rival", "any")
+            }
+            seq, ranked = click(http)
+            found = {name: stream.record(seq).data for name, stream in streams.items()}
+        ids = [one["id"] for one in ranked["documents"]]
+        assert (found["desk@acme"]["ids"], found["desk@acme"]["clicked"]) == (ids, [1])
+        for name in ("spy@rival", "any"):
+            shown = found[name]
+            assert (shown["ids"], shown["request"], shown["query"]) == (None, "", "")
+            assert shown["pairs"] == found["desk@acme"]["pairs"]
 
 
 @contextlib.contextmanager
@@ -318,7 +348,7 @@ async def write_large_samples(store: Store) -> None:
     """Write samples that do not fit the buffers of a connection: 10 MB."""
     epoch, *_ = await store.states.position("m")
     for seq in range(1, 1001, 50):
-        some = [(seq + at, b'"%b"' % (10_000 * b"x")) for at in range(50)]
+        some = [NewSample(seq + at, b'"%b"' % (10_000 * b"x")) for at in range(50)]
         await store.samples.write("m", epoch, 1, some)
 
 
