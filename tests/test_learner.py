@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from itertools import count
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from app.domain.reducer import Reducer
 from app.errors import BadBlob, NoSuchModel
 from app.learning.learner import Learner
 from app.learning.options import LearnerOptions, ReportFact, ignore_fact
-from app.learning.pool import learn_all
+from app.learning.pool import LearnerShare, learn_all
 from app.learning.replay import replay, verify
 from app.storage.keys import Keys
 from app.storage.log import NewRecord
@@ -198,6 +200,18 @@ def test_a_model_created_again_is_learnt_from_its_new_log(url: str) -> None:
             with pytest.raises(NoSuchModel):
                 await store.states.position("atlas")
         assert bits(state) == bits(replayed(first(b"again"), blobs(50, 53)))
+
+    with_store(url, act)
+
+
+def test_only_a_learner_among_others_gives_models_back(url: str) -> None:
+    """A model that was created again is led before it is in the list of names again."""
+
+    async def act(store: Store) -> None:
+        share, led = LearnerShare(store, lease=5.0, clock=count(0.0, 5.0).__next__), {"books"}
+        assert await share.most(0, led) == inf
+        await store.leases.present("other:5000", 5.0)
+        assert [await share.most(models, led) for models in (0, 3)] == [0, 2]
 
     with_store(url, act)
 

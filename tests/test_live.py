@@ -14,7 +14,7 @@ from app.serving import live
 from app.serving.live import FEED_SAMPLES, GAP, HEARTBEAT, MOST_STREAMS, LiveFeeds, Subscription
 from app.serving.weight_cache import WeightCache
 from app.storage.keys import Keys
-from app.storage.samples import MOST_SAMPLES, SampleId
+from app.storage.samples import MOST_SAMPLES, NewSample, SampleId
 from app.storage.store import Store
 from tests.servers import bare_server, client, eventually, opened, server, url, with_store
 from tests.test_learner import append, blobs, committed, first, learning
@@ -33,7 +33,7 @@ class Clients:
     async def write(self, begin: int, stop: int, fence: int = 1) -> None:
         """Write samples as a learner does."""
         for at in range(begin, stop, 100):
-            some = [(seq, b'{"seq":%d}' % seq) for seq in range(at, min(at + 100, stop))]
+            some = [NewSample(seq, b'{"seq":%d}' % seq) for seq in range(at, min(at + 100, stop))]
             await self.store.samples.write("books", self.epoch, fence, some)
 
 
@@ -73,7 +73,9 @@ async def received(client: Subscription, last: int) -> list[int]:
     """Return the seqs of the next samples, up to and including `last`."""
     found: list[int] = []
     while not found or found[-1] < last:
-        found += seqs(await client.next())
+        events = await client.next()
+        assert events, "the stream has ended"
+        found += seqs(events)
     return found
 
 
@@ -272,6 +274,25 @@ def test_the_streams_of_a_deleted_model_end(url: str, again: bool) -> None:
             assert await asyncio.wait_for(one.next(), 5.0) == b""
 
     on_worker(url, act)
+
+
+def test_a_worker_that_has_not_heard_of_a_new_model_of_the_name_serves_its_stream(url: str) -> None:
+    async def act(store: Store) -> None:
+        weights = WeightCache(store)  # not started: it hears nothing
+        await store.models.create("books", first())
+        await weights.load("books")
+        await store.models.delete("books")
+        await store.models.create("books", first())
+        clients = Clients(store, weights, heartbeat=15.0)
+        clients.epoch, *_ = await store.states.position("books")
+        async with clients.feeds.watching("books") as one:
+            await weights.load("books")
+            await asyncio.sleep(0.6)  # two polls
+            await clients.write(1, 3)
+            assert await received(one, 2) == [1, 2]
+        await clients.feeds.close()
+
+    with_store(url, act)
 
 
 def test_a_stopping_server_ends_the_streams(url: str) -> None:

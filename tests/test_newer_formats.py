@@ -55,15 +55,17 @@ def compiled() -> None:
 
 
 def stored(url: str) -> dict[bytes, Any]:
-    """All data of all models, without leases and the counts of their holders."""
+    """All data of all models, without leases, their holders and the counts of these."""
     with client(url) as connection:
         read = {
             b"hash": connection.hgetall,
+            b"list": lambda key: connection.lrange(key, 0, -1),
             b"stream": connection.xrange,
             b"string": connection.get,
             b"zset": lambda key: connection.zrange(key, 0, -1, withscores=True),
         }
         keys = sorted(keys_like(connection, "solar:{*"))
+        keys = [key for key in keys if not key.startswith(b"solar:{solar:learners}")]
         kept = [key for key in keys if not key.endswith((b":lease", b":fence"))]
         return {key: read[connection.type(key)](key) for key in kept}
 

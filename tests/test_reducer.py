@@ -144,14 +144,15 @@ def play(oracle: oracles.NaiveReducer, post: Post) -> None:
     }
     if submitted is None:
         query = f"{query} of its own {len(oracle.quality) + len(oracle.abandoned)}"
-        assume(not nearly_tied(oracle.learner.w, documents.astype(np.float64)))
+        moved = bool(oracle.stepped)  # else all weights are exactly 0 in both
+        assume(not (moved and nearly_tied(oracle.learner.w, documents.astype(np.float64))))
     do[post.kind](query, documents.astype(np.float64), list(post.content), submitted)
 
 
 def nearly_tied(w: Any, documents: Any) -> bool:
     """Check whether rounding decides an order: opposite pairs cancel exactly in SOLAR-II."""
     gaps = (documents[:, None] - documents[None]).reshape(-1, len(w))
-    return bool(w.any() and (np.abs(gaps[gaps.any(axis=1)] @ w) < 1e-9).any())
+    return bool((np.abs(gaps[gaps.any(axis=1)] @ w) < 1e-9).any())
 
 
 # ---- against the oracle ----

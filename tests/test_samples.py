@@ -19,9 +19,18 @@ from app.domain.reducer import Reducer
 from app.learning.samples import MOST_IDS, SAMPLE_BURST, SAMPLE_RATE
 from app.storage.keys import Keys
 from app.storage.log import NewImpression, NewRecord
-from app.storage.samples import MOST_SAMPLES, SampleId, StoredSample
+from app.storage.samples import MOST_SAMPLES, NewSample, SampleId, StoredSample
 from app.storage.store import Store
-from tests.servers import STORE_KINDS, client, eventually, server, started, url, with_store
+from tests.servers import (
+    STORE_KINDS,
+    bare_server,
+    client,
+    eventually,
+    server,
+    started,
+    url,
+    with_store,
+)
 from tests.test_codec import bits
 from tests.test_learner import SHORT_INTERVALS, append, blobs, committed, first, learning
 
@@ -47,7 +56,7 @@ def start(**settings: Any) -> ModelState:
 def noted(*log: Record | bytes, most: int | None = None, **settings: Any) -> list[LearntRecord]:
     """Return what a reducer notes of some records, each applied as a whole or in parts."""
     reducer = Reducer(start(**settings))
-    reducer.noted = []
+    reducer.noted = {}
     for record in log:
         blob = record if isinstance(record, bytes) else codec.dump_record(record)
         if most is None:
@@ -56,7 +65,7 @@ def noted(*log: Record | bytes, most: int | None = None, **settings: Any) -> lis
         decoded: Record | None = codec.load_record(blob)
         while not reducer.apply_part(blob, decoded, most):
             decoded = None
-    return reducer.noted
+    return [*reducer.noted.values()]
 
 
 def test_clicks_are_noted_with_their_positions_and_pairs() -> None:
@@ -103,9 +112,22 @@ def test_a_few_records_are_noted_until_they_are_taken() -> None:
     assert len(noted(*[feedback(clicks=np.array([1]))] * (MOST_NOTED + 5))) == MOST_NOTED
 
 
+def test_records_after_a_cut_one_that_is_not_noted_are_noted_by_their_own_seq() -> None:
+    reducer, long = Reducer(start()), codec.dump_record(feedback(9, labels=np.arange(9.0)))
+    reducer.noted = {}
+    for _ in range(MOST_NOTED):
+        reducer.apply(codec.dump_record(feedback(clicks=np.array([1]))))
+    assert not reducer.apply_part(long, codec.load_record(long), 5)  # noted are enough: not this
+    reducer.noted.clear()
+    assert reducer.apply_part(long, None, 99)
+    reducer.apply(codec.dump_record(feedback(clicks=np.array([3]))))
+    found = {seq: (one.kind, one.clicked) for seq, one in reducer.noted.items()}
+    assert found == {MOST_NOTED + 2: ("clicks", [3])}
+
+
 def test_noting_changes_no_bit_of_the_model() -> None:
     plain, noting = Reducer(start()), Reducer(start())
-    noting.noted = []
+    noting.noted = {}
     for at in range(30):
         blob = codec.dump_record(feedback(9, labels=np.arange(9.0) % (at + 2)))
         plain.apply(blob)
@@ -150,7 +172,7 @@ async def show(store: Store, request: str, documents: int = 4) -> None:
 def test_a_watched_record_becomes_a_sample(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", start(clicks="click-skip-above"))
-        position = await store.samples.watch("books")
+        _, position = await store.samples.watch("books")
         await show(store, "r1")
         async with learning(store):
             await append_on_request(store, "r1")
@@ -264,12 +286,31 @@ def test_at_most_20_samples_a_second_are_written_and_the_others_counted(url: str
     with_store(url, act)
 
 
+def test_no_samples_are_written_while_the_store_is_nearly_full() -> None:
+    async def act(store: Store) -> None:
+        await store.models.create("books", first())
+        await store.samples.watch("books")
+        await store.history_budget.renew("books")
+        assert store.history_budget.is_full()
+        async with learning(store):
+            for at in range(3):
+                await append(store, blobs(at, at + 1))
+                await committed(store, at + 1)
+        assert await samples(store) == []
+
+    with bare_server("--maxmemory", "20mb", "--maxmemory-policy", "noeviction") as url:
+        with client(url) as connection:
+            for at in range(160):
+                connection.set(f"other {at}", 100_000 * b"x")
+        with_store(url, act)
+
+
 def test_the_stream_keeps_a_thousand_samples(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         epoch, *_ = await store.states.position("books")
         for begin in range(0, MOST_SAMPLES + 200, 100):
-            some = [(seq, b"%d" % seq) for seq in range(begin + 1, begin + 101)]
+            some = [NewSample(seq, b"%d" % seq) for seq in range(begin + 1, begin + 101)]
             await store.samples.write("books", epoch, 1, some)
         found = await samples(store)
         assert [one.id.seq for one in found] == [*range(201, MOST_SAMPLES + 201)]
@@ -283,10 +324,14 @@ def test_a_resent_or_late_write_adds_nothing(url: str) -> None:
         await store.models.create("books", first())
         epoch, *_ = await store.states.position("books")
         for fence in (2, 2, 1):
-            await store.samples.write("books", epoch, fence, [(5, b"five"), (6, b"six")])
+            await store.samples.write(
+                "books", epoch, fence, [NewSample(5, b"five"), NewSample(6, b"six")]
+            )
         assert [one.content for one in await samples(store)] == [b"five", b"six"]
-        await store.samples.write("books", epoch, 3, [(5, b"five again")])  # after a rollback
-        assert (await samples(store))[-1] == (SampleId(3, 5), b"five again")
+        await store.samples.write(
+            "books", epoch, 3, [NewSample(5, b"five again")]
+        )  # after a rollback
+        assert (await samples(store))[-1] == StoredSample(SampleId(3, 5), b"five again")
 
     with_store(url, act)
 
@@ -295,14 +340,14 @@ def test_samples_of_a_deleted_model_are_not_written(url: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", first())
         epoch, *_ = await store.states.position("books")
-        await store.samples.write("books", epoch, 1, [(1, b"one")])
+        await store.samples.write("books", epoch, 1, [NewSample(1, b"one")])
         await store.samples.watch("books")
         await store.models.delete("books")
-        await store.samples.write("books", epoch, 1, [(2, b"two")])
+        await store.samples.write("books", epoch, 1, [NewSample(2, b"two")])
         with client(url) as connection:
             assert not connection.exists(Keys("books").samples, Keys("books").watched)
         await store.models.create("books", first())
-        await store.samples.write("books", epoch, 1, [(3, b"three")])
+        await store.samples.write("books", epoch, 1, [NewSample(3, b"three")])
         assert await samples(store) == []
 
     with_store(url, act)
@@ -328,13 +373,13 @@ def test_a_store_that_refuses_samples_does_not_disturb_the_learner(url: str) -> 
 def test_samples_are_written_and_read_on_every_kind_of_store(kind: str) -> None:
     async def act(store: Store) -> None:
         await store.models.create("books", start())
-        assert await store.samples.watch("books") == SampleId(0, 0)
+        assert await store.samples.watch("books") == (1, SampleId(0, 0))
         await show(store, "r1")
         async with learning(store):
             await append_on_request(store, "r1")
             [found] = await written(store, 1)
         assert found["ids"] == ["d0", "d1", "d2", "d3"]
-        assert await store.samples.watch("books") == SampleId(1, 1)
+        assert await store.samples.watch("books") == (1, SampleId(1, 1))
         assert await store.samples.keeps("books", SampleId(1, 1))
 
     with started(kind) as url:

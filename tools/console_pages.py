@@ -1,9 +1,10 @@
 """Pictures of the console, and the requests of an open console, from a service with visitors.
 
-    python -m tools.console_pages screenshots docs/images
+    python -m tools.console_pages screenshots build/console
     python -m tools.console_pages record benchmarks/console_requests.json
 
-`screenshots` writes every page, light and dark; `make screenshots` calls it. `record` writes the
+`screenshots` writes every page, light and dark; `make screenshots` calls it with `build/console`, and
+`docs/images` has six of them. `record` writes the
 requests of a minute, which `python -m benchmarks console` replays.
 """
 
@@ -13,12 +14,14 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
+from PIL import Image
 from playwright.sync_api import Browser, Page, Request
 
 from tests.api.services import serving
@@ -31,7 +34,8 @@ WIDTH, HEIGHT = 1120, 760
 RATES = {"books": 6.0, "music": 2.0}
 #: Seconds of traffic before the pictures: the history has a point every 10 seconds.
 HISTORY_SECONDS = 180.0
-#: The largest picture in bytes.
+#: Colours of a picture, and its largest size in bytes.
+COLOURS = 128
 MOST_BYTES = 100_000
 #: Seconds on each page of the recording.
 VISITS = {"models": 15.0, "model": 20.0, "live": 20.0, "health": 5.0}
@@ -98,7 +102,8 @@ def take_picture(
     console = ConsolePage(page, url)
     console.open(address, "books")
     _use(page, address)
-    page.screenshot(path=path)
+    picture = Image.open(BytesIO(page.screenshot()))
+    picture.convert("RGB").quantize(COLOURS).save(path, optimize=True)
     page.close()
     if console.problems:
         raise SystemExit(f"{address}: {console.problems}")
@@ -108,8 +113,6 @@ def _use(page: Page, address: str) -> None:
     """Do what makes a page worth a picture, and let it settle."""
     if address == "try":
         page.get_by_role("button", name="Click").nth(3).click()
-    if address == "versions":
-        page.get_by_role("radio").first.check()
     page.wait_for_timeout(6000 if address == "live" else 2500)
 
 

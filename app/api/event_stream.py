@@ -10,7 +10,7 @@ from app.serving.live import HEARTBEAT, Subscription
 from app.storage.cancellation import end
 
 EVENTS_MEDIA_TYPE = "text/event-stream"
-#: The key in the scope of a request of a function that ends its stream.
+#: The key in the scope of a request of a function that ends its stream; None if the server stops.
 END_STREAM = "solar.end_stream"
 _HEADERS = {
     "content-type": EVENTS_MEDIA_TYPE,
@@ -31,7 +31,8 @@ class EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events; errors before the first one get an answer of their own."""
         async with self._watching as subscription:
-            scope[END_STREAM] = subscription.close
+            if scope.setdefault(END_STREAM, subscription.close) is None:
+                subscription.close()
             headers = self.raw_headers
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             gone = asyncio.create_task(_close_when_gone(receive, subscription))

@@ -54,6 +54,7 @@ class LearntRecord(NamedTuple):
     documents: int
     clicked: list[int]
     pairs: FirstPairs | None
+    source: str = ""
 
     def first_pairs(self) -> tuple[list[LearntPair], int]:
         """Return the first learnt pairs, and the number of the others."""
@@ -84,7 +85,7 @@ def learnt_record(record: Record | None, accepted: bool, pairs: FirstPairs | Non
         clicks = record.clicks
         clicked = [] if clicks is None else clicks.ravel()[:MOST_CLICKS].tolist()
         query, count = record.query[:MOST_TEXT], len(record.documents)
-        return LearntRecord(record.kind, accepted, query, "", count, clicked, pairs)
+        return LearntRecord(record.kind, accepted, query, "", count, clicked, pairs, record.source)
     kind, reason = "reset-measures", ""
     if record is None:
         kind = "damaged"

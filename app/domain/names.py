@@ -67,3 +67,13 @@ def unknown_name(kind: str, name: str, known: Sequence[str]) -> str:
     if meant is not None:
         return f"unknown {kind} {quoted(name)}; did you mean {quoted(meant)}?"
     return f"unknown {kind} {quoted(name)}; expected {listed(known)}"
+
+
+def tenant_of_source(source: str) -> str:
+    """Return the tenant of the key in the source of feedback, `KEY/given`; empty if it has none.
+
+    >>> tenant_of_source("web@acme/shop"), tenant_of_source("web@acme"), tenant_of_source("web/a@b")
+    ('acme', 'acme', '')
+    """
+    key = source.partition("/")[0]
+    return key.rpartition("@")[2] if "@" in key else ""

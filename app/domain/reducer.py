@@ -63,7 +63,7 @@ class OpenRecord:
 class Reducer:
     """A model that applies records: mutable, for one thread; `state()` returns a frozen copy.
 
-    If `noted` is set, the next applied records are noted there, until it has MOST_NOTED.
+    If `noted` is set, the next applied records are noted there by seq, until it has MOST_NOTED.
     """
 
     def __init__(self, state: ModelState) -> None:
@@ -74,7 +74,7 @@ class Reducer:
         self._part = state.part
         self._open: OpenRecord | None = None  # the next record, if a part of it is learnt
         self._before: ModelState | None = None  # the state before the open record
-        self.noted: list[LearntRecord] | None = None
+        self.noted: dict[int, LearntRecord] | None = None
         self._record: Record | None = None  # the one that is applied now and is to be noted
         self._pairs: FirstPairs | None = None  # its first ones
         self._notes = False
@@ -140,7 +140,7 @@ class Reducer:
             accepted = False
         self.seq, self.chain, self._part = self.seq + 1, chain, None
         if self._notes and self.noted is not None:
-            self.noted.append(learnt_record(self._record, accepted, self._pairs))
+            self.noted[self.seq] = learnt_record(self._record, accepted, self._pairs)
             self._record = self._pairs = None
         return accepted
 

@@ -168,12 +168,15 @@ class LearnerShare:
     async def most(self, models: int, led: Collection[str]) -> float:
         """Return the maximum number of models to lead; infinite while the count is unknown.
 
-        `led` are the models that this process leads.
+        It is infinite for the only learner, too: no other takes a model that it gives back,
+        such as one that was created again after the last list of names. `led` are the models that
+        this process leads.
         """
         if self._clock() >= self._next:
             self._next = self._clock() + self._lease / 5
             self._works = await self._count(led)
-        return -(-models // self._learners) if self._works else inf
+        alone = self._learners == 1
+        return inf if alone or not self._works else -(-models // self._learners)
 
     async def _count(self, led: Collection[str]) -> bool:
         try:

@@ -16,9 +16,11 @@ import msgspec
 
 from app.domain.impressions import Impression
 from app.domain.learnt import MOST_NOTED, LearntPair, LearntRecord
+from app.domain.names import tenant_of_source
 from app.domain.reducer import Reducer
 from app.errors import Unreadable
 from app.storage.log import LogEntry
+from app.storage.samples import NewSample
 from app.storage.store import Store
 
 log = logging.getLogger("solar.learner")
@@ -78,7 +80,7 @@ class SampleWriter:
         clock: Callable[[], float],
     ) -> None:
         self._store, self._model, self._epoch, self._fence = store, model, epoch, fence
-        self._learnt: list[LearntRecord] = []
+        self._learnt: dict[int, LearntRecord] = {}  # by seq
         reducer.noted = self._learnt
         self._noted = deque[NotedRecord](maxlen=MOST_NOTED)  # since the last commit
         self._shown = reducer.seq  # the last record that is a sample, or was learnt unwatched
@@ -88,8 +90,9 @@ class SampleWriter:
 
     def note(self, applied: Sequence[LogEntry]) -> None:
         """Take over what the reducer has noted of the records of a turn."""
-        for entry, learnt in zip(applied, self._learnt, strict=False):  # it notes the first ones
-            self._noted.append(NotedRecord(entry.seq, entry.time, entry.request, learnt))
+        for seq, learnt in self._learnt.items():
+            entry = applied[seq - applied[0].seq]  # the log is dense (I2)
+            self._noted.append(NotedRecord(seq, entry.time, entry.request, learnt))
         self._learnt.clear()
 
     def after(
@@ -112,6 +115,8 @@ class SampleWriter:
             return
         if self._writing is not None and not self._writing.done():
             return
+        if self._store.history_budget.is_full():  # 1,000 samples have up to 25 MB
+            return
         chosen = noted[max(0, len(noted) - self._samples.available()) :]
         if chosen:
             self._samples.take(len(chosen))
@@ -124,7 +129,8 @@ class SampleWriter:
             before = [self._shown, *(one.seq for one in chosen)]
             for one, last in zip(chosen, before, strict=False):
                 content = described(one, ids.get(one.request), one.seq - last - 1)
-                samples.append((one.seq, msgspec.json.encode(content)))
+                tenant = tenant_of_source(one.learnt.source)
+                samples.append(NewSample(one.seq, msgspec.json.encode(content), tenant))
             await self._store.samples.write(self._model, self._epoch, self._fence, samples)
             self._shown = before[-1]
         except Exception:  # whatever it is, it must not end the learner

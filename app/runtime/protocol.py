@@ -173,8 +173,10 @@ class LimitedProtocol(HttpToolsProtocol):
         """Close after the answer in progress; a stream of events, which has no end, ends now."""
         super().shutdown()
         scope: Any = {} if self._running is None else self._running.scope
-        if END_STREAM in scope:
-            scope[END_STREAM]()
+        if end := scope.setdefault(END_STREAM, None):
+            end()
+            if self in self._waiting.unread:  # the rest would wait for the client
+                self.abandon()
 
     # ---- the parser: base methods by name, because super() takes 0.1 µs ----
 

@@ -27,15 +27,19 @@ MOST_STREAMS = 50
 #: Samples that a feed holds, and that a client takes at a time.
 FEED_SAMPLES, TAKEN_SAMPLES = 200, 20
 #: Seconds between two polls of a feed: 4 reads a second for a watched model, on shared connections.
-FEED_SECONDS = 0.25
+FEED_POLL_SECONDS = 0.25
 #: Seconds between two renewals of the watch, a quarter of its length.
 RENEW_SECONDS = WATCHED_MILLISECONDS / 4000
 #: Seconds of silence until a comment is sent.
 HEARTBEAT_SECONDS = 15.0
 #: Seconds between two events about the version.
-VERSION_INTERVAL = 1.0
+VERSION_EVENT_SECONDS = 1.0
 #: A comment, and the event that samples before the next one are missing.
 HEARTBEAT, GAP = b": \n\n", b'event: gap\ndata: {"missed":true}\n\n'
+
+
+#: What another tenant gets instead of ids and queries.
+_WITHHELD = {"query": "", "request": "", "ids": None}
 
 
 class LiveFeed:
@@ -56,7 +60,7 @@ class LiveFeed:
         try:
             while self.clients and not self.ended and not stops():
                 await self._poll()
-                await asyncio.sleep(FEED_SECONDS)
+                await asyncio.sleep(FEED_POLL_SECONDS)
         finally:
             self.end()
 
@@ -94,9 +98,14 @@ class LiveFeed:
         self._note_version(served, now)
 
     async def _renew(self) -> None:
-        """Keep the model watched; start again if the store has lost samples (a failover)."""
-        position = await self.store.samples.watch(self.model)
-        if position < self.last:
+        """Keep the model watched; start again if the store has lost samples (a failover).
+
+        A model that was created again is another one.
+        """
+        epoch, position = await self.store.samples.watch(self.model)
+        if epoch != self.epoch:
+            self.ended = True
+        elif position < self.last:
             self._held.clear()
             self._before = self.last = position
             for client in self.clients:
@@ -113,7 +122,7 @@ class LiveFeed:
 
     def _note_version(self, served: ServedModel, now: float) -> None:
         """Tell the clients of a new version, at most once a second."""
-        if served.version == self._version or now < self._told + VERSION_INTERVAL:
+        if served.version == self._version or now < self._told + VERSION_EVENT_SECONDS:
             return
         self._version, self._told = served.version, now
         seq = max(served.version, self._weights.tails.get(self.model, 0))
@@ -124,10 +133,13 @@ class LiveFeed:
 
 
 class Subscription:
-    """A client of a feed: its position, and what it gets next."""
+    """A client of a feed: its position, and what it gets next.
 
-    def __init__(self, heartbeat: float) -> None:
-        self._heartbeat = heartbeat
+    Ids and queries in samples of other tenants are withheld; None: it belongs to all tenants.
+    """
+
+    def __init__(self, heartbeat: float, tenant: str | None = None) -> None:
+        self._heartbeat, self._tenant = heartbeat, tenant
         self.news = asyncio.Event()
         self._feed: LiveFeed | None = None
         self._position, self._versions = SampleId(0, 0), 0
@@ -183,7 +195,7 @@ class Subscription:
             return GAP
         if found:
             self._position = found[-1].id
-        return b"".join(map(_record_event, found))
+        return b"".join(_record_event(one, self._tenant) for one in found)
 
     async def _stored(self, feed: LiveFeed) -> Sequence[StoredSample] | None:
         """Read the next samples from the store; None if they are gone."""
@@ -196,8 +208,11 @@ class Subscription:
         return None
 
 
-def _record_event(sample: StoredSample) -> bytes:
-    line = b" ".join(sample.content.splitlines())
+def _record_event(sample: StoredSample, tenant: str | None) -> bytes:
+    content = sample.content
+    if tenant is not None and sample.tenant != tenant:
+        content = msgspec.json.encode({**msgspec.json.decode(content), **_WITHHELD})
+    line = b" ".join(content.splitlines())
     return b"event: record\nid: %b\ndata: %b\n\n" % (str(sample.id).encode(), line)
 
 
@@ -221,15 +236,17 @@ class LiveFeeds:
 
     @asynccontextmanager
     async def watching(
-        self, model: str, last: SampleId | None = None
+        self, model: str, last: SampleId | None = None, tenant: str | None = None
     ) -> AsyncIterator[Subscription]:
         """Watch a model as one more client, from now on or after the `last` sample.
+
+        `tenant` as for `Subscription`.
 
         TooManyStreams; NoSuchModel; StoreError if the store is unreachable.
         """
         if len(self._clients) >= MOST_STREAMS:
             raise TooManyStreams
-        client = Subscription(self.heartbeat)
+        client = Subscription(self.heartbeat, tenant)
         self._clients.add(client)
         self._report(len(self._clients))
         try:
@@ -242,7 +259,9 @@ class LiveFeeds:
 
     async def _join(self, client: Subscription, model: str, last: SampleId | None) -> None:
         served = await self._weights.find(model)
-        position = await self._store.samples.watch(model)
+        epoch, position = await self._store.samples.watch(model)
+        if served.epoch != epoch:  # deleted and created again a moment ago
+            served = await self._weights.load(model)
         kept = last is not None and await self._store.samples.keeps(model, last)
         feed = self._feeds.get(model)
         if feed is None or feed.ended or feed.epoch != served.epoch:

@@ -1,8 +1,8 @@
 """Trials of feedback in a process of their own: a worker has no kernels and loads no compiler.
 
 The process starts with the first trial, which takes 0.6 s, nearly all of it to load the kernels. It
-takes 110 MB more than a worker would save, and ends after 30 s without a trial. One trial runs at a
-time in a worker; others wait for their turn.
+takes 150 MiB, and ends after 30 s without a trial. One trial runs at a time in a worker; others
+wait for their turn.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class TrialRunner:
                 found = await self._process.ask(blobs)
             whole = True
         except (OSError, EOFError, TimeoutError) as error:
-            raise TrialFailed("the process has failed") from error
+            raise TrialFailed("the process has failed, or did not start") from error
         finally:
             if whole:
                 loop = asyncio.get_running_loop()
@@ -83,7 +83,7 @@ class TrialProcess:
     """A running process, and the socket of its trials."""
 
     def __init__(self) -> None:
-        self._socket, child = socket.socketpair()  # OSError without free descriptors
+        self._socket, child = socket.socketpair()
         self._socket.setblocking(False)
         python = [sys.executable, "-P", "-m"]  # -P: import no `app` from the working directory
         command = [*python, "app.runtime.trial_process", str(child.fileno())]

@@ -19,14 +19,15 @@ from app.storage.keys import HISTORIES
 #: Share of the smallest memory limit for all histories, and the used share of the fullest server
 #: above which there are no points.
 HISTORY_SHARE, FULL_SHARE = 0.05, 0.8
-#: Seconds for which memory figures, an admission and a refusal hold.
-MEMORY_SECONDS, ADMITTED_SECONDS, REFUSED_SECONDS = 10.0, 600.0, 60.0
+#: Seconds for which memory figures, an admission and a refusal hold, and until a failed question is
+#: repeated.
+MEMORY_SECONDS, ADMITTED_SECONDS, REFUSED_SECONDS, FAILED_SECONDS = 10.0, 600.0, 60.0, 10.0
 #: Models that a process remembers.
 MOST_REMEMBERED = 20_000
 
 
 class _Entry(NamedTuple):
-    admitted: bool
+    admitted: bool | None  # None: unknown
     ends: float
 
 
@@ -40,15 +41,19 @@ class HistoryBudget:
         self._next_check = -inf  # of the memory
         self._entries: dict[str, _Entry] = {}
 
+    def is_full(self) -> bool:
+        """Whether a server had too little room for any history at the last check."""
+        return self._full is True
+
     def admits(self, model: str) -> bool:
         """Whether there was room for the history of a model at the last check."""
         entry = self._entries.get(model)
-        return self._full is False and entry is not None and entry.admitted
+        return self._full is False and entry is not None and entry.admitted is True
 
     def refuses(self, model: str) -> bool:
         """Whether there was no room for it; False if that is unknown."""
         entry = self._entries.get(model)
-        return self._full is True or (entry is not None and not entry.admitted)
+        return self.is_full() or (entry is not None and entry.admitted is False)
 
     def is_stale(self, model: str) -> bool:
         """Whether the memory, or the entry of a model, is to be checked again."""
@@ -79,10 +84,14 @@ class HistoryBudget:
     async def _ask(self, model: str) -> None:
         if self._full is None:  # another session has just begun to check the memory
             return
+        known = self._entries.get(model)
+        self._note(model, known and known.admitted, FAILED_SECONDS)  # if the question fails
         admitted = bool(await self._calls.script("admit", [HISTORIES], [model, self._most]))
+        self._note(model, admitted, ADMITTED_SECONDS if admitted else REFUSED_SECONDS)
+
+    def _note(self, model: str, admitted: bool | None, seconds: float) -> None:
         if len(self._entries) >= MOST_REMEMBERED:
             self._entries.clear()
-        seconds = ADMITTED_SECONDS if admitted else REFUSED_SECONDS
         self._entries[model] = _Entry(admitted, _now() + seconds)
 
 

@@ -41,11 +41,27 @@ class SampleId(NamedTuple):
         return f"{self.fence}-{self.seq}"
 
 
+class Watched(NamedTuple):
+    """A model when it is watched: its epoch, and the position of the last commit."""
+
+    epoch: int
+    position: SampleId
+
+
+class NewSample(NamedTuple):
+    """A sample of a record, and the tenant whose feedback it is."""
+
+    seq: int
+    content: bytes
+    tenant: str = ""
+
+
 class StoredSample(NamedTuple):
     """A sample as it was written."""
 
     id: SampleId
     content: bytes
+    tenant: str = ""
 
 
 class Samples:
@@ -54,24 +70,22 @@ class Samples:
     def __init__(self, client: Any, calls: ScriptRunner) -> None:
         self._client, self._calls = client, calls
 
-    async def watch(self, model: str) -> SampleId:
-        """Let the learner write samples for a while; return the position of the last commit."""
+    async def watch(self, model: str) -> Watched:
+        """Let the learner write samples for a while; return where they begin."""
         keys = keys_of(model)
         with translated(self._client):
-            _, fence, seq = await self._client.together(
+            _, fence, (epoch, seq) = await self._client.together(
                 keys.watched,
                 ("SET", keys.watched, "1", "PX", WATCHED_MILLISECONDS),
                 ("GET", keys.fence),
-                ("HGET", keys.state, "seq"),
+                ("HMGET", keys.state, "epoch", "seq"),
             )
-        if seq is None:
+        if epoch is None or seq is None:
             raise NoSuchModel(f"model {model}: no model of this name")
-        return SampleId(int(fence or 0), int(seq))
+        return Watched(int(epoch), SampleId(int(fence or 0), int(seq)))
 
-    async def write(
-        self, model: str, epoch: int, fence: int, samples: Sequence[tuple[int, bytes]]
-    ) -> None:
-        """Add samples, each with the seq of its record, unless the model is another one by now."""
+    async def write(self, model: str, epoch: int, fence: int, samples: Sequence[NewSample]) -> None:
+        """Add samples, unless the model is another one by now."""
         keys, values = keys_of(model), [epoch, fence, MOST_SAMPLES, SAMPLES_MILLISECONDS]
         given = [part for sample in samples for part in sample]
         await self._calls.script("sample", [keys.state, keys.samples], [*values, *given])
@@ -87,5 +101,8 @@ class Samples:
     async def _range(self, model: str, first: str, last: str, count: int) -> list[StoredSample]:
         with translated(self._client):
             found = await self._client.xrange(keys_of(model).samples, first, last, count)
-        read = [(SampleId.parse(name.decode()), fields.get(b"s", b"")) for name, fields in found]
-        return [StoredSample(name, content) for name, content in read if name is not None]
+        return [
+            StoredSample(id_, fields.get(b"s", b""), fields.get(b"t", b"").decode())
+            for name, fields in found
+            if (id_ := SampleId.parse(name.decode())) is not None
+        ]

@@ -30,8 +30,9 @@ _POSITION_FIELDS = ("epoch", "seq", "chain")
 _SERVED_FIELDS = (*_POSITION_FIELDS, "meta", "w", "sums")
 _STATE_FIELDS = (*_SERVED_FIELDS, "spread")
 _BLOBS = (b"meta", b"w", b"spread", b"sums")
-#: Bytes of a covariance from which it is decoded in a thread: its checksum takes 0.5 ms or more.
-_LARGE_SPREAD = 1_000_000
+#: Bytes of a state from which it is decoded in a thread: its checksums take 0.5 ms or more, and the
+#: names of 100,000 features 10 ms.
+_LARGE_STATE = 1_000_000
 
 #: Sums in one array; the later ones are in arrays of their own and need a newer format.
 _FORMAT_1_SUMS = 26
@@ -132,7 +133,7 @@ class States:
         if not fields:
             raise NoSuchModel(f"model {model}: no model of this name, or no such version")
         try:
-            epoch, large = int(fields[b"epoch"]), len(fields[b"spread"]) > _LARGE_SPREAD
+            epoch, large = int(fields[b"epoch"]), sum(map(len, fields.values())) > _LARGE_STATE
             return StoredState(
                 epoch, await to_thread(load_state, fields) if large else load_state(fields)
             )

@@ -207,9 +207,10 @@ class ServiceUnderTest:
 
     def stored(self) -> dict[str, bytes]:
         """Return everything in the store except the learner's leases."""
-        leases = (":lease", ":fence", ":learners")
+        leases = (":lease", ":fence", ":learners", "solar:history")
         names = [name.decode() for name in self.store.keys("*")]
         names = sorted(name for name in names if not name.endswith(leases))
+        names = [name for name in names if not name.startswith("solar:{solar:learners}:")]
         return {name: self.store.dump(name) for name in names}
 
     def tail(self, model: str = "books") -> int:

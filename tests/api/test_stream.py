@@ -18,10 +18,12 @@ from app.api.auth import new_key
 from app.serving.live import MOST_STREAMS
 from app.storage.embedded import server as embedded
 from app.storage.keys import Keys
+from app.storage.samples import NewSample
+from app.storage.store import Store
 from tests.api.services import PLAIN, Running, serving, uvicorn_ready
 from tests.api.streams import streaming
 from tests.api.test_faults import child, child_replaced
-from tests.servers import TIMEOUT, client, until
+from tests.servers import TIMEOUT, client, until, with_store
 from tests.test_metrics import read, series
 
 ROUTE = "/models/{name}/stream"
@@ -44,16 +46,16 @@ def http(running: Running) -> Iterator[httpx.Client]:
         assert found.delete("/models/m").status_code in (204, 404)
 
 
-def create(http: httpx.Client) -> None:
-    assert http.put("/models/m", json={**PLAIN, "features": 2}).status_code == 201
+def create(http: httpx.Client, model: str = "m") -> None:
+    assert http.put(f"/models/{model}", json={**PLAIN, "features": 2}).status_code == 201
 
 
-def click(http: httpx.Client, position: int = 1) -> tuple[int, dict[str, Any]]:
-    """Rank and click; return the seq of the record and the ranking."""
-    ranked = http.post("/rank", json={"model": "m", "documents": DOCUMENTS}).json()
+def click(http: httpx.Client, model: str = "m") -> tuple[int, dict[str, Any]]:
+    """Rank and click the second document; return the seq of the record and the ranking."""
+    ranked = http.post("/rank", json={"model": model, "documents": DOCUMENTS}).json()
     event = {
         "event_id": f"e{next(NUMBERS)}", "type": "clicks", "request_id": ranked["request_id"],
-        "clicked": [ranked["documents"][position]["id"]],
+        "clicked": [ranked["documents"][1]["id"]],
     }  # fmt: skip
     answer = http.post("/feedback", json=event)
     assert answer.status_code == 202, answer.text
@@ -63,9 +65,11 @@ def click(http: httpx.Client, position: int = 1) -> tuple[int, dict[str, Any]]:
 def test_the_first_click_after_connecting_to_a_resting_model_is_seen_within_2_s(
     running: Running, http: httpx.Client
 ) -> None:
-    with streaming(running.url) as stream:
+    create(http, "resting")
+    time.sleep(1.0)
+    with streaming(running.url, "resting") as stream:
         posted = time.monotonic()
-        seq, ranked = click(http)
+        seq, ranked = click(http, "resting")
         found = stream.record(seq)
         assert found.time - posted < 2.0
         ids = [one["id"] for one in ranked["documents"]]
@@ -247,7 +251,36 @@ def test_a_key_needs_the_scope_read_which_admin_includes() -> None:
                 pass
         assert http.get("/models/m/stream", headers=bearer["rank"]).status_code == 403
         assert http.get("/models/m/stream", headers={"authorization": ""}).status_code == 401
-        assert http.get("/models", headers=bearer["read"]).status_code in (200, 403)
+        assert http.get("/models", headers=bearer["read"]).status_code == 200
+
+
+def test_ids_and_queries_are_withheld_from_other_tenants() -> None:
+    """The records of all tenants are shown; the model belongs to none."""
+    keys = {
+        name: new_key(name, scopes)
+        for name, scopes in (
+            ("web@acme", "rank+feedback+admin"), ("desk@acme", "read"), ("spy@rival", "read"),
+            ("any", "read"),
+        )
+    }  # fmt: skip
+    environ = {"SOLAR_KEYS": ",".join(entry for _, entry in keys.values())}
+    bearer = {name: {"authorization": f"Bearer {secret}"} for name, (secret, _) in keys.items()}
+    with serving(environ=environ) as running, running.client() as http:
+        http.headers.update(bearer["web@acme"])
+        create(http)
+        with contextlib.ExitStack() as stack:
+            streams = {
+                name: stack.enter_context(streaming(running.url, **bearer[name]))
+                for name in ("desk@acme", "spy@rival", "any")
+            }
+            seq, ranked = click(http)
+            found = {name: stream.record(seq).data for name, stream in streams.items()}
+        ids = [one["id"] for one in ranked["documents"]]
+        assert (found["desk@acme"]["ids"], found["desk@acme"]["clicked"]) == (ids, [1])
+        for name in ("spy@rival", "any"):
+            shown = found[name]
+            assert (shown["ids"], shown["request"], shown["query"]) == (None, "", "")
+            assert shown["pairs"] == found["desk@acme"]["pairs"]
 
 
 @contextlib.contextmanager
@@ -293,6 +326,63 @@ def test_sigterm_ends_the_streams_at_once() -> None:
             assert all(stream.ended and stream.ended - began < 1.0 for stream in streams)
         assert running.process.wait(20) == 0
         assert "Traceback" not in running.logged()
+
+
+def test_sigterm_does_not_wait_for_a_client_that_does_not_read() -> None:
+    with serving("--workers", "1") as running, running.client() as http:
+        create(http)
+        url = embedded.find(running.data)
+        assert url is not None
+        with_store(url, write_large_samples)
+        with requested(running.url, **{"last-event-id": "1-1"}) as unread:
+            time.sleep(0.5)
+            began = time.monotonic()
+            running.process.send_signal(signal.SIGTERM)
+            assert running.process.wait(20) == 0
+            assert time.monotonic() - began < 5.0
+            assert unread.recv(1) == b"H"
+        assert "Traceback" not in running.logged()
+
+
+async def write_large_samples(store: Store) -> None:
+    """Write samples that do not fit the buffers of a connection: 10 MB."""
+    epoch, *_ = await store.states.position("m")
+    for seq in range(1, 1001, 50):
+        some = [NewSample(seq + at, b'"%b"' % (10_000 * b"x")) for at in range(50)]
+        await store.samples.write("m", epoch, 1, some)
+
+
+def test_sigterm_ends_a_stream_that_waits_for_the_store() -> None:
+    with serving("--workers", "1") as running, running.client() as http:
+        create(http)
+        store = child(running.process.pid, "valkey-server")
+        assert store is not None
+        os.kill(store, signal.SIGSTOP)
+        with requested(running.url) as waiting:
+            time.sleep(0.5)
+            running.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            os.kill(store, signal.SIGCONT)
+            began, got = time.monotonic(), b""
+            while part := waiting.recv(1000):
+                got += part
+            assert time.monotonic() - began < 2.0
+            assert got.endswith(b"0\r\n\r\n")
+        assert running.process.wait(20) == 0
+
+
+@contextlib.contextmanager
+def requested(url: str, **headers: str) -> Iterator[socket.socket]:
+    """Ask for a stream on a connection with small buffers; read nothing."""
+    place, connection = urlsplit(url), socket.socket()
+    with connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(3 * TIMEOUT)
+        connection.connect((place.hostname, place.port))
+        lines = ["GET /models/m/stream HTTP/1.1", f"host: {place.netloc}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        yield connection
 
 
 @pytest.mark.parametrize("protocol", ["httptools", "app.runtime.protocol:LimitedProtocol"])

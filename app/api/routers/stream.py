@@ -2,14 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 
 from app.api.admin_routing import AdminRoute
-from app.api.auth import requires
+from app.api.auth import Key, requires
 from app.api.dependencies import FromState
 from app.api.event_stream import EventStream
 from app.api.openapi import COMMON_PROBLEMS, problems
 from app.api.routers.models import ModelName, known_name
+from app.api.routing import KEY
 from app.errors import InvalidInput
 from app.storage.samples import SampleId
 
@@ -37,7 +38,7 @@ LastEventId = Annotated[
     },
 )
 async def stream_model(
-    name: ModelName, service: FromState, last_event_id: LastEventId = None
+    name: ModelName, service: FromState, request: Request, last_event_id: LastEventId = None
 ) -> EventStream:
     """Send an event `record` for learnt records, at most 20 a second; `version` for new weights.
 
@@ -47,4 +48,6 @@ async def stream_model(
     last = SampleId.parse(last_event_id) if last_event_id else None
     if last_event_id and last is None:
         raise InvalidInput("last-event-id: expected the id of an event of this stream")
-    return EventStream(service.live.watching(known_name(name), last))
+    key: Key = request.scope[KEY]
+    tenant = key.tenant if key.digest else None
+    return EventStream(service.live.watching(known_name(name), last, tenant))

@@ -52,8 +52,8 @@ local function note(key, row, interval, most)
   if type(last) == 'table' then return end
   local time = last and tonumber(string.sub(last, 1, 13)) or -1
   if math.floor(time / interval) ~= math.floor(ARGV[15] / interval) then
+    if redis.pcall('LTRIM', key, 1 - most, -1).err then return end  -- a ring would have no end
     redis.pcall('RPUSH', key, ARGV[15] .. row)
-    redis.pcall('LTRIM', key, -most, -1)
   end
 end
 note(KEYS[8], ARGV[16], 10000, 360)

@@ -26,8 +26,8 @@ local noted = tonumber(ARGV[2])
 if stored[noted] == 1 then
   -- 'imp:<epoch>:' is two characters shorter than 'recent:<epoch>', which the list's name ends with.
   local request = string.sub(KEYS[noted + 1], #KEYS[1] - 1)
-  if type(redis.pcall('LPUSH', KEYS[1], request)) == 'number' then
-    redis.pcall('LTRIM', KEYS[1], 0, MOST_RECENT - 1)
+  if not redis.pcall('LTRIM', KEYS[1], 0, MOST_RECENT - 2).err then
+    redis.pcall('LPUSH', KEYS[1], request)
     redis.call('PEXPIRE', KEYS[1], ARGV[1])
   end
 end
