@@ -3,9 +3,9 @@
     python -m tools.console_pages screenshots build/console
     python -m tools.console_pages record benchmarks/console_requests.json
 
-`screenshots` writes every page, light and dark; `make screenshots` calls it with `build/console`, and
-`docs/images` has six of them. `record` writes the
-requests of a minute, which `python -m benchmarks console` replays.
+`screenshots` writes every page, light and dark; `make screenshots` calls it with `build/console`.
+`docs/images` has six of these. `record` writes the requests of a minute, which
+`python -m benchmarks console` replays.
 """
 
 import argparse
