@@ -62,6 +62,7 @@ def wait_for(http: httpx.Client, seq: int) -> None:
 def use_every_feature(http: httpx.Client, url: str) -> None:
     """Use every endpoint and every command once."""
     send_clicks(http, "books")
+    use_questions(http)
     assert http.patch("/models/books", json={"gamma": 2.0}).status_code == 202
     text = {"content-type": "text/plain"}
     job = http.post("/models/books/warm-start", content=JUDGED, headers=text)
@@ -86,6 +87,25 @@ def use_every_feature(http: httpx.Client, url: str) -> None:
     assert solar(url, "log", "books", "--count", "1")
     assert "replaces" in solar(url, "replay", "books", "--without-source", "unknown", "--apply")
     assert http.delete("/models/books").status_code == 204
+
+
+def use_questions(http: httpx.Client) -> None:
+    """Use every endpoint of the console once."""
+    for path in ("history", "impressions", "versions/current/diff/current"):
+        answer = http.get(f"/models/books/{path}")
+        assert answer.status_code == 200, answer.text
+    assert http.get("/status").json()["store"]["reachable"]
+    given = http.get("/models/books/impressions").json()["impressions"][0]["documents"]
+    ids = [one["id"] for one in given]
+    asked = {"documents": given, "scored": True}
+    body = {**asked, "first": ids[0], "second": ids[1]}
+    assert http.post("/models/books/compare", json=body).status_code == 200
+    body = {**asked, "clicks": ids[1:2]}
+    assert http.post("/models/books/what-if", json=body).status_code == 200
+    with http.stream("GET", "/models/books/stream") as answer:
+        assert answer.status_code == 200
+        send_clicks(http, "books")
+        assert any("record" in line for line in answer.iter_lines())
 
 
 def test_the_service_uses_exactly_the_commands_of_its_acl(tmp_path: Path) -> None:
