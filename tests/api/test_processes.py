@@ -210,8 +210,11 @@ def of_model(http: httpx.Client, name: str) -> set[str]:
     return {one for one, labels in metrics(http) if ("model", name) in labels}
 
 
-def test_a_deleted_model_leaves_no_series_on_any_scrape(http: httpx.Client) -> None:
+def test_a_deleted_model_leaves_no_series_on_any_scrape(
+    http: httpx.Client, counted: Series
+) -> None:
     """Neither at once nor later, and neither by late requests nor for a new model of that name."""
+    assert counted  # before the requests of this test
     assert http.put("/models/old", json={"features": 2, "explore": True}).status_code == 201
     body = {"model": "old", "ids": ["a", "b"], "features": [[1.0, 0.0], [0.0, 1.0]]}
     for at in range(20):
@@ -275,6 +278,8 @@ def test_the_counts_of_a_killed_worker_are_kept(
     rank(http)
     after = metrics(http)[series("solar_impressions_total", outcome="remembered")]
     assert after == before + 1
+    up = series("solar_process_up", process="worker 0")
+    until(lambda: all(metrics(http)[up] == 1.0 for _ in range(6)))
 
 
 # ---- a separate learner ----
