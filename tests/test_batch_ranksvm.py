@@ -11,11 +11,12 @@ from hypothesis.extra import numpy as arrays
 from scipy.sparse import csr_array
 
 from app.ranking import covariance
-from app.ranking.batch import warmstart
+from app.ranking.batch import newton, warmstart
 from app.ranking.batch.accuracy import pairwise_accuracy
+from app.ranking.batch.direct_counting import DirectCounting
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.ordertree import OrderTree
-from app.ranking.batch.ranksvm import hinge, squared_hinge
+from app.ranking.batch.ranksvm import Hinge, SquaredHinge, hinge, squared_hinge
 from app.ranking.batch.warmstart import covariance_after, variances_after
 from app.ranking.online import LabelledQuery
 from app.ranking.solar import SolarII, SolarIIDiagonal
@@ -44,14 +45,12 @@ def test_sums_and_counts_equal_those_over_all_pairs(
     scores, u = (
         data.draw(arrays.arrays(np.float64, len(labels), elements=halves(size))) for size in (3, 99)
     )
-    tree = OrderTree.of(labels, starts)
-    assert tree.pairs == len(all_pairs(labels, starts))
     pairs = inside(scores, labels, starts, margin)
-    found = tree.at(scores, margin)
-    for one, naive in zip(found.sums(u), sums(u, pairs), strict=True):
-        assert one.tolist() == naive
-    for one, naive in zip(found.counts(), sums(np.ones(len(u)), pairs), strict=True):
-        assert one.tolist() == naive
+    expected = [*sums(u, pairs), *sums(np.ones(len(u)), pairs)]
+    for structure in (OrderTree.of(labels, starts), DirectCounting.of(labels, starts)):
+        assert structure.pairs == len(all_pairs(labels, starts))
+        found = structure.at(scores, margin)
+        assert [one.tolist() for one in (*found.sums(u), *found.counts())] == expected
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3, 5, 17, 64, 65, 500])
@@ -61,8 +60,25 @@ def test_long_queries_are_sorted_by_merging_runs(levels: int) -> None:
     starts = np.array([0, 450, 451, 500])
     scores, u = np.round(8 * rng.standard_normal(500)) / 4, np.round(99 * rng.standard_normal(500))
     pairs = inside(scores, labels, starts, 1.0)
-    found = OrderTree.of(labels, starts).at(scores).sums(u)
-    assert [one.tolist() for one in found] == list(sums(u, pairs))
+    for structure in (OrderTree.of(labels, starts), DirectCounting.of(labels, starts)):
+        found = structure.at(scores).sums(u)
+        assert [one.tolist() for one in found] == list(sums(u, pairs))
+
+
+@pytest.mark.parametrize("levels", [2, 3, None])
+def test_direct_counting_and_the_tree_give_the_same_objectives(levels: int | None) -> None:
+    judgements, w = random_judgements(7, levels), np.array([0.1, -0.3, 0.2])
+    counting = DirectCounting.of(judgements.labels, judgements.starts)
+    tree, counted = squared_hinge(judgements, 0.7), SquaredHinge(judgements.X, counting, 0.7)
+    here, there = tree.at(w), counted.at(w)
+    close = partial(np.testing.assert_allclose, rtol=1e-12)
+    close(there.value, here.value)
+    close(there.gradient, here.gradient)
+    close(there.hessian_product(w), here.hessian_product(w))
+    a, b = Hinge(judgements.X, counting, 0.7).at(w), hinge(judgements, 0.7).at(w)
+    close(a.toward(b)(0.5)[0].value, b.value)
+    found = [newton.minimise(one, tolerance=1e-10).w for one in (tree, counted)]
+    close(*found, rtol=1e-9)
 
 
 @given(st.data(), judged(), st.sampled_from([0.01, 1.0, 30.0]), st.booleans())
@@ -82,6 +98,25 @@ def test_both_objectives_equal_those_over_all_pairs(
     close(loss.value + w @ w / 2, naive.l1(w))
     support = naive.gaps[naive.residuals(w) > 0.0]
     close(loss.subgradient, -C * support.sum(axis=0))
+
+
+@given(st.data(), judged())
+def test_the_preconditioner_is_a_weighted_variance_that_bounds_the_diagonal(
+    data: st.DataObject, judgements: Judgements
+) -> None:
+    w = data.draw(arrays.arrays(np.float64, judgements.n, elements=halves(2)))
+    X, labels, starts = judgements.X, judgements.labels, judgements.starts
+    point = squared_hinge(Judgements(csr_array(X), labels, starts), 0.5).at(w)
+    pairs = inside(X @ w, labels, starts, 1.0)
+    d = np.bincount(np.ravel(pairs).astype(int), minlength=len(labels))
+    naive = np.ones(judgements.n)
+    for q in judgements.queries:
+        if d[q].any():
+            naive += d[q] @ (X[q] - np.average(X[q], axis=0, weights=d[q])) ** 2
+    assert point.diagonal is not None
+    np.testing.assert_allclose(point.diagonal, naive, rtol=1e-9)
+    exact = NaiveRankSVM(gaps(X, labels, starts), 0.5).hessian(w).diagonal()
+    assert (exact <= 2.0 * naive * (1.0 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("levels", [2, 3, 5, None])
@@ -223,6 +258,14 @@ def test_dense_and_sparse_queries_are_joined() -> None:
         assert X.tolist() == [[1.0, 0.0], [0.0, 2.0]] * 2
         assert X.dtype == np.float64
         assert judged.starts.tolist() == [0, 2, 4]
+
+
+@given(labels_and_starts())
+def test_queries_with_two_labels_are_found(known: tuple[Any, Any]) -> None:
+    labels, starts = known
+    judgements = Judgements(np.ones((len(labels), 1)), labels, starts)
+    naive = [len(set(labels[q])) > 1 for q in judgements.queries]
+    assert judgements.ordering().tolist() == naive
 
 
 def test_queries_with_one_label_are_dropped_without_changing_the_value() -> None:

@@ -136,7 +136,7 @@ def test_judgements_without_pairs_give_zero_weights(C: float) -> None:
 class Hyperbola:
     """f(w) = Σ √(1 + w²), on which full Newton steps diverge from any start beyond ±1."""
 
-    n = 2
+    n, diagonal = 2, None
 
     def __init__(self, w: Floats | None = None) -> None:
         self.w = np.zeros(2) if w is None else w
@@ -153,13 +153,94 @@ class Hyperbola:
 
 def test_newton_steps_stay_within_the_trust_region() -> None:
     start = np.array([5.0, -3.0])
-    step, residual, _ = newton.truncated_step(Hyperbola(start), radius=0.5)
-    assert np.linalg.norm(step) == pytest.approx(0.5)
     point = Hyperbola(start)
-    np.testing.assert_allclose(residual, -point.gradient - point.hessian_product(step))
+    step = newton.truncated_step(point, radius=0.5)
+    assert step.on_boundary
+    assert step.length == np.linalg.norm(step.s) == pytest.approx(0.5)
+    assert step.slope == pytest.approx(point.gradient @ step.s)
+    assert step.predicted == pytest.approx(step.slope + step.s @ point.hessian_product(step.s) / 2)
+    assert not newton.truncated_step(point, radius=1e9).on_boundary
     found = newton.minimise(Hyperbola(), start, tolerance=1e-9, scale=1.0)
     assert found.converged
     np.testing.assert_allclose(found.w, 0.0, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("share", "on_boundary", "least", "most"),
+    [(0.76, True, 8.0, 8.0), (0.76, False, 2.0, 3.0), (0.5, True, 0.5, 2.0), (0.1, True, 0.5, 1.0)],
+)
+def test_the_radius_grows_fourfold_only_after_a_good_step_to_the_boundary(
+    share: float, on_boundary: bool, least: float, most: float
+) -> None:
+    step = newton.Step(np.array([2.0]), 2.0, -1.0, -0.5, 1, on_boundary)
+    assert least <= newton.resized(2.0, step, -0.5 * share) <= most
+
+
+class Quadratic:
+    """`½ w·Hw - b·w` for a random H with entries of very different sizes."""
+
+    n = 6
+
+    def __init__(self, seed: int, preconditioned: bool) -> None:
+        rng = np.random.default_rng(seed)
+        root = rng.standard_normal((6, 6)) * 10.0 ** rng.uniform(-2, 2, 6)
+        self.H, self.b = root.T @ root + np.eye(6), rng.standard_normal(6)
+        self.diagonal = self.H.diagonal() if preconditioned else None
+
+    def at(self, w: Floats) -> "Quadratic":
+        self.w, self.gradient = w, self.H @ w - self.b
+        self.value = float(w @ (self.gradient - self.b)) / 2
+        return self
+
+    def hessian_product(self, v: Floats) -> Floats:
+        return np.asarray(self.H @ v)
+
+
+@pytest.mark.parametrize("preconditioned", [False, True])
+def test_a_newton_step_without_a_boundary_solves_the_linear_system(
+    preconditioned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newton, "FORCING", 1e-10)
+    point = Quadratic(1, preconditioned).at(np.ones(6))
+    model = newton.Preconditioned.of(point)
+    step = newton.truncated_step(model, radius=1e9)
+    exact = np.linalg.solve(point.H, point.b) - point.w
+    np.testing.assert_allclose(model.unscaled(step.s), exact, rtol=1e-7)
+    np.testing.assert_allclose(step.predicted, -exact @ point.H @ exact / 2, rtol=1e-7)
+
+
+@pytest.mark.parametrize("radius", [1e-3, 0.1])
+def test_a_preconditioned_step_stays_in_the_trust_region_of_its_norm(radius: float) -> None:
+    point = Quadratic(2, preconditioned=True).at(np.ones(6))
+    model = newton.Preconditioned.of(point)
+    step = newton.truncated_step(model, radius)
+    w = model.unscaled(step.s)
+    assert step.on_boundary
+    assert np.sqrt(w @ (point.H.diagonal() * w)) == pytest.approx(radius)
+    assert step.predicted == pytest.approx(point.gradient @ w + w @ point.H @ w / 2)
+
+
+def rare_and_frequent(documents: int = 600, n: int = 300) -> Judgements:
+    """Sparse rows; the first features are in most documents, the last ones in almost none."""
+    rng = np.random.default_rng(3)
+    columns = np.floor(3.0 * rng.pareto(0.7, (documents, 12))) % n
+    X = np.zeros((documents, n))
+    for row, some in zip(X, columns.astype(int), strict=True):
+        row[some] = rng.uniform(0.1, 1.1, 12)
+    worth = X @ rng.standard_normal(n) + rng.standard_normal(documents)
+    labels = (worth > np.quantile(worth, 0.8)).astype(np.float64)
+    return Judgements(csr_array(X), labels, np.arange(0, documents + 1, 10))
+
+
+def test_sparse_rows_are_preconditioned_and_need_fewer_products_for_the_same_minimum() -> None:
+    sparse = rare_and_frequent()
+    dense = Judgements(sparse.X.toarray(), sparse.labels, sparse.starts)
+    assert squared_hinge(dense, 1.0).at(np.zeros(dense.n)).diagonal is None
+    fast, slow = (newton.minimise(squared_hinge(one, 1.0)) for one in (sparse, dense))
+    assert fast.products < 0.6 * slow.products
+    exact = [newton.minimise(squared_hinge(one, 1.0), tolerance=1e-11) for one in (sparse, dense)]
+    assert exact[0].value == pytest.approx(exact[1].value, rel=1e-12)
+    np.testing.assert_allclose(exact[0].w, exact[1].w, atol=1e-8)
 
 
 class Cancelled(Exception):
@@ -201,6 +282,23 @@ def naive_quality(judged: Judgements, w: Floats) -> float:
         shown = ranking((judged.X[a:b] @ w).tolist())
         found.append(ndcg([float(judged.labels[a:b][d]) for d in shown], 10))
     return float(np.mean(found))
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=20)
+def test_the_quality_of_many_queries_is_the_mean_of_their_ndcg(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    starts = np.array([0, 12, 12, 20, 45])
+    labels = rng.integers(0, 5, 45).astype(np.float64)
+    judged = Judgements(rng.integers(-1, 2, (45, 2)).astype(np.float64), labels, starts)
+    w = np.array([1.0, -1.0])  # many ties, also of 0.0 and -0.0
+    nonempty = Judgements(judged.X, judged.labels, np.unique(starts))
+    assert path.batch_quality(judged, w, "ndcg@10") == pytest.approx(naive_quality(nonempty, w))
+
+
+def test_scores_that_are_not_finite_have_no_quality() -> None:
+    with pytest.raises(ValueError, match="expected a finite number"):
+        path.batch_quality(synthetic(1, 3), np.array([np.inf, 0.0, 0.0, 0.0]), "ndcg@10")
 
 
 @pytest.mark.parametrize("by", ["ndcg@10", "pairwise"])

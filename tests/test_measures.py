@@ -45,6 +45,26 @@ def test_measures_lie_between_zero_and_one_and_the_ideal_scores_one(some: Any) -
     assert ideal.ndcg_1 == ideal.ndcg_5 == ideal.ndcg_10 == ideal.ndcg == float(some.any())
 
 
+@given(st.sampled_from(DISCOUNTS), st.lists(labels(), max_size=5), st.randoms())
+def test_many_queries_have_the_bits_of_single_ones(
+    discount: Discount, some: list[Any], random: Any
+) -> None:
+    starts = np.cumsum([0, *map(len, some)])
+    orders = [random.sample(range(len(one)), len(one)) for one in some]
+    order = np.array([at + d for at, one in zip(starts, orders, strict=False) for d in one], int)
+    joined = np.concatenate([[], *some])
+    found = measures.measure_queries(joined, starts, order, discount)
+    single = [
+        measures.quality(one[shown], discount) for one, shown in zip(some, orders, strict=True)
+    ]
+    assert [tuple(row) for row in found.tolist()] == single
+
+
+def test_a_label_out_of_range_is_found_in_any_query() -> None:
+    with pytest.raises(ValueError, match=r"from 0 to 30, got \[ 1. 31.\]"):
+        measures.measure_queries(np.array([0, 1, 31.0]), np.array([0, 1, 3]), np.arange(3))
+
+
 def test_a_ranking_without_a_relevant_document_scores_zero() -> None:
     assert measures.quality(np.zeros(7)) == Quality(0.0, 0.0, 0.0, 0.0, 0.0)
 

@@ -1,5 +1,6 @@
 """Training a batch model on judged data and converting it to an online model."""
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from app.ranking.solar import SolarII
 from app.ranking.sparse import SparseRows
 from app.training import process, trainer
 from app.training.options import UPLOAD, Training, TrainingTask, check_training
+from app.training.targets import file
 from app.training.trainer import Progressed
 from tests.oracles_batch import gaps
 
@@ -226,6 +228,49 @@ def test_progress_reports_contain_iteration_and_ndcg(monkeypatch: pytest.MonkeyP
     assert reports[-1].distance == found.minimum.distance
     assert reports[-1].ndcg == path.batch_quality(data, found.weights, "ndcg@10")
     assert reports[0].ndcg < reports[-1].ndcg
+
+
+def test_progress_is_measured_on_a_fixed_sample_of_queries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trainer, "PROGRESS_QUERIES", 7)
+    monkeypatch.setattr(trainer, "PROGRESS_SECONDS", 0.0)
+    data, reports = judged(), list[Progressed]()
+    sample = trainer.progress_sample(data)
+    assert len(sample.starts) - 1 == 7
+    assert (sample.X == trainer.progress_sample(data).X).all()
+    found = trainer.train_batch(data, Training(C=1.0), reports.append)
+    assert reports[-1].ndcg == path.batch_quality(sample, found.weights, "ndcg@10")
+
+
+def test_the_sample_of_few_queries_is_all_of_them() -> None:
+    assert trainer.PROGRESS_QUERIES == 1000
+    data = judged()
+    assert trainer.progress_sample(data) is data
+
+
+def test_a_training_that_nobody_watches_measures_nothing() -> None:
+    data = judged()
+    beyond = Judgements(data.X, 40.0 + data.labels, data.starts)  # measuring refuses these labels
+    trainer.train_batch(beyond, Training(C=1.0))
+    with pytest.raises(ValueError, match="labels: expected numbers from 0 to 30"):
+        trainer.train_batch(beyond, Training(C=1.0), lambda _: None)
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_command_measures_progress_only_on_a_terminal(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr, shown = Terminal() if terminal else StringIO(), list[Any]()
+    monkeypatch.setattr("sys.stderr", stderr)
+    monkeypatch.setattr(file, "show", lambda *arguments: shown.append(arguments))
+    file.trained(synthetic(), Training(C=1.0), ModelConfig(NAMES), BOUND)
+    assert bool(shown) == terminal
 
 
 def test_an_exception_of_the_progress_callback_ends_the_training() -> None:

@@ -59,6 +59,25 @@ def measure_into(
         raise _out_of_range(labels)
 
 
+def measure_queries(
+    labels: Floats, starts: Integers, order: Integers, discount: Discount = "standard"
+) -> Floats:
+    """Return all measures of many rankings, one per row, with the bits of `quality`.
+
+    `order[starts[q] : starts[q + 1]]` has the documents of query q, the best first.
+
+    >>> measure_queries(np.array([0.0, 1.0]), np.array([0, 2]), np.array([1, 0]))
+    array([[1., 1., 1., 1., 1.]])
+    """
+    labels, starts = owned(labels, np.float64), owned(starts, np.int64)
+    found = np.zeros((len(starts) - 1, len(MEASURE_NAMES)))
+    table = discounts(discount, int(np.diff(starts).max(initial=1)))
+    bad = measure_each(labels, starts, owned(order, np.int64), table, found)
+    if bad >= 0:
+        raise _out_of_range(labels[starts[bad] : starts[bad + 1]])
+    return found
+
+
 def ndcg(labels: Floats, k: int | None = None, discount: Discount = "standard") -> float:
     """Return `Σ_{r ≤ k} G(l_r) D(r) / ideal@k`, `G(l) = 2^l - 1` (eq. 1); all ranks if k is None.
 
@@ -189,6 +208,16 @@ def measure(labels: Any, order: Any, table: Any, found: Any) -> bool:
     if relevant > 0:
         found[4] = precision / relevant
     return True
+
+
+@kernel
+def measure_each(labels: Any, starts: Any, order: Any, table: Any, found: Any) -> int:
+    """Measure every query into its row; return the first query with a bad label, or -1."""
+    for q in range(starts.shape[0] - 1):
+        a, b = starts[q], starts[q + 1]
+        if not measure(labels[a:b], order[a:b] - a, table, found[q]):
+            return q
+    return -1
 
 
 def _checked(labels: Floats) -> Floats:

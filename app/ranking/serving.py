@@ -26,7 +26,7 @@ def order(scores: Floats) -> Integers:
     >>> order(np.array([0.5, 2.0, 0.5]))
     array([1, 0, 2])
     """
-    scores = _finite(scores)
+    scores = finite(scores)
     return np.argsort(-scores, kind="stable")
 
 
@@ -40,7 +40,7 @@ def top_k(scores: Floats, k: int) -> Integers:
         raise ValueError(f"k: expected at least 1, got {k}")
     if len(scores) < SORT_BELOW or k > len(scores) // 4:
         return order(scores)[:k]
-    scores = _finite(scores)
+    scores = finite(scores)
     least = np.partition(scores, len(scores) - k)[len(scores) - k]
     above = np.flatnonzero(scores > least)
     ties = np.flatnonzero(scores == least)[: k - len(above)]
@@ -57,7 +57,7 @@ def sharpened(scores: Floats, scale: float = 0.0, exploration: float = 1.0) -> F
     >>> sharpened(np.array([1.0, -1.0]), 3.0), sharpened(np.array([1.0, -1.0]))
     (array([ 3., -3.]), array([ 2., -2.]))
     """
-    scores = _finite(scores)
+    scores = finite(scores)
     if scores.min() == scores.max():  # std of equal numbers may be 1e-17
         return np.zeros(len(scores))
     if scale:
@@ -155,7 +155,8 @@ def with_pinned(best: Integers, pinned: Integers, length: int) -> Integers:
     return shown
 
 
-def _finite(scores: Floats) -> Floats:
+def finite(scores: Floats) -> Floats:
+    """Return the scores as float64; ValueError if one of them is not finite."""
     scores = np.asarray(scores, np.float64)
     if not np.isfinite(scores).all():
         where = int(np.flatnonzero(~np.isfinite(scores))[0])

@@ -27,8 +27,8 @@ from app.training.options import Training, check_training
 
 #: Default share of held-out queries.
 HELD_OUT = 0.2
-#: Seconds between two progress reports; each measures the current model.
-PROGRESS_SECONDS = 0.25
+#: Seconds between two progress reports; each measures the current model on a sample of queries.
+PROGRESS_SECONDS, PROGRESS_QUERIES = 0.25, 1_000
 #: A fit from w = 0 ends at about this share of its first distance: the tolerance of all solvers.
 CONVERGED = 1e-3
 
@@ -37,7 +37,8 @@ CONVERGED = 1e-3
 class Progressed:
     """Progress of a training; `distance` is the gradient norm, the duality gap or the slope.
 
-    `share` is the share of all fits that is done, an estimate from 0 to 1.
+    `ndcg` is that of a fixed sample of at most `PROGRESS_QUERIES` queries. `share` is the share of
+    all fits that is done, an estimate from 0 to 1.
     """
 
     parameter: float
@@ -153,7 +154,8 @@ def train_batch(
     """Train the best linear model on judged queries; BadData if their labels are all equal.
 
     C (or the penalty) is given, or the best on held-out queries. If a random share is held out,
-    the final model is trained on it too. If the last queries are held out, it is not.
+    the final model is trained on it too. If the last queries are held out, it is not. Without
+    `report` no progress is measured.
     """
     judged = checked_judgements(judged, check_training(training))
     kind: Kind = "domination" if training.trainer == "domination" else training.loss
@@ -210,14 +212,23 @@ class Fits:
         self._ended = self._most - 1
 
 
+def progress_sample(judged: Judgements) -> Judgements:
+    """Return at most `PROGRESS_QUERIES` of the queries, chosen by a fixed seed."""
+    queries = len(judged.starts) - 1
+    if queries <= PROGRESS_QUERIES:
+        return judged
+    return judged.some(np.random.default_rng(0).permutation(queries) < PROGRESS_QUERIES)
+
+
 class ReportingTrainer:
-    """A trainer that reports its progress."""
+    """A trainer that reports its progress, if somebody watches it."""
 
     def __init__(
         self, inner: Trainer, measured_on: Judgements, report: ReportProgress | None, fits: Fits
     ) -> None:
         self.n, self.grid = inner.n, inner.grid
-        self._inner, self._measured_on, self._report = inner, measured_on, report
+        self._inner, self._report = inner, report
+        self._sample = None if report is None else progress_sample(measured_on)
         self._next, self._before, self._fits = 0.0, 0, fits
 
     def fit(self, parameter: float, start: Floats | None = None, _: Any = None) -> Minimum:
@@ -225,13 +236,12 @@ class ReportingTrainer:
 
         def progress(iteration: int, objective: float, distance: float, w: Floats) -> None:
             share = self._fits.share(distance)
-            if self._report is not None and monotonic() >= self._next:
-                at, ndcg = (
-                    self._before + iteration,
-                    path.batch_quality(self._measured_on, w, "ndcg@10"),
-                )
-                self._report(Progressed(parameter, at, objective, distance, ndcg, share))
-                self._next = monotonic() + PROGRESS_SECONDS
+            if self._report is None or self._sample is None or monotonic() < self._next:
+                return
+            ndcg = path.batch_quality(self._sample, w, "ndcg@10")
+            at = self._before + iteration
+            self._report(Progressed(parameter, at, objective, distance, ndcg, share))
+            self._next = monotonic() + PROGRESS_SECONDS
 
         minimum = self._inner.fit(parameter, start, progress)
         self._before += minimum.iterations

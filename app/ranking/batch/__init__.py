@@ -2,7 +2,9 @@
 
     judgements.py   rows, labels and the starts of the queries
     ordertree.py    sums over the pairs of a query, with a tree over its labels; loops in levels.py
-    ranksvm.py      linear RankSVM as an objective: value, gradient, Hessian product
+                    direct_counting.py has the same sums in O(lk): PRSVM+, for comparisons
+    ranksvm.py      linear RankSVM as an objective: value, gradient, Hessian product; for sparse
+                    rows preconditioner.py adds about the diagonal of the Hessian
     newton.py       minimises smooth objectives (the squared hinge)
     bundle.py       minimises non-smooth objectives (the hinge) by cutting planes and simplex.py
     trainers.py     the three losses behind one interface: fit(parameter)

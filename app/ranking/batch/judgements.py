@@ -72,8 +72,13 @@ class Judgements:
 
     def ordering(self) -> NDArray[np.bool_]:
         """Return a mask of the queries with two different labels."""
-        found = [len(self.labels[q]) > 0 and np.ptp(self.labels[q]) > 0.0 for q in self.queries]
-        return np.array(found, np.bool_)
+        nonempty = np.diff(self.starts) > 0
+        first = self.starts[:-1][nonempty]
+        found = np.zeros(len(nonempty), np.bool_)
+        if len(first):
+            highest, lowest = (f.reduceat(self.labels, first) for f in (np.maximum, np.minimum))
+            found[nonempty] = highest > lowest
+        return found
 
     def some(self, kept: NDArray[np.bool_]) -> "Judgements":
         """Return the queries where `kept` is true."""

@@ -86,12 +86,12 @@ def batch_quality(
     scores: Floats = judged.X @ w
     if by == "pairwise":
         return pairwise_accuracy(scores, judged.labels, judged.starts)
-    found = [
-        measures.quality(judged.labels[q][serving.order(scores[q])], discount).ndcg_10
-        for q in judged.queries
-        if q.start < q.stop
-    ]
-    return float(np.mean(found)) if found else 0.0
+    starts = np.unique(judged.starts)  # without empty queries
+    query = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    order = np.lexsort((-serving.finite(scores), query))  # ties keep the order of the documents
+    found = measures.measure_queries(judged.labels, starts, order, discount)
+    ndcg_10 = found[:, measures.MEASURE_NAMES.index("ndcg@10")]
+    return float(np.mean(ndcg_10)) if len(found) else 0.0
 
 
 def _ordered(grid: Sequence[float] | None, like: Sequence[float]) -> Sequence[float]:

@@ -14,20 +14,50 @@ lose no digits.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
-from app.ranking.arrays import Floats
-from app.ranking.batch.judgements import Judgements, Matrix
-from app.ranking.batch.ordertree import Inside, OrderTree
+from app.ranking.arrays import Floats, Integers
+from app.ranking.batch.judgements import Judgements, Matrix, is_sparse
+from app.ranking.batch.ordertree import OrderTree
+from app.ranking.batch.preconditioner import weighted_spreads
+
+
+class PairsInside(Protocol):
+    """The pairs inside their margin, for given scores."""
+
+    def sums(self, u: Floats) -> tuple[Floats, Floats]:
+        """`γ_i⁺` and `γ_i⁻` for all documents i."""
+
+    def counts(self) -> tuple[Floats, Floats]:
+        """`l_i⁺` and `l_i⁻` for all documents i."""
+
+
+class PairStructure(Protocol):
+    """The pairs of judged queries: an `OrderTree`, or `DirectCounting`."""
+
+    @property
+    def starts(self) -> Integers:
+        """The first document of each query."""
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs."""
+
+    def centred(self, u: Floats) -> Floats:
+        """`u` relative to the first document of each query."""
+
+    def at(self, scores: Floats, margin: float = 1.0, near: Any = None) -> PairsInside:
+        """The pairs inside; `near` is the result for similar scores."""
 
 
 @dataclass(frozen=True)
 class RankSVMObjective:
-    """The base of both losses: the rows, the tree over their labels, and C."""
+    """The base of both losses: the rows, the pairs by their labels, and C."""
 
     X: Matrix
-    tree: OrderTree
+    tree: PairStructure
     C: float
 
     def __post_init__(self) -> None:
@@ -85,8 +115,8 @@ def hinge(judged: Judgements, C: float) -> Hinge:
 class Residuals:
     """The pairs inside for given scores, their counts, and `R⁺`, `R⁻`."""
 
-    def __init__(self, tree: OrderTree, scores: Floats) -> None:
-        self.inside: Inside = tree.at(scores)
+    def __init__(self, tree: PairStructure, scores: Floats) -> None:
+        self.inside: PairsInside = tree.at(scores)
         self.l_above, self.l_below = self.inside.counts()
         g_above, g_below = self.inside.sums(scores)
         self.above: Floats = self.l_above * (1.0 + scores) - g_above
@@ -100,7 +130,7 @@ class Residuals:
 
 
 class SquaredHingePoint:
-    """Value, gradient and Hessian product at one w; the last two are computed on demand."""
+    """Value, gradient and Hessian product at one w; all but the value on demand."""
 
     def __init__(self, objective: SquaredHinge, w: Floats) -> None:
         self._objective, self.w = objective, w
@@ -115,6 +145,16 @@ class SquaredHingePoint:
         """Eq. 19: `w + 2C Xᵀ(R⁺ - R⁻)`."""
         gradient: Floats = self.w + 2.0 * self._objective.C * (self._objective.X.T @ self._pull)
         return gradient
+
+    @cached_property
+    def diagonal(self) -> Floats | None:
+        """About the diagonal of eq. 15 for sparse rows; None for dense rows, which lose time."""
+        objective, counts = self._objective, self.residuals
+        if not is_sparse(objective.X):
+            return None
+        d = counts.l_above + counts.l_below
+        spreads = weighted_spreads(objective.X, objective.tree.starts, d)
+        return 1.0 + 2.0 * objective.C * spreads
 
     def hessian_product(self, v: Floats) -> Floats:
         """Eqs. 15 and 17: `v + 2C Xᵀ A_wᵀA_w X v`."""
@@ -131,7 +171,8 @@ class HingePoint:
         self, loss: Hinge, w: Floats, scores: Floats, near: "HingePoint | None" = None
     ) -> None:
         self._loss, self.w, self._scores = loss, w, scores
-        self._inside: Inside = loss.tree.at(scores, near=None if near is None else near._inside)
+        known = None if near is None else near._inside
+        self._inside: PairsInside = loss.tree.at(scores, near=known)
         self._l_above, self._l_below = self._inside.counts()
 
     @cached_property

@@ -64,7 +64,8 @@ def trained(
         def report(progress: Progressed) -> None:
             show(bar, training, progress.described())
 
-        found = trainer.train_batch(trainer.judgements(data, config, bound), training, report)
+        watched = None if bar.disable else report  # there is no terminal
+        found = trainer.train_batch(trainer.judgements(data, config, bound), training, watched)
     return found, trainer.describe_training(found, training)
 
 
