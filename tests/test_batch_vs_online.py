@@ -4,18 +4,18 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from app.evaluation import batch_vs_online, warm_vs_cold
-from app.evaluation.batch_vs_online import GRID_C, GRID_GAMMA
+from app.evaluation import batch_vs_online, fold_systems, warm_vs_cold
+from app.evaluation.fold_systems import GRID_C, GRID_GAMMA
 from app.evaluation.folds import Fold, rotated
 from app.evaluation.letor import JudgedData
 from app.evaluation.online_experiment import Experiment, OnlineRow
+from app.evaluation.published import MQ2008, PUBLISHED_BATCH, DataShape
 from app.evaluation.synthetic import SyntheticData
 from app.evaluation.warm_vs_cold import STARTS, Start
 from app.ranking.batch.path import MOST_WITHOUT_GAIN
@@ -25,7 +25,7 @@ from app.ranking.online import LabelledQuery
 from tests import oracles
 from tests.oracles import Floats, NaiveSolarI, NaiveSolarII
 from tests.oracles_batch import NaiveRankSVM
-from tests.test_evaluation import as_letor, solar
+from tests.test_evaluation import solar, write_partitions
 
 FEATURES = 4
 SMALL = SyntheticData(features=FEATURES, queries=40, documents=6, noise=0.5)
@@ -196,7 +196,7 @@ def test_a_start_agrees_with_a_naive_implementation(start: str) -> None:
     folds, _, rows = found()
     played = []
     for fold in folds:
-        w = batch_vs_online.ranksvm(fold, "standard").weights
+        w = fold_systems.train_ranksvm(fold, "standard").weights
         played.append(
             [
                 np.mean(naive_play(w, fold.test, at, naive_starter(start, fold, w)))
@@ -251,11 +251,7 @@ def test_on_stationary_data_a_warm_start_is_ahead_of_a_cold_start() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("folds")
-    for at, part in enumerate(partitions(), start=1):
-        text = as_letor(part.queries).replace(" qid:", f" qid:{at}-")
-        (folder / f"S{at}.txt").write_text(text)
-    return folder
+    return write_partitions(tmp_path_factory.mktemp("folds"), partitions())
 
 
 def command(folder: Path, *more: str) -> list[str]:
@@ -304,14 +300,12 @@ def test_gamma_changes_only_the_starts_and_the_discount_changes_all_rows() -> No
 
 @pytest.mark.parametrize("discount", DISCOUNTS)
 def test_published_figures_of_table_3_are_printed_only_for_letors_discount(
-    discount: Discount,
+    discount: Discount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, queries = SyntheticData(features=46, queries=784, documents=2).draw(np.random.default_rng(0))
-    cuts = pairwise([0, 157, 314, 471, 628, 784])
-    folds = rotated([JudgedData(46, queries[a:b]) for a, b in cuts])
+    monkeypatch.setitem(PUBLISHED_BATCH, DataShape(40, FEATURES, 240), PUBLISHED_BATCH[MQ2008])
     experiment = Experiment(permutations=1, discount=discount)
-    rows = list(batch_vs_online.run_folds(experiment, folds, progress=False))
-    published = batch_vs_online.PUBLISHED_BATCH[784, 46] if discount == "letor" else {}
+    rows = list(batch_vs_online.run_folds(experiment, found()[0], progress=False))
+    published = PUBLISHED_BATCH[MQ2008] if discount == "letor" else {}
     for row in rows[:3]:
         assert isinstance(row, OnlineRow)
         assert row.published == published.get(row.algorithm)

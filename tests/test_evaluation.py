@@ -10,7 +10,8 @@ import pytest
 
 from app.evaluation import online_experiment
 from app.evaluation.letor import JudgedData
-from app.evaluation.online_experiment import BASELINES, PUBLISHED_ONLINE, Experiment
+from app.evaluation.online_experiment import BASELINES, Experiment
+from app.evaluation.published import MQ2008, PUBLISHED_ONLINE, DataShape
 from app.evaluation.synthetic import SyntheticData
 from app.ranking import online
 from app.ranking.online import LabelledQuery, Pairwise
@@ -36,6 +37,14 @@ def as_letor(queries: list[LabelledQuery]) -> str:
             features = " ".join(f"{k}:{value!r}" for k, value in enumerate(document.tolist(), 1))
             lines.append(f"{label:g} qid:{at} {features}")
     return "\n".join(lines) + "\n"
+
+
+def write_partitions(folder: Path, parts: list[JudgedData]) -> Path:
+    """Write S1.txt, S2.txt, …; the ids of queries differ between the files."""
+    for at, part in enumerate(parts, start=1):
+        text = as_letor(part.queries).replace(" qid:", f" qid:{at}-")
+        (folder / f"S{at}.txt").write_text(text)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -164,26 +173,20 @@ def test_one_permutation_has_no_deviation() -> None:
     assert row.std == (0.0,) * 5
 
 
-def test_published_figures_are_printed_below_the_measured_ones() -> None:
-    queries = synthetic_queries(size=SyntheticData(features=46, queries=784, documents=3))
-    data = JudgedData(46, queries)
+def test_published_figures_are_printed_below_the_measured_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(PUBLISHED_ONLINE, DataShape(60, 6, 480), PUBLISHED_ONLINE[MQ2008])
+    data = JudgedData(6, synthetic_queries())
     experiment = Experiment(permutations=1, discount="letor")
     rows = list(online_experiment.run_online(experiment, data, progress=False))
     assert rows[0].published == (0.3490, 0.4584, 0.5022)
-    assert rows[1].published == PUBLISHED_ONLINE[784, 46]["solar-ii"] == (0.3594, 0.4680, 0.5107)
+    assert rows[1].published == (0.3594, 0.4680, 0.5107)
     text = online_experiment.online_table(rows)
     assert "  published           0.3594            0.4680            0.5107\n" in text + "\n"
     assert f"{rows[1].mean.ndcg_1 - 0.3594:+.4f}" in text
-
-
-def test_published_figures_are_not_printed_for_another_discount() -> None:
-    data = JudgedData(
-        46, synthetic_queries(size=SyntheticData(features=46, queries=784, documents=3))
-    )
-    (row,) = online_experiment.run_online(
-        Experiment(("solar-i",), permutations=1), data, progress=False
-    )
-    assert row.published is None
+    published = json.loads(rows[1].as_json())["published"]
+    assert published == {"ndcg@1": 0.3594, "ndcg@5": 0.4680, "ndcg@10": 0.5107}
 
 
 def test_hyper_parameters_of_the_command_reach_the_learners(judged: Path) -> None:
@@ -237,8 +240,14 @@ def test_wide_data_is_evaluated_as_sparse_rows(tmp_path: Path) -> None:
             "expected a whole number of at least 1, got '0'",
         ),
         (["evaluate", "--world", "--algorithm", "best"], "invalid choice: 'best'"),
-        (["evaluate", "--folds", ".", "--C", "1"], "solar: --folds: expected without --algorithm,"),
-        (["evaluate", "--folds", ".", "--compare"], "expected without --algorithm, --compare"),
+        (
+            ["evaluate", "--folds", ".", "--C", "1"],
+            "--folds: expected without --algorithm and --C;",
+        ),
+        (
+            ["evaluate", "--folds", ".", "--algorithm", "solar-i"],
+            "solar: --folds: expected without --algorithm and --C; remove these options",
+        ),
         (["evaluate", "--folds", ".", "--world"], "not allowed with argument --folds"),
         (["evaluate"], "one of the arguments FILE --world --folds is required"),
         ([], "the following arguments are required: COMMAND"),

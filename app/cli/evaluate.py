@@ -1,18 +1,21 @@
 """`solar evaluate`: run the papers' experiments on judged data."""
 
 import argparse
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from app.cli.options import natural, number, positive
 from app.errors import SolarError
-from app.evaluation import batch_vs_online, folds, letor, online_experiment
+from app.evaluation import batch_vs_online, folds, letor, library_models, online_experiment
+from app.evaluation.batch_vs_online import FoldRow
+from app.evaluation.fold_systems import COMPARED_SYSTEMS, SYSTEMS, System
 from app.evaluation.letor import JudgedData
-from app.evaluation.online_experiment import BASELINES, Experiment, OnlineRow
+from app.evaluation.library_models import LIBRARY_SYSTEMS
+from app.evaluation.online_experiment import BASELINES, Experiment
 from app.evaluation.synthetic import SyntheticData
-from app.evaluation.warm_vs_cold import Start
 from app.ranking.measures import DISCOUNTS
 from app.ranking.solar import ALGORITHMS, DEFAULT_C, DEFAULT_GAMMA
 
@@ -37,8 +40,9 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         help="algorithm to run; may be repeated (default: solar-i and solar-ii)",
     )  # fmt: skip
     parser.add_argument(
-        "--compare", action="store_true", help="also run the paper's other learners"
-    )
+        "--compare", action="store_true",
+        help="also run the paper's other learners; with --folds also those of the extra `compare`",
+    )  # fmt: skip
     parser.add_argument(
         "--permutations", type=positive, default=10, metavar="N",
         help="number of random permutations of the queries (default 10)",
@@ -86,16 +90,25 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 def _rows(
     options: argparse.Namespace, experiment: Experiment
-) -> tuple[Iterator[OnlineRow | Start], JudgedData]:
+) -> tuple[Iterator[FoldRow], JudgedData]:
     if not options.folds:
         data = _synthetic(options.seed) if options.world else letor.read_letor(options.files)
         return online_experiment.run_online(experiment, data), data
-    if options.algorithm or options.compare or options.C != DEFAULT_C:
-        raise SolarError(
-            "--folds: expected without --algorithm, --compare and --C; remove these options"
-        )
+    if options.algorithm or options.C != DEFAULT_C:
+        raise SolarError("--folds: expected without --algorithm and --C; remove these options")
     read = folds.read_folds(options.folds)
-    return batch_vs_online.run_folds(experiment, read), folds.all_queries(read)
+    systems = _compared_systems() if options.compare else SYSTEMS
+    return batch_vs_online.run_folds(experiment, read, systems), folds.all_queries(read)
+
+
+def _compared_systems() -> Sequence[System]:
+    """Return all systems that can run; report those that need a library."""
+    error = library_models.unavailable_libraries()
+    if error is None:
+        return COMPARED_SYSTEMS + LIBRARY_SYSTEMS
+    names = ", ".join(system.name for system in LIBRARY_SYSTEMS)
+    print(f"solar: without {names}: {error}; pip install 'solar-ranking[compare]'", file=sys.stderr)
+    return COMPARED_SYSTEMS
 
 
 def _synthetic(seed: int) -> JudgedData:

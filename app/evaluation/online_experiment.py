@@ -5,15 +5,16 @@ mean and the standard deviation of the online cumulative measures over the permu
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Never, TypeAlias
+from typing import Any, Never
 
 import numpy as np
 from tqdm import tqdm
 
 from app.errors import SolarError
 from app.evaluation.letor import JudgedData
+from app.evaluation.published import PUBLISHED_ONLINE, published_for
 from app.ranking import online
 from app.ranking.arrays import Floats
 from app.ranking.baselines.committee import CommitteePerceptron
@@ -25,34 +26,6 @@ from app.ranking.online import Contestant, LabelledQuery, Pairwise
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, Rows, SolarI, SolarII, SolarIIDiagonal
 
 BASELINES = ("prank-pointwise", "prank-pairwise", "committee-perceptron", "pamir")
-
-#: Figures of the paper (NDCG@1, @5, @10) by data set (queries, features) and algorithm.
-Published: TypeAlias = Mapping[tuple[int, int], Mapping[str, tuple[float, ...]]]
-
-#: Table 2 of the paper.
-PUBLISHED_ONLINE: Published = {
-    (106, 45): {  # OHSUMED
-        "prank-pointwise": (0.2689, 0.2253, 0.2221),
-        "prank-pairwise": (0.4456, 0.3953, 0.3904),
-        "committee-perceptron": (0.4327, 0.3993, 0.3934),
-        "solar-i": (0.5060, 0.4479, 0.4337),
-        "solar-ii": (0.5352, 0.4635, 0.4461),
-    },
-    (1692, 46): {  # MQ2007
-        "prank-pointwise": (0.2439, 0.2748, 0.3039),
-        "prank-pairwise": (0.2777, 0.3010, 0.3294),
-        "committee-perceptron": (0.3640, 0.3828, 0.4135),
-        "solar-i": (0.3760, 0.3973, 0.4271),
-        "solar-ii": (0.3897, 0.4095, 0.4383),
-    },
-    (784, 46): {  # MQ2008
-        "prank-pointwise": (0.2369, 0.3352, 0.4036),
-        "prank-pairwise": (0.2834, 0.3823, 0.4403),
-        "committee-perceptron": (0.3378, 0.4415, 0.4885),
-        "solar-i": (0.3490, 0.4584, 0.5022),
-        "solar-ii": (0.3594, 0.4680, 0.5107),
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,38 +58,54 @@ class Pointwise:
 
 @dataclass(frozen=True, slots=True)
 class OnlineRow:
-    """Means and standard deviations (n - 1) of one algorithm over the permutations."""
+    """Means and standard deviations (n - 1) of one algorithm over the permutations.
+
+    `published` has the known figures of the paper (NDCG@1, @5, @10). `untuned` means that no
+    setting was chosen on validation queries.
+    """
 
     algorithm: str
     queries: int
     mean: Quality
     std: Quality
     published: tuple[float, ...] | None
+    untuned: bool = False
 
     @classmethod
     def of(
-        cls, algorithm: str, data: JudgedData, means: list[Quality], published: Published
+        cls,
+        algorithm: str,
+        queries: int,
+        means: list[Quality],
+        published: tuple[float, ...] | None,
+        *,
+        untuned: bool = False,
     ) -> "OnlineRow":
         """Build a row from the means of each permutation."""
-        figures = published.get((len(data.queries), data.n), {}).get(algorithm)
-        return cls(algorithm, len(data.queries), online.mean_quality(means), _std(means), figures)
+        mean, std = online.mean_quality(means), _std(means)
+        return cls(algorithm, queries, mean, std, published, untuned)
 
     def as_json(self) -> str:
-        """Return one JSON object on one line."""
+        """Return one JSON object on one line; `published` and `untuned` only if they apply."""
         values = zip(MEASURE_NAMES, self.mean, self.std, strict=True)
-        measures = {name: {"mean": mean, "std": std} for name, mean, std in values}
-        return json.dumps({"algorithm": self.algorithm, "queries": self.queries, **measures})
+        found: dict[str, Any] = {"algorithm": self.algorithm, "queries": self.queries}
+        found |= {name: {"mean": mean, "std": std} for name, mean, std in values}
+        if self.published:
+            found["published"] = dict(zip(MEASURE_NAMES, self.published, strict=False))
+        if self.untuned:
+            found["untuned"] = True
+        return json.dumps(found)
 
 
 def run_online(
     experiment: Experiment, data: JudgedData, *, progress: bool = True
 ) -> Iterator[OnlineRow]:
     """Evaluate one algorithm after the other; show a progress bar on a terminal."""
-    makers = [_maker(algorithm, experiment, data) for algorithm in experiment.algorithms]
+    makers = [contestant_maker(algorithm, experiment, data) for algorithm in experiment.algorithms]
     for make in makers:
         make()  # reports a bad parameter before hours of work
     total = len(experiment.algorithms) * experiment.permutations * len(data.queries)
-    published = comparable(PUBLISHED_ONLINE, experiment.discount)
+    published = published_for(PUBLISHED_ONLINE, data, experiment.discount)
     with tqdm(total=total, unit="query", disable=None if progress else True, leave=False) as bar:
         for algorithm, make in zip(experiment.algorithms, makers, strict=True):
             bar.set_description(algorithm)
@@ -124,12 +113,7 @@ def run_online(
                 _permutation(make, experiment, data, at, bar)
                 for at in range(experiment.permutations)
             ]
-            yield OnlineRow.of(algorithm, data, means, published)
-
-
-def comparable(published: Published, discount: Discount) -> Published:
-    """Return the paper's figures for LETOR's discount, which the paper used; else none."""
-    return published if discount == "letor" else {}
+            yield OnlineRow.of(algorithm, len(data.queries), means, published.get(algorithm))
 
 
 def _permutation(
@@ -147,7 +131,10 @@ def _permutation(
     return online.mean_quality(qualities)
 
 
-def _maker(algorithm: str, experiment: Experiment, data: JudgedData) -> Callable[[], Contestant]:
+def contestant_maker(
+    algorithm: str, experiment: Experiment, data: JudgedData
+) -> Callable[[], Contestant]:
+    """Return a constructor of the algorithm; PRank has thresholds for the labels of the data."""
     n, C, gamma = data.n, experiment.C, experiment.gamma
     if data.sparse and algorithm not in ("solar-i", "solar-ii-diagonal"):
         raise SolarError(
@@ -182,9 +169,12 @@ def online_table(rows: list[OnlineRow]) -> str:
     lines = [f"{'':<22}" + "".join(f"{name.upper():<18}" for name in MEASURE_NAMES)]
     for row in rows:
         cells = zip(row.mean, row.std, strict=True)
-        lines.append(f"{row.algorithm:<22}" + "".join(f"{m:.4f} ± {s:.4f}   " for m, s in cells))
+        name = f"{row.algorithm} *" if row.untuned else row.algorithm
+        lines.append(f"{name:<22}" + "".join(f"{m:.4f} ± {s:.4f}   " for m, s in cells))
         if row.published:
             pairs = list(zip(row.published, row.mean, strict=False))
             lines.append(f"{'  published':<22}" + "".join(f"{p:<18.4f}" for p, _ in pairs))
             lines.append(f"{'  difference':<22}" + "".join(f"{m - p:<+18.4f}" for p, m in pairs))
+    if any(row.untuned for row in rows):
+        lines.append("* untuned: fixed settings, none chosen on validation queries")
     return "\n".join(line.rstrip() for line in lines)

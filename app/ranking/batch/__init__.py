@@ -12,6 +12,11 @@
     accuracy.py     the share of correctly ordered pairs
     warmstart.py    the covariance of an online learner after a batch
     domination.py   sparse models by the domination loss
+    listnet.py      ListNet, for comparisons only
+    rankboost.py    RankBoost, for comparisons only
+    adarank.py      AdaRank-NDCG, for comparisons only
+    boosting.py     the weight of a weak ranker
+    query_ndcg.py   NDCG@10 of all queries, fast enough for every round
 
 The trainers call BLAS, so their last bits may differ between CPUs. The result enters a model's log
 as a record and is not recomputed, so replays do not depend on it.
