@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as arrays
 from app.domain import codec
 from app.domain.impressions import Impression, PriorFeedback
 from app.domain.model import SUMS, Model, ModelState, Part, initial_state
-from app.domain.model_config import ModelConfig
+from app.domain.model_config import ModelConfig, new_model_config
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob, NewerFormat, StoreError
 from app.ranking.certainty import UNKNOWN, Certainty
@@ -58,6 +58,10 @@ model_settings = st.builds(
     pair_bound=maybe(numbers),
     exploration=maybe(numbers),
     forgetting=maybe(numbers),
+) | st.builds(
+    lambda given, knots: new_model_config(given, splines=dict(zip(given[1:], knots, strict=False))),
+    st.lists(words.filter(bool), min_size=1, max_size=4, unique=True).map(tuple),
+    st.lists(st.sets(st.floats(-4.0, 4.0, width=16), min_size=1, max_size=3).map(sorted)),
 )
 certainties = st.just(UNKNOWN) | st.builds(Certainty, st.floats(0.0, 1e12), st.integers(1, 2**53))
 models = st.builds(Model, model_settings, floats, floats, certainties)
@@ -247,13 +251,13 @@ def test_each_kind_of_damage_has_a_separate_message() -> None:
 
 def test_a_newer_format_is_refused_with_both_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NewerFormat) as refused:
-        codec.load_blob(sealed(b"any content", version=5), "w")
-    assert str(refused.value) == "written by a newer release (format 5, this one reads up to 4)"
-    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 5)
-    assert codec.load_blob(sealed(b'["w",{},[]]', version=5), "w").kind == "w"
-    with pytest.raises(NewerFormat) as refused:
-        codec.load_blob(sealed(b'["w",{},[]]', version=6), "w")
+        codec.load_blob(sealed(b"any content", version=6), "w")
     assert str(refused.value) == "written by a newer release (format 6, this one reads up to 5)"
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 6)
+    assert codec.load_blob(sealed(b'["w",{},[]]', version=6), "w").kind == "w"
+    with pytest.raises(NewerFormat) as refused:
+        codec.load_blob(sealed(b'["w",{},[]]', version=7), "w")
+    assert str(refused.value) == "written by a newer release (format 7, this one reads up to 6)"
 
 
 def test_a_newer_format_is_not_handled_as_damage_or_as_a_failure_of_the_store() -> None:
@@ -295,11 +299,11 @@ def test_a_blob_is_written_in_the_lowest_format_that_can_carry_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = golden_blobs()
-    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 5)
-    monkeypatch.setitem(codec.NEEDED_FORMATS, NEWER_NAMES[name], 6)
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 6)
+    monkeypatch.setitem(codec.NEEDED_FORMATS, NEWER_NAMES[name], 7)
     after = golden_blobs()
     assert [other for other in after if after[other] != before[other]] == [name]
-    assert after[name][3] == 6
+    assert after[name][3] == 7
     assert after[name][4:-4] == before[name][4:-4]
     assert codec.load_blob(after[name], NEWER_NAMES[name][0]).kind == NEWER_NAMES[name][0]
 
@@ -383,6 +387,9 @@ def golden_blobs() -> dict[str, bytes]:
     bounded = replace(settings, pair_bound=40.0)
     exploring = replace(bounded, exploration=0.5, forgetting=1e-4)
     counting = replace(exploring, counting=2)
+    bent = replace(
+        counting, features=("bm25", "preis €", "bm25>0.1", "bm25>7"), splines={"bm25": (0.1, 7.0)}
+    )
     certainty = Certainty(0.75, 12)
     sums_56 = replace(state, sums=np.arange(56) / 4.0)
     sums_29 = replace(state, sums=np.append(np.arange(27) / 4.0, [0.625, 3.5]))
@@ -432,6 +439,10 @@ def golden_blobs() -> dict[str, bytes]:
         ),
         "meta-counting": codec.dump_blob("meta", codec.dump_config(counting), {}),
         "sums-squares": dump_state(sums_56, 7, "0a1b")[2],
+        "replace-splines": codec.dump_record(
+            Replace(Model(bent, np.arange(4.0), np.arange(10.0)), "warm start")
+        ),
+        "meta-splines": codec.dump_blob("meta", codec.dump_config(bent), {}),
         "so-far": PriorFeedback(
             np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])
         ).dump(),
@@ -449,7 +460,7 @@ def test_every_golden_blob_can_still_be_read(path: Path) -> None:
     kind = path.stem.split("-", 1)[1]
     suffixes = (
         "bare aside drawn swapped explore prior term bound bounded exploration certainty drift "
-        "variance counting squares"
+        "variance counting squares splines"
     )
     for suffix in (f"-{one}" for one in suffixes.split()):
         kind = kind.removesuffix(suffix)
@@ -564,6 +575,25 @@ def test_golden_blobs_decode_to_their_known_values() -> None:
     assert isinstance(certain, Replace)
     assert certain.model.certainty == Certainty(0.75, 12)
     assert (certain.model.config.exploration, certain.model.config.forgetting) == (0.5, 1e-4)
+    bent = codec.load_record((GOLDEN / "v5-replace-splines.bin").read_bytes())
+    assert isinstance(bent, Replace)
+    assert bent.model.config.splines == {"bm25": (0.1, 7.0)}
+    assert bent.model.config.given == ("bm25", "preis €")
+
+
+@pytest.mark.parametrize(
+    "splines",
+    [
+        {}, {"bm25": []}, {"bm25": [0.1]}, {"bm25": [7.0, 0.1]}, {"bm25": [0.1, "7"]},
+        {"bm25": 0.1}, {"bm25": [0.1, float("nan")]}, {"bm25": [0.1, 7]}, {"price": [0.1, 7.0]},
+        {"bm25": [0.1 + 1e-12, 7.0]},
+    ],
+)  # fmt: skip
+def test_splines_that_do_not_match_the_features_are_refused(splines: Any) -> None:
+    fields = codec.load_blob((GOLDEN / "v5-meta-splines.bin").read_bytes(), "meta").fields
+    assert codec.load_config(fields).splines == {"bm25": (0.1, 7.0)}
+    with pytest.raises(BadBlob, match="splines: expected ascending knots by feature"):
+        codec.load_config({**fields, "splines": splines})
 
 
 def test_sums_missing_in_an_old_state_start_at_0() -> None:

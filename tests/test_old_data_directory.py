@@ -3,10 +3,11 @@
 A golden file holds a data directory after a clean stop, and the last answers of `GET /models/…`.
 Keys with a TTL have expired: impressions, dedupe keys, jobs. Each format has the directory of the
 oldest service that wrote it: commit 2b5dfff for format 1, without warm starts and fair pairs, the
-commit that added `pair_bound` for format 2, the one that added `exploration` for format 3, and the
-one that added named versions for format 4. The other file is of commit 8009a6c. To write a file,
-run `python -m tests.test_old_data_directory CHECKOUT FILE`, with `--oldest` for commit 2b5dfff;
-CHECKOUT is a `git worktree` of the commit.
+commit that added `pair_bound` for format 2, the one that added `exploration` for format 3, the one
+that added named versions for format 4, and the one that added `splines` for format 5. The other
+file is of commit 8009a6c. To write a file, run `python -m tests.test_old_data_directory CHECKOUT
+FILE`, with `--oldest` for commit 2b5dfff and `--splines` for format 5; CHECKOUT is a `git worktree`
+of the commit.
 """
 
 import io
@@ -35,6 +36,7 @@ GOLDEN = Path(__file__).parent / "golden"
 DIRECTORIES = (
     "data-directory-format-1.tar.xz", "data-directory-0.1.tar.xz", "data-directory-format-2.tar.xz",
     "data-directory-format-3.tar.xz", "data-directory-format-4.tar.xz",
+    "data-directory-format-5.tar.xz",
 )  # fmt: skip
 EXPECTED = "said.json"  # beside the data: the service's answers for each model
 FILES = (LOCK, LOG, "appendonlydir")
@@ -49,6 +51,8 @@ MODELS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 #: The same models as the oldest service knows them.
 OLDEST_MODELS = {**MODELS, "fair": {"features": 3, "covariance": "diagonal"}}
+#: The same models, one with splines.
+BENT_MODELS = {**MODELS, "books": {**MODELS["books"], "splines": {"price": [0.25, 0.5]}}}
 LEARNT = {"Prefer": f"wait={TIMEOUT:g}"}
 
 
@@ -131,10 +135,10 @@ class ModelHistory:
         return said
 
 
-def build_models(http: httpx.Client) -> dict[str, Any]:
+def build_models(http: httpx.Client, models: dict[str, Any] = MODELS) -> dict[str, Any]:
     """Create models with every kind of change; return the final answers for them."""
     said = {}
-    for model, settings in MODELS.items():
+    for model, settings in models.items():
         for _ in range(2):  # the second model of this name stays
             http.delete(f"/models/{model}")
             http.put(f"/models/{model}", json=settings).raise_for_status()
@@ -162,6 +166,11 @@ def build_oldest_models(http: httpx.Client) -> dict[str, Any]:
         history.roll_back()
         said[model] = history.read()
     return said
+
+
+def build_bent_models(http: httpx.Client) -> dict[str, Any]:
+    """Create models with every kind of change, one with splines."""
+    return build_models(http, BENT_MODELS)
 
 
 def write(checkout: Path, golden: Path, build: BuildModels) -> None:
@@ -242,5 +251,6 @@ def test_every_format_has_the_data_directory_of_its_oldest_service() -> None:
 
 
 if __name__ == "__main__":
-    build = build_oldest_models if "--oldest" in sys.argv else build_models
+    builds = {"--oldest": build_oldest_models, "--splines": build_bent_models}
+    build = builds.get(sys.argv[-1], build_models)
     write(Path(sys.argv[1]), Path(sys.argv[2]), build)

@@ -14,10 +14,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from app.domain.model_config import MOST_EXPLORATION, MOST_FORGETTING
+from app.domain.model_config import MOST_EXPLORATION, MOST_FORGETTING, ModelConfig
 from app.domain.names import unknown_name
-from app.ranking.limits import LEAST, MOST, MOST_FEATURES_SERVED
-from app.training.options import Training
+from app.ranking.limits import LEAST, MOST, MOST_FEATURES_FULL, MOST_FEATURES_SERVED
+from app.training.options import Training, check_normalization, check_training
 
 #: How clicks become training pairs.
 ClickStrategy = Literal[
@@ -40,6 +40,9 @@ FeatureNames = Annotated[
     list[FeatureName], Field(fail_fast=True, max_length=MOST_FEATURES_SERVED), Tag("names")
 ]
 FeatureCount = Annotated[int, Field(ge=1, le=MOST_FEATURES_SERVED), Tag("count")]
+_Knots = Annotated[list[float], Field(max_length=MOST_FEATURES_FULL)]
+NewSplines = Annotated[dict[FeatureName, _Knots], Field(max_length=MOST_FEATURES_FULL)]
+_SPLINES = "ascending knots by feature; each adds the column `max(0, x - knot)`"
 
 
 #: An optional field that must not be null.
@@ -95,6 +98,7 @@ class NewModel(Body):
     forgetting: Annotated[
         ForgettingShare, Field(description=f"{_FORGETTING}; omitted: 3e-5, 0 for `solar-i`")
     ] = _OPTIONAL
+    splines: Annotated[NewSplines, Field(description=f"{_SPLINES}; fixed at creation")] = _OPTIONAL
 
 
 class ModelPatch(Body):
@@ -147,10 +151,15 @@ class TrainingOptions(Body):
     by: Annotated[
         Literal["ndcg@10", "pairwise"], Field(description="the measure that selects C or penalty")
     ] = "ndcg@10"
+    normalization: Annotated[
+        Literal["none", "query-minmax"] | None,
+        Field(description="that of the model, which is checked: another one is 422"),
+    ] = None
 
-    def training(self) -> Training:
-        """Convert the options for the trainer."""
-        return Training(**self.model_dump())
+    def training(self, config: ModelConfig) -> Training:
+        """Convert the options for the trainer; InvalidInput if they are wrong for the model."""
+        check_normalization(self.normalization, config.normalization)
+        return check_training(Training(**self.model_dump(exclude={"normalization"})))
 
 
 class TrainingQuery(TrainingOptions):
@@ -305,6 +314,9 @@ class LearntModel(BaseModel):
     version: int
     seq: int
     features: list[str]
+    splines: Annotated[
+        dict[str, list[float]], Field(description=f"{_SPLINES}; absent: no splines")
+    ] = _OPTIONAL
     weights: dict[str, float]
     stddev: dict[str, float] = _OPTIONAL
     feedback: int

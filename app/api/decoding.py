@@ -73,18 +73,20 @@ def candidates_of_documents(
     return _candidates(ids, feature_rows(features, served.config, bound), served)
 
 
-def submitted_values(body: AnyRankBody, n: int, limits: Settings) -> int:
-    """Count the feature values that a body for a model of `n` features gives, as below."""
+def submitted_values(body: AnyRankBody, config: ModelConfig, limits: Settings) -> int:
+    """Count the feature values that a body for a model gives, as below."""
     if not isinstance(body, BinaryRankBody) and body.documents is not UNSET:
-        return feature_values(body.documents, n, limits)
-    return len(body.ids) * n if body.ids is not UNSET else 0
+        return feature_values(body.documents, config, limits)
+    return len(body.ids) * config.n if body.ids is not UNSET else 0
 
 
-def feature_values(documents: Sequence[Document], n: int, limits: Settings) -> int:
-    """Count the feature values of documents: an upper bound; above the limit exactly."""
+def feature_values(documents: Sequence[Document], config: ModelConfig, limits: Settings) -> int:
+    """Count the values of documents, ramps included: an upper bound; above the limit exactly."""
+    n = config.n
     if len(documents) * n <= limits.numbers:
         return len(documents) * n
-    return sum(len(one.features) if type(one.features) is list else n for one in documents)
+    more = len(config.columns) - len(config.given)
+    return sum(len(one.features) + more if type(one.features) is list else n for one in documents)
 
 
 def feature_bound(config: ModelConfig, limits: Settings) -> float:
@@ -107,8 +109,11 @@ def feature_rows(features: Sequence[Features], config: ModelConfig, bound: float
 
 
 def _candidates(ids: Sequence[str], rows: Documents, served: ServedModel) -> Candidates:
-    normalization, ordered = served.config.normalization, served.config.prior > 0.0
-    return Candidates(ids, candidates.normalized(rows, normalization, ordered=ordered))
+    config = served.config
+    documents = candidates.normalized(
+        rows, config.normalization, ordered=config.prior > 0.0, ramps=config.ramps
+    )
+    return Candidates(ids, documents)
 
 
 def _in_parts(rows: Callable[[int, int], Floats], count: int, n: int, bound: float) -> Documents:

@@ -111,7 +111,7 @@ def state_bytes(config: ModelConfig) -> int:
     """Return the memory of a model's state while it is read or written: numbers and names."""
     n = config.n
     spread = n * (n + 1) // 2 if has_full_covariance(config) else n
-    names = sum(map(len, config.given)) + 32 * len(config.given)
+    names = sum(map(len, config.features)) + 32 * n
     return STATE_COPIES * (8 * (n + spread) + names)
 
 

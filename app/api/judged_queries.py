@@ -12,7 +12,7 @@ from app.api.errors import invalid, undecodable
 from app.domain import codec
 from app.domain.model_config import ModelConfig
 from app.errors import InvalidInput
-from app.training.options import Training, check_training
+from app.training.options import Training
 
 _OPTIONS = (*TrainingOptions.model_fields, "queries")
 _FIELDS = {"": _OPTIONS}
@@ -36,7 +36,7 @@ def judged_blob(queries: Sequence[schemas.JudgedQuery], config: ModelConfig) -> 
     return codec.dump_blob("judged", {}, arrays)
 
 
-def read_judged(body: bytes) -> tuple[Training, list[schemas.JudgedQuery]]:
+def read_judged(body: bytes, config: ModelConfig) -> tuple[Training, list[schemas.JudgedQuery]]:
     """Decode the options with pydantic, and the queries, which are large, with msgspec."""
     try:
         within = ""
@@ -51,4 +51,4 @@ def read_judged(body: bytes) -> tuple[Training, list[schemas.JudgedQuery]]:
         raise invalid(error.errors(include_url=False), ()) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise undecodable(error, schemas.JUDGED_FIELDS if within else _FIELDS, within) from None
-    return check_training(options.training()), judged
+    return options.training(config), judged

@@ -70,10 +70,11 @@ async def question_candidates(
     held: Held,
 ) -> Candidates:
     """Convert the documents of a question to candidates, as /rank does; or as they were scored."""
-    if scored:  # without a prior and a normalisation, documents have all features as they are
-        served = replace(served, config=replace(served.config, prior=0.0, normalization="none"))
+    if scored:  # without prior, splines and normalisation, documents have all features as they are
+        plain = replace(served.config, prior=0.0, splines=None, normalization="none")
+        served = replace(served, config=plain)
     limits = service.settings
-    numbers = decoding.feature_values(documents, len(served.config.given), limits)
+    numbers = decoding.feature_values(documents, served.config, limits)
     if numbers > memory.SMALL_ROWS:
         await memory.hold_rows(numbers, limits, held)
     return await asyncio.to_thread(decoding.candidates_of_documents, documents, served, limits)

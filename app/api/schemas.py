@@ -236,12 +236,15 @@ def object_decoder(
 ) -> Callable[[bytes], dict[str, Any]]:
     """Build a decoder of JSON objects for pydantic: known fields, plain values, string lists, raw.
 
+    Only `splines` has lists of numbers by name.
     Any other value is refused during decoding. Decoding 10 MB of nested lists for pydantic to
     refuse would take 500 MB and more than a second.
     """
     names = tuple(fields)
     plain: Any = bool | int | float | str | list[str] | None | UnsetType
-    types = [(name, Raw | UnsetType if name in raw else plain, UNSET) for name in names]
+    others: dict[str, Any] = {"splines": dict[str, list[float]] | UnsetType}
+    others |= dict.fromkeys(raw, Raw | UnsetType)
+    types = [(name, others.get(name, plain), UNSET) for name in names]
     struct = msgspec.defstruct("Fields", types, forbid_unknown_fields=True)
     decode = msgspec.json.Decoder(struct).decode
 

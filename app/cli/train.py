@@ -6,11 +6,13 @@ Each target imports its own modules: those of the store take a fifth of a second
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from app.cli.options import add_store_arguments, number, require_client, store_settings
+from app.domain.model_config import NORMALIZATIONS
 from app.errors import SolarError
 from app.training.options import Training, check_training
+from app.training.splines import SplineOption, check_spline_option
 from app.training.targets import file
 from app.training.targets.file import TrainingRequest
 
@@ -62,6 +64,15 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "--by", choices=("ndcg@10", "pairwise"), default="ndcg@10",
         help="measure that chooses the regularization on held-out queries (default ndcg@10)",
     )  # fmt: skip
+    parser.add_argument(
+        "--normalization", choices=NORMALIZATIONS,
+        help="scaling of features within a query (default: that of the model; none for a new one)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--splines", choices=get_args(SplineOption),
+        help="segments of each feature's weight in a new model: 0 is linear, auto the better one "
+        "on held-out queries (default 0)",
+    )  # fmt: skip
 
 
 def _train(options: argparse.Namespace) -> None:
@@ -69,8 +80,10 @@ def _train(options: argparse.Namespace) -> None:
         options.trainer, options.loss, options.C, options.penalty, options.validation, options.by
     )
     request = TrainingRequest(
-        tuple(options.files), options.validate, check_training(wanted), options.output
-    )
+        tuple(options.files), options.validate, check_training(wanted), options.output,
+        options.normalization, options.splines,
+    )  # fmt: skip
+    check_spline_option(request.splines, wanted)
     if options.model is None:
         if options.output is None:
             raise SolarError("expected --model NAME, --output FILE or both, got neither")

@@ -2,7 +2,8 @@
 
 Features are float32 at the edge; every computation is float64. `query-minmax` scales a feature
 over all submitted documents, as LETOR does: round to float32, normalise in float64, round to
-float32. A constant feature is 0.
+float32. A constant feature is 0. Ramps of splines (`domain/splines.py`) and the submitted order are
+added after that.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from app.domain.model import Documents, Positions
 from app.domain.model_config import ModelConfig
 from app.domain.names import MOST_COMPARED, unknown_name
+from app.domain.splines import Ramps, with_ramps
 from app.errors import InvalidInput
 from app.ranking import serving
 from app.ranking.arrays import Floats
@@ -61,13 +63,18 @@ def exploring_by(
 
 
 def as_documents(
-    features: Floats, normalization: str, bound: float, *, ordered: bool = False
+    features: Floats,
+    normalization: str,
+    bound: float,
+    *,
+    ordered: bool = False,
+    ramps: Ramps | None = None,
 ) -> Documents:
     """Convert rows of float64 to documents; InvalidInput if a feature exceeds the bound.
 
-    With `ordered` the submitted order is one more feature, the last.
+    Each of the `ramps` is one more feature. With `ordered` the submitted order is the last one.
     """
-    return normalized(rounded(features, bound), normalization, ordered=ordered)
+    return normalized(rounded(features, bound), normalization, ordered=ordered, ramps=ramps)
 
 
 def rounded(features: Floats, bound: float, first: int = 0) -> Documents:
@@ -80,10 +87,14 @@ def rounded(features: Floats, bound: float, first: int = 0) -> Documents:
     return features.astype(np.float32)
 
 
-def normalized(documents: Documents, normalization: str, *, ordered: bool) -> Documents:
-    """Scale the features as the model does; with `ordered` add the submitted order."""
+def normalized(
+    documents: Documents, normalization: str, *, ordered: bool, ramps: Ramps | None = None
+) -> Documents:
+    """Scale the features as the model does; add its ramps and, with `ordered`, the order."""
     if normalization == "query-minmax":
         documents = min_max(documents)
+    if ramps is not None:
+        documents = with_ramps(documents, ramps)
     return with_order(documents) if ordered else documents
 
 

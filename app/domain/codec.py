@@ -13,6 +13,7 @@ readable.
 """
 
 import json
+from dataclasses import replace
 from hashlib import blake2b
 from math import prod
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ import msgspec
 import numpy as np
 
 from app.domain.model import CHAIN, Model
-from app.domain.model_config import ModelConfig
+from app.domain.model_config import ModelConfig, has_matching_splines
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob, NewerFormat
 from app.ranking.certainty import UNKNOWN, Certainty
@@ -36,12 +37,14 @@ NEEDED_FORMATS: dict[tuple[str, str], int] = {
     ("meta", "exploration"): 3,
     ("meta", "forgetting"): 3,
     ("meta", "counting"): 4,
+    ("meta", "splines"): 5,
     ("part", ""): 2,
     ("part", "variance"): 3,
     ("replace", "settings.pair_bound"): 2,
     ("replace", "settings.exploration"): 3,
     ("replace", "settings.forgetting"): 3,
     ("replace", "settings.counting"): 4,
+    ("replace", "settings.splines"): 5,
     ("replace", "certainty"): 3,
     ("retune", "pair_bound"): 2,
     ("retune", "exploration"): 3,
@@ -184,7 +187,7 @@ def _checksum(*content: bytes | memoryview) -> bytes:
 
 _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "clicks", "normalization")
 #: Fields of a configuration and of a change of it that older releases do not know; a configuration
-#: also has `counting`.
+#: also has `counting` and `splines`.
 _LATER_FIELDS = ("explore", "pair_bound", "exploration", "forgetting")
 
 
@@ -194,7 +197,7 @@ def dump_config(config: ModelConfig) -> dict[str, Any]:
         "features": list(config.features),
         **{name: getattr(config, name) for name in _CONFIG_FIELDS},
         **({"prior": config.prior} if config.prior else {}),
-        **_stated(config, *_LATER_FIELDS, "counting"),
+        **_stated(config, *_LATER_FIELDS, "counting", "splines"),
     }
 
 
@@ -207,11 +210,24 @@ def _stated(value: ModelConfig | Retune, *names: str) -> dict[str, Any]:
 def load_config(fields: dict[str, Any]) -> ModelConfig:
     """Convert plain fields to a configuration; BadBlob if they are invalid."""
     texts = dict.fromkeys(("algorithm", "covariance", "clicks", "normalization"), _TEXT)
-    later = _present(fields, {"prior": _NUMBER, **_LATER_TYPES, "counting": (int,)})
+    later = _present(
+        fields, {"prior": _NUMBER, **_LATER_TYPES, "counting": (int,), "splines": (dict,)}
+    )
     _expect(fields, {**texts, "C": _NUMBER, "gamma": _NUMBER, "features": (list,), **later})
     if not all(type(name) is str for name in fields["features"]):
         raise BadBlob("features: expected a list of names")
-    return ModelConfig(**{**fields, "features": tuple(fields["features"])})
+    config = ModelConfig(**{**fields, "features": tuple(fields["features"])})
+    return _with_splines(config, fields["splines"]) if "splines" in fields else config
+
+
+def _with_splines(config: ModelConfig, splines: dict[str, Any]) -> ModelConfig:
+    lists = [knots for knots in splines.values() if type(knots) is list]
+    numbers = all(type(knot) is float for knots in lists for knot in knots)
+    if splines and len(lists) == len(splines) and numbers:
+        found = replace(config, splines={name: tuple(some) for name, some in splines.items()})
+        if has_matching_splines(found):
+            return found
+    raise BadBlob("splines: expected ascending knots by feature, and a column for each")
 
 
 def dump_certainty(certainty: Certainty) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Configuration of a model: fields, validation, defaults."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from app.domain.splines import Ramps, Splines, ramp_count, ramp_names, rounded_splines
 from app.errors import InvalidInput
 from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.limits import (
@@ -54,7 +56,8 @@ class ModelConfig:
     pairs weigh ten times as much. `forgetting` is the share of the initial covariance that returns
     with each ranking that taught; None: 0. `counting` is the rule by which queries count in the
     measures; None, as in models from before there was a choice: a ranking without a click counts as
-    a query with 0, and there are no standard errors.
+    a query with 0, and there are no standard errors. `splines` are the knots of features; each knot
+    is one more feature, a ramp, after those that clients send (`domain/splines.py`).
     """
 
     features: tuple[str, ...]
@@ -70,16 +73,27 @@ class ModelConfig:
     exploration: float | None = None
     forgetting: float | None = None
     counting: int | None = None
+    splines: Splines | None = None
 
     @property
     def n(self) -> int:
-        """Number of features of a document, including `_order`."""
+        """Number of features of a document, including ramps and `_order`."""
         return len(self.features)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Features that follow from what clients send: all but `_order`."""
+        return self.features[:-1] if self.prior else self.features
 
     @cached_property
     def given(self) -> tuple[str, ...]:
         """Features that clients send."""
-        return self.features[:-1] if self.prior else self.features
+        return self.columns[: len(self.columns) - ramp_count(self.splines)]
+
+    @cached_property
+    def ramps(self) -> Ramps | None:
+        """The ramps of the splines; None without splines."""
+        return None if self.splines is None else Ramps.of(self.given, self.splines)
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -154,6 +168,31 @@ def _check_features(config: ModelConfig) -> None:
         raise InvalidInput("features: expected unique names, got a duplicate")
     if "" in config.features:
         raise InvalidInput("features: expected non-empty names, got an empty one")
+    if config.splines is not None:
+        _check_splines(config)
+
+
+def _check_splines(config: ModelConfig) -> None:
+    if config.n > MOST_FEATURES_FULL:
+        raise InvalidInput(
+            f"splines: expected at most {MOST_FEATURES_FULL} features, ramps and the submitted "
+            f"order included, got {config.n}"
+        )
+    if not has_matching_splines(config):
+        raise InvalidInput(
+            "features: expected those that clients send, then the ramps of the splines, named "
+            "FEATURE>KNOT"
+        )
+
+
+def has_matching_splines(config: ModelConfig) -> bool:
+    """Check that the last features, but for `_order`, are the ramps of the splines."""
+    try:
+        splines = rounded_splines(config.given, config.splines)
+    except InvalidInput:
+        return False
+    named = (*config.given, *ramp_names(splines or {}))
+    return (splines, config.columns) == (config.splines, named)
 
 
 def new_model_config(
@@ -165,6 +204,7 @@ def new_model_config(
     pair_bound: float | None = None,
     exploration: float | None = None,
     forgetting: float | None = None,
+    splines: Mapping[str, Sequence[float]] | None = None,
     **others: Any,
 ) -> ModelConfig:
     """Create a configuration with the defaults for these features; InvalidInput if invalid.
@@ -173,11 +213,15 @@ def new_model_config(
     ('bm25', 'price', '_order')
     >>> new_model_config(("bm25", "price")).pair_bound
     12.0
+    >>> new_model_config(("bm25", "price"), splines={"bm25": [0.5]}).features
+    ('bm25', 'price', 'bm25>0.5', '_order')
     """
-    config = ModelConfig(given, algorithm, clicks=clicks, **others)
+    knots = rounded_splines(given, splines)
+    columns = (*given, *ramp_names(knots)) if knots else given
+    config = ModelConfig(columns, algorithm, clicks=clicks, splines=knots, **others)
     if prior is None:  # the default, if the limit allows one more feature
-        prior = PRIOR if len(given) < most_features(config) else 0.0
-    features = (*given, ORDER) if prior else given
+        prior = PRIOR if len(columns) < most_features(config) else 0.0
+    features = (*columns, ORDER) if prior else columns
     if pair_bound is None:
         each = FAIR_BOUND_PER_FEATURE if clicks == "fair-pairs" else BOUND_PER_FEATURE
         pair_bound = each * len(features)
@@ -194,7 +238,8 @@ def new_model_config(
 
 def most_features(config: ModelConfig) -> int:
     """Maximum number of features of such a model."""
-    return MOST_FEATURES_FULL if has_full_covariance(config) else MOST_FEATURES
+    few = has_full_covariance(config) or config.splines is not None
+    return MOST_FEATURES_FULL if few else MOST_FEATURES
 
 
 def has_full_covariance(config: ModelConfig) -> bool:

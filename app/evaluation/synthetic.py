@@ -12,14 +12,16 @@ from app.ranking.online import LabelledQuery
 class SyntheticData:
     """The size and the noise of a synthetic data set.
 
-    A document's utility is `u·φ` plus `noise` times a standard normal. Of all documents the best
-    tenth has label 2, the next fifth 1, the rest 0.
+    A document's utility is `u·φ` plus `noise` times a standard normal. The first `bent` features
+    count by their size, `|φ|`, which no linear model can express. Of all documents the best tenth
+    has label 2, the next fifth 1, the rest 0.
     """
 
     features: int = 20
     queries: int = 400
     documents: int = 20
     noise: float = 0.3
+    bent: int = 0
 
     def draw(self, rng: np.random.Generator) -> tuple[Floats, list[LabelledQuery]]:
         """Draw the hidden utility `u`, of norm 1, and judged queries."""
@@ -27,6 +29,8 @@ class SyntheticData:
         u /= np.sqrt((u * u).sum())
         shape = (self.queries, self.documents, self.features)
         documents = rng.standard_normal(shape).astype(np.float32)
-        seen = (documents * u).sum(axis=2) + self.noise * rng.standard_normal(shape[:2])
+        counted = documents.copy()
+        counted[..., : self.bent] = np.abs(counted[..., : self.bent])
+        seen = (counted * u).sum(axis=2) + self.noise * rng.standard_normal(shape[:2])
         labels = np.digitize(seen, np.quantile(seen, [0.7, 0.9])).astype(np.float64)
         return u, [LabelledQuery(*query) for query in zip(labels, documents, strict=True)]

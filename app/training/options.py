@@ -49,6 +49,15 @@ class TrainingTask:
     memory: int
 
 
+def check_normalization(stated: str | None, of_model: str) -> None:
+    """Check that the stated normalization is the model's; InvalidInput otherwise."""
+    if stated not in (None, of_model):
+        raise InvalidInput(
+            f"normalization: expected {of_model}, which the model has since its creation; omit the "
+            "option, or create another model"
+        )
+
+
 def check_training(training: Training) -> Training:
     """Return valid options unchanged; InvalidInput otherwise."""
     wrong = "C" if training.parameter == "penalty" else "penalty"

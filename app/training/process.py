@@ -79,7 +79,8 @@ def work(task: TrainingTask, report: Report) -> None:
     record = Replace(trainer.online(found, task.config), "warm start")
     Path(REPLACEMENT).write_bytes(codec.dump_record(record))
     seconds = round(monotonic() - began, 3)
-    report("done", {**trainer.describe_training(found, task.training), "seconds": seconds})
+    about = trainer.describe_training(found, task.training, task.config)
+    report("done", {**about, "seconds": seconds})
 
 
 def read_judgements(task: TrainingTask, report: Report = lambda *_: None) -> Judgements:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from app.domain import candidates
 from app.domain.model import Model
 from app.domain.model_config import ModelConfig
+from app.domain.splines import with_ramps
 from app.errors import BadData
 from app.evaluation.letor import JudgedData
 from app.ranking.arrays import Floats, frozen
@@ -89,7 +90,7 @@ def judgements(data: JudgedData, config: ModelConfig, bound: float) -> Judgement
             f"always 0), got {data.n}"
         )
     if config.normalization == "query-minmax":
-        return Judgements.of([_scaled(query) for query in data.queries])
+        return _with_ramps(Judgements.of([_scaled(query) for query in data.queries]), config)
     found = Judgements.of(data.queries)
     values = found.X.data if is_sparse(found.X) else found.X
     if values.size and not candidates.features_within(values, bound):
@@ -97,7 +98,15 @@ def judgements(data: JudgedData, config: ModelConfig, bound: float) -> Judgement
             f"features: expected values within ±{bound:g} for a model without normalization; "
             "scale them, or use a model with query-minmax"
         )
-    return found
+    return _with_ramps(found, config)
+
+
+def _with_ramps(judged: Judgements, config: ModelConfig) -> Judgements:
+    """Add the ramps of the model; its rows are dense then."""
+    if config.ramps is None:
+        return judged
+    wider = with_ramps(judged.X.astype(np.float32), config.ramps)
+    return replace(judged, X=wider.astype(np.float64))
 
 
 def _scaled(query: LabelledQuery) -> LabelledQuery:
@@ -139,6 +148,11 @@ def checked_judgements(judged: Judgements, training: Training) -> Judgements:
     if training.given is None:
         split(judged, _share(training))
     return judged
+
+
+def training_part(judged: Judgements, training: Training) -> Judgements:
+    """Return the queries that are not held out."""
+    return judged if training.given is not None else split(judged, _share(training))[0]
 
 
 def _share(training: Training) -> float:
@@ -280,13 +294,14 @@ def _with_order(w: Floats, spread: Floats, config: ModelConfig) -> tuple[Floats,
     return np.append(w, 0.0), np.append(spread, last)
 
 
-def describe_training(found: BatchModel, training: Training) -> dict[str, Any]:
+def describe_training(found: BatchModel, training: Training, config: ModelConfig) -> dict[str, Any]:
     """Describe a batch model as the result of a job."""
     minimum, judged, named = found.minimum, found.judged, training.parameter
     about: dict[str, Any] = {"trainer": training.trainer, named: found.parameter}
     if named == "C":
         about["loss"] = training.loss
     about |= {
+        "normalization": config.normalization,
         "queries": len(judged.starts) - 1,
         "documents": len(judged.labels),
         "iterations": minimum.iterations,

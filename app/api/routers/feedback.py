@@ -271,8 +271,9 @@ async def _hold_documents(
     given = [getattr(item.event, "documents", UNSET) for item in part]
     documents = [one for some in given if some is not UNSET for one in some]
     if documents:
-        n, limits = len(served.config.given), service.settings
-        await memory.hold_rows(decoding.feature_values(documents, n, limits), limits, held)
+        limits = service.settings
+        numbers = decoding.feature_values(documents, served.config, limits)
+        await memory.hold_rows(numbers, limits, held)
 
 
 async def _load_impressions(

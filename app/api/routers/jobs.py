@@ -32,7 +32,7 @@ from app.errors import BadData, InvalidInput, NoSlot
 from app.storage.jobs import Job
 from app.training.job import JobSpec
 from app.training.job_runner import Claim
-from app.training.options import UPLOAD, Training, check_training
+from app.training.options import UPLOAD, Training
 
 router = APIRouter(route_class=AdminRoute, tags=["jobs"])
 
@@ -111,7 +111,7 @@ async def _save_data(
         held = request.scope[HELD]
         body = await read_body(request.receive, headers, limits, held)
         memory.hold_decoded(body, held, share=1.0)
-        training, queries = await asyncio.to_thread(read_judged, body)
+        training, queries = await asyncio.to_thread(read_judged, body, config)
         documents = sum(len(query.documents) for query in queries)
         await memory.hold_rows(documents * len(config.given), limits, held)
         blob = await asyncio.to_thread(judged_blob, queries, config)
@@ -121,7 +121,7 @@ async def _save_data(
     names = [name for name, _ in request.query_params.multi_items()]
     if len(set(names)) < len(names):
         raise InvalidInput("query: expected each option at most once")
-    training = check_training(options.training())
+    training = options.training(config)
     await uploads.save(request.receive, path, headers, limits)
     return training, False
 

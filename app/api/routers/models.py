@@ -95,7 +95,8 @@ def _as_created_before(config: ModelConfig, existing: ModelConfig, body: NewMode
     ]
     found = {name: getattr(existing, name) for name in (*omitted, "counting")}
     earlier = {name: value for name, value in found.items() if former or value is None}
-    features = (*config.given, ORDER) if earlier.get("prior", config.prior) else config.given
+    ordered = earlier.get("prior", config.prior)
+    features = (*config.columns, ORDER) if ordered else config.columns
     return replace(config, features=features, **earlier)
 
 
@@ -140,6 +141,7 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
         "version": state.seq,
         "seq": seq,
         "features": list(config.given),
+        **({} if config.splines is None else {"splines": config.splines}),
         "weights": dict(zip(config.features, state.model.weights.tolist(), strict=True)),
     }
     if config.algorithm == "solar-ii":

@@ -153,7 +153,7 @@ async def _resolve(
 ) -> tuple[str, Candidates, Positions]:
     """Resolve the request's id, its candidates, and the positions of its pinned documents."""
     request, limits = _request_id(service, body), service.settings
-    numbers = decoding.submitted_values(body, served.weights.size, limits)
+    numbers = decoding.submitted_values(body, served.config, limits)
     if numbers > memory.SMALL_ROWS:
         await memory.hold_rows(numbers, limits, held)
     submitted = decoding.candidates_of(body, served, limits)

@@ -9,12 +9,13 @@ import msgspec
 from tqdm import tqdm
 
 from app.domain.model_config import Covariance, ModelConfig, new_model_config
-from app.errors import SolarError
+from app.errors import InvalidInput, SolarError
 from app.evaluation import letor
 from app.evaluation.letor import JudgedData
 from app.ranking.limits import MOST_FEATURES_FULL
 from app.training import trainer
-from app.training.options import Training
+from app.training.options import Training, check_normalization
+from app.training.splines import SplineChoice, SplineOption, choose_splines, describe_choice
 from app.training.trainer import BatchModel, Progressed
 
 
@@ -26,6 +27,8 @@ class TrainingRequest:
     validate: Path | None
     training: Training
     output: Path | None
+    normalization: str | None = None  # None: that of the model; a new one has none
+    splines: SplineOption | None = None  # None: those of the model; a new one has none
 
     def read(self) -> tuple[JudgedData, Training]:
         """Read all judged data; validation queries come last."""
@@ -36,23 +39,50 @@ class TrainingRequest:
         training = msgspec.structs.replace(self.training, validation=float(len(last.queries)))
         return JudgedData(last.n, queries), training
 
-    def write(self, features: tuple[str, ...], weights: list[float], about: Any) -> None:
-        """Write the weights to the output file, if there is one."""
+    def check_existing(self, normalization: str) -> None:
+        """Refuse options that only a new model can have; InvalidInput."""
+        check_normalization(self.normalization, normalization)
+        if self.splines is not None:
+            raise InvalidInput(
+                "splines: expected a new model, as knots are fixed at its creation; omit the "
+                "option, or choose another --model"
+            )
+
+    def write(
+        self, weights: dict[str, float], normalization: str, splines: Any, about: Any
+    ) -> None:
+        """Write the weights and how features are prepared to the output file, if there is one."""
         if self.output is None:
             return
-        named = dict(zip(features, weights, strict=True))
-        text = json.dumps({"weights": named, "training": about}, indent=1) + "\n"
+        file = {"weights": weights, "normalization": normalization}
+        file |= {"splines": splines} if splines else {}
+        text = json.dumps({**file, "training": about}, indent=1) + "\n"
         try:
             self.output.write_text(text)
         except OSError as error:
             raise SolarError(f"{self.output}: {error.strerror}") from error
 
 
-def new_config(n: int) -> ModelConfig:
-    """Settings of a new model with n features."""
+def new_config(n: int, normalization: str | None) -> ModelConfig:
+    """Settings of a new model with n features and no splines."""
     features = tuple(f"f{at}" for at in range(1, n + 1))
     covariance: Covariance = "full" if n <= MOST_FEATURES_FULL else "diagonal"
-    return new_model_config(features, covariance=covariance, prior=0.0)
+    return new_model_config(
+        features, covariance=covariance, prior=0.0, normalization=normalization or "none"
+    )
+
+
+def planned(
+    request: TrainingRequest, data: JudgedData, training: Training, bound: float
+) -> SplineChoice:
+    """Choose the settings of a new model for the data."""
+    plain = new_config(data.n, request.normalization)
+
+    def quality(config: ModelConfig) -> float:
+        found, _ = trained(data, training, config, bound)
+        return max(quality for _, quality in found.tried)
+
+    return choose_splines(request.splines, data, training, plain, bound, quality)
 
 
 def trained(
@@ -66,7 +96,7 @@ def trained(
 
         watched = None if bar.disable else report  # there is no terminal
         found = trainer.train_batch(trainer.judgements(data, config, bound), training, watched)
-    return found, trainer.describe_training(found, training)
+    return found, trainer.describe_training(found, training, config)
 
 
 def show(bar: "tqdm[Any]", training: Training, progress: dict[str, Any]) -> None:
@@ -83,9 +113,11 @@ def show(bar: "tqdm[Any]", training: Training, progress: dict[str, Any]) -> None
 def into_file(request: TrainingRequest, bound: float) -> str:
     """Train and write the model; return a summary."""
     data, training = request.read()
-    config = new_config(data.n)
+    config, tried = planned(request, data, training, bound)
     found, about = trained(data, training, config, bound)
-    request.write(config.given, found.weights.tolist(), about)
+    about |= describe_choice(tried)
+    weights = dict(zip(config.columns, found.weights.tolist(), strict=True))
+    request.write(weights, config.normalization, config.splines, about)
     return summary(about)
 
 
@@ -101,6 +133,9 @@ def summary(about: dict[str, Any]) -> str:
         lines.append(
             f"best of {len(about['tried'])} values on held-out queries: {about['by']} {best:.4f}"
         )
+    if "segments" in about:
+        each = [f"{one['quality']:.4f} with {one['segments']}" for one in about["segments"]]
+        lines.append(f"segments for each feature: {about['by']} {', '.join(each)}")
     if not about["converged"]:
         lines.append("warning: the training stopped before it converged")
     return "\n".join(lines)

@@ -7,10 +7,14 @@ from typing import Any
 from solar_client import Conflict, Job, Model, NotFound, Solar
 from tqdm import tqdm
 
+from app.domain.model_config import ORDER
 from app.errors import SolarError
+from app.evaluation.letor import JudgedData
+from app.ranking.limits import LARGEST_VALUE
 from app.simulation.service_client import service_client
 from app.training.options import Training
-from app.training.targets.file import TrainingRequest, new_config, show, summary
+from app.training.splines import Tried, describe_choice
+from app.training.targets.file import TrainingRequest, planned, show, summary
 
 JOB_POLL_SECONDS = 0.2  # seconds between two requests for the model
 LEARNT_SECONDS = 60.0  # timeout until the learner has applied the trained model, in seconds
@@ -20,21 +24,33 @@ def over_http(request: TrainingRequest, model: str, url: str) -> str:
     """Train in a service and wait; return a summary."""
     with service_client(url) as client:
         data, training = request.read()  # reports invalid data before the upload
-        result, found = _train_remotely(client, request, model, data.n, training)
-    about = {key: value for key, value in result.items() if key != "seq"}
-    features = tuple(found.features)
-    request.write(features, [found.weights[name] for name in features], about)
+        tried = _find_or_create(client, request, model, data, training)
+        result, found = _train_remotely(client, request, model, training)
+    about = {key: value for key, value in result.items() if key != "seq"} | describe_choice(tried)
+    weights = {name: weight for name, weight in found.weights.items() if name != ORDER}
+    request.write(weights, found.normalization, found.splines, about)
     return f"{summary(about)}\nmodel {model}: record {result['seq']} replaces the model"
 
 
-def _train_remotely(
-    client: Solar, request: TrainingRequest, model: str, n: int, training: Training
-) -> tuple[dict[str, Any], Model]:
-    """Run a job; create the model if needed. Return the result of the job and the model."""
+def _find_or_create(
+    client: Solar, request: TrainingRequest, model: str, data: JudgedData, training: Training
+) -> Tried:
+    """Create the model if needed, with splines that are chosen here; return what was tried."""
     try:
-        client.get_model(model)
+        request.check_existing(client.get_model(model).normalization)
     except NotFound:
-        client.create_model(model, n, covariance=new_config(n).covariance, prior=0.0)
+        config, tried = planned(request, data, training, LARGEST_VALUE)
+        settings = {"covariance": config.covariance, "normalization": config.normalization}
+        splines = {"splines": config.splines} if config.splines else {}
+        client.create_model(model, data.n, prior=0.0, **settings, **splines)
+        return tried
+    return ()
+
+
+def _train_remotely(
+    client: Solar, request: TrainingRequest, model: str, training: Training
+) -> tuple[dict[str, Any], Model]:
+    """Run a job; return its result and the model."""
     files = [*request.files, *([request.validate] if request.validate else [])]
     given = {name: getattr(training, name) for name in Training.__struct_fields__}
     job = client.warm_start(model, files, wait=False, **given)

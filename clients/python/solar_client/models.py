@@ -71,6 +71,7 @@ class Model(Struct, frozen=True, kw_only=True):
     pair_bound: float | None = None
     exploration: float | None = None
     forgetting: float | None = None
+    splines: dict[str, list[float]] | None = None
     stddev: dict[str, float] | None = None
     queries: int = 0
     abandoned_lists: int | None = None
