@@ -13,8 +13,8 @@ class SyntheticData:
     """The size and the noise of a synthetic data set.
 
     A document's utility is `u·φ` plus `noise` times a standard normal. The first `bent` features
-    count by their size, `|φ|`, which no linear model can express. Of all documents the best tenth
-    has label 2, the next fifth 1, the rest 0.
+    are best in the middle: they count by `-|φ|`, which no linear model can express. Of all documents
+    the best tenth has label 2, the next fifth 1, the rest 0.
     """
 
     features: int = 20
@@ -26,6 +26,7 @@ class SyntheticData:
     def draw(self, rng: np.random.Generator) -> tuple[Floats, list[LabelledQuery]]:
         """Draw the hidden utility `u`, of norm 1, and judged queries."""
         u = rng.standard_normal(self.features)
+        u[: self.bent] = -1.0
         u /= np.sqrt((u * u).sum())
         shape = (self.queries, self.documents, self.features)
         documents = rng.standard_normal(shape).astype(np.float32)
