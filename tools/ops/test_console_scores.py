@@ -20,12 +20,15 @@ from tests.waits import until
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="expected chromium on PATH, got none")
 
-#: Models by name: with and without scaling, with and without the submitted order as a feature.
+#: Models by name: with and without scaling, with and without the submitted order as a feature, and
+#: with splines.
 MODELS: dict[str, dict[str, Any]] = {
     "plain": {"normalization": "none", "prior": 0},
     "ordered": {"normalization": "none"},
     "scaled": {"normalization": "query-minmax", "prior": 0},
     "scaled-ordered": {"normalization": "query-minmax"},
+    "bent": {"splines": {"bm25": [-0.1, 0.3], "popularity": [1e-4]}, "prior": 0},
+    "scaled-bent": {"splines": {"returns": [0.1, 0.7]}, "normalization": "query-minmax"},
 }
 SCORE = """async ([module, model, text]) => {
   const { parseDocuments, scoreList, scorerOf, orderOf } = await import(module);
@@ -102,6 +105,36 @@ def test_the_page_scores_and_orders_documents_as_rank_does(
         assert scores == pytest.approx([one["score"] for one in ranked], rel=1e-12, abs=1e-12)
 
 
+CHANGED = """async ([module, model, shown, row]) => {
+  const { scoreList, scorerOf, withScored } = await import(module);
+  const scorer = scorerOf(model);
+  const features = row.reduce((before, value, k) => withScored(before, k, value, scorer), shown);
+  const list = (features, scored) => ({ documents: [{ id: "a", features }], scored });
+  return [scoreList(list(features, true), scorer), scoreList(list(row, false), scorer)].flat();
+}"""
+
+
+def test_the_ramps_of_a_shown_document_follow_its_features(
+    client: httpx.Client, page: Page
+) -> None:
+    model, module = model_of(client, "bent"), page.url.partition("#")[0] + "scoring.js"
+    shown = client.get("/models/bent/impressions").json()["impressions"][0]["documents"][0]
+    row = np.random.default_rng(7).standard_normal(len(TASTE)).astype(np.float32).tolist()
+    assert len(shown["features"]) == len(TASTE) + 3
+    changed, submitted = page.evaluate(CHANGED, [module, model, shown["features"], row])
+    assert changed == pytest.approx(submitted, rel=1e-12)
+
+
+@pytest.mark.usefixtures("client")
+def test_a_shown_list_has_a_slider_for_each_feature_and_none_for_a_ramp(
+    running: Running, page: Page
+) -> None:
+    page.goto(f"{running.url}/console/#/models/scaled-bent/try")
+    page.locator(".slider-name").first.wait_for()
+    names = page.locator(".slider-name").all_inner_texts()
+    assert sorted(names) == sorted([*TASTE, "submitted order"])
+
+
 def test_the_page_reads_documents_by_name_and_an_absent_feature_is_0(
     client: httpx.Client, page: Page
 ) -> None:
@@ -131,7 +164,7 @@ def test_the_page_says_what_is_wrong_with_pasted_documents(
         scored_in_page(page, model_of(client, "plain"), text)
 
 
-@pytest.mark.parametrize("name", ["plain", "scaled"])
+@pytest.mark.parametrize("name", ["plain", "scaled", "bent"])
 def test_the_order_follows_a_slider_as_rank_does(
     running: Running, client: httpx.Client, page: Page, name: str
 ) -> None:

@@ -202,7 +202,9 @@ function outcomeRows({ pairs, rejected, abandoned_lists: abandoned, feedback, ex
 function detailsCards({ model }) {
   const rows = SETTINGS.filter(([field]) => model[field] !== undefined)
     .map(([field, label]) => [label, settingText(model[field])]);
-  return card("Settings", h("dl", { class: "settings" }, [...rows, ["Features", count(model.features.length)]]
+  const knots = Object.values(model.splines ?? {}).flat().length;
+  const counts = [["Features", count(model.features.length)], ...(knots ? [["Knots of splines", count(knots)]] : [])];
+  return card("Settings", h("dl", { class: "settings" }, [...rows, ...counts]
     .map(([label, value]) => h("div", { class: "pair" }, h("dt", {}, label), h("dd", {}, value)))));
 }
 

@@ -6,7 +6,7 @@ import { count, plural } from "./format.js";
 import { pickList } from "./lists.js";
 import { reasonOf } from "./numbers.js";
 import { postClicks } from "./post_clicks.js";
-import { orderOf, scoreList, scorerOf } from "./scoring.js";
+import { orderOf, scoreList, scorerOf, withScored } from "./scoring.js";
 import { switcher } from "./switcher.js";
 import { lesson } from "./try_lesson.js";
 import { rankedList } from "./try_list.js";
@@ -82,14 +82,18 @@ function select(page, at) {
   const { id, features } = list.documents[at];
   const changed = (k, value) => change(page, k, value);
   clear(page.features, h("p", {}, "Document ", h("span", { class: "id" }, id)),
-    sliders({ id, row: features, rows: page.original, names, weights: scorer.weights, changed }),
+    sliders({ id, row: features, rows: page.original, names, hidden: isRamp(scorer), weights: scorer.weights, changed }),
     button("Reset all features", () => reset(page), { class: "small" }));
   draw(page);
 }
 
+/** Whether column k is a ramp, which follows from its feature. */
+const isRamp = ({ given, ramps }) => (k) => k >= given.length && k < given.length + ramps.length;
+
 function change(page, k, value) {
-  const document = page.list.documents[page.selected];
-  document.features = document.features.with(k, value);
+  const { list, scorer } = page;
+  const document = list.documents[page.selected];
+  document.features = list.scored ? withScored(document.features, k, value, scorer) : document.features.with(k, value);
   draw(page);
   askSoon(page);
 }

@@ -1,5 +1,6 @@
 // Scores in the page, as the service computes them (app/domain/candidates.py): features are
-// rounded to float32, scaled over the list if the model does so, multiplied by the weights.
+// rounded to float32, scaled over the list if the model does so, followed by the ramps of the
+// model's splines and the submitted order, multiplied by the weights.
 
 /** The feature that a model with a prior adds: the submitted order. */
 export const ORDER = "_order";
@@ -9,23 +10,46 @@ export const featureLabel = (name) => (name === ORDER ? "submitted order" : name
 
 /** What scoring needs of a model, from the answer of GET /models/NAME. */
 export function scorerOf(model) {
-  const ordered = ORDER in model.weights && !model.features.includes(ORDER);
-  const names = ordered ? [...model.features, ORDER] : model.features;
+  const given = new Set(model.features);
+  const ordered = ORDER in model.weights && !given.has(ORDER);
+  const columns = Object.keys(model.weights).filter((name) => !given.has(name) && name !== ORDER);
+  const names = [...model.features, ...columns, ...(ordered ? [ORDER] : [])];
   return {
     version: model.version,
     given: model.features,
     names,
+    ramps: rampsOf(model),
     weights: Float64Array.from(names, (name) => model.weights[name]),
     scaled: model.normalization === "query-minmax",
     ordered,
   };
 }
 
-/** Rows of features as scored: rounded, scaled, with the submitted order. */
+/** The feature k and the knot of each ramp, in the order of the columns. */
+function rampsOf({ features, splines = {} }) {
+  const knots = new Map(Object.entries(splines));
+  return features.flatMap((name, k) => (knots.get(name) ?? []).map((knot) => ({ k, knot: Math.fround(knot) })));
+}
+
+const ramp = (x, knot) => Math.max(0, Math.fround(Math.fround(x) - knot));
+
+/** Rows of features as scored: rounded, scaled, with ramps and the submitted order. */
 export function scoredRows(rows, scorer) {
   const rounded = rows.map((row) => Float32Array.from(row));
   const scaled = scorer.scaled ? minMax(rounded) : rounded;
-  return scorer.ordered ? withOrder(scaled) : scaled;
+  const bent = scorer.ramps.length ? withRamps(scaled, scorer.ramps) : scaled;
+  return scorer.ordered ? withOrder(bent) : bent;
+}
+
+/** The rows with max(0, x - knot) for each ramp as the last features. */
+const withRamps = (rows, ramps) =>
+  rows.map((row) => Float32Array.of(...row, ...ramps.map(({ k, knot }) => ramp(row[k], knot))));
+
+/** A row as scored, with another value of feature k; its ramps follow. */
+export function withScored(row, k, value, { given, ramps }) {
+  const changed = row.with(k, value);
+  ramps.forEach((one, at) => one.k === k && (changed[given.length + at] = ramp(value, one.knot)));
+  return changed;
 }
 
 /** Each feature scaled to (x - min) / (max - min) over the rows; 0 if it is constant. */

@@ -10,21 +10,24 @@ const STEPS = 200;
 
 /**
  * Sliders for a row of features; `changed(k, value)` is called while one moves. `names`: of the
- * features; `rows`: all documents as submitted, for the ranges; `weights`: of the model.
+ * features; `hidden(k)`: whether a feature has no slider; `rows`: all documents as submitted, for
+ * the ranges; `weights`: of the model.
  */
-export function sliders({ id, row, rows, names, weights, changed }) {
+export function sliders({ id, row, rows, names, hidden, weights, changed }) {
+  const shown = names.map((_, k) => k).filter((k) => !hidden(k));
   const list = h("div", { class: "sliders" });
   const draw = (text) => {
     const wanted = text.trim().toLowerCase();
-    const found = wanted
-      ? names.map((_, k) => k).filter((k) => names[k].toLowerCase().includes(wanted)).slice(0, MOST_SLIDERS)
-      : strongest(rows, weights.subarray(0, names.length), MOST_SLIDERS);
+    const found = (wanted
+      ? shown.filter((k) => names[k].toLowerCase().includes(wanted))
+      : strongest(rows, weights.subarray(0, names.length), names.length).filter((k) => !hidden(k))
+    ).slice(0, MOST_SLIDERS);
     clear(list, found.map((k) => slider(k, featureLabel(names[k]), row[k], limits(rows, k), weights[k], changed)),
       !found.length && h("p", { class: "hint" }, "No feature has this name."));
   };
   draw("");
   return h("div", { role: "group", "aria-label": `Features of ${id}` },
-    names.length > MOST_SLIDERS && search(names.length, draw), list);
+    shown.length > MOST_SLIDERS && search(shown.length, draw), list);
 }
 
 function search(total, draw) {
