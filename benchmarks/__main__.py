@@ -22,6 +22,7 @@ from benchmarks import (
     report,
     service,
     sparse,
+    splines,
     start,
     store,
     training,
@@ -44,6 +45,7 @@ SECTIONS = {
     "console": console.run,
     "models": models.run,
     "training": training.run,
+    "splines": splines.run,
     "clicks": clicks.run,
 }
 

@@ -66,7 +66,7 @@ def test_ramps_computed_in_parts_have_the_same_bits(monkeypatch: pytest.MonkeyPa
     documents = np.random.default_rng(1).standard_normal((50, 3)).astype(np.float32)
     ramps = Ramps.of("abc", {"a": (-1.0, 0.5), "c": (0.25,)})
     whole = with_ramps(documents, ramps)
-    monkeypatch.setattr(splines, "BLOCK", 20)
+    monkeypatch.setattr(splines, "RAMPS_AT_ONCE", 20)
     assert with_ramps(documents, ramps).tobytes() == whole.tobytes()
 
 

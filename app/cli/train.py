@@ -70,8 +70,8 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--splines", choices=get_args(SplineOption),
-        help="segments of each feature's weight in a new model: 0 is linear, auto the better one "
-        "on held-out queries (default 0)",
+        help="linear segments of each feature in a new model; auto: none or 4, whichever is better "
+        "on held-out queries (default 0: none)",
     )  # fmt: skip
 
 

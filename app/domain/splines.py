@@ -21,8 +21,8 @@ Splines: TypeAlias = dict[str, tuple[float, ...]]
 
 #: The largest absolute value of a knot: a ramp of any float32 number does not overflow.
 LARGEST_KNOT = 1e12
-#: Numbers that are computed at once: a larger array is computed in parts.
-BLOCK = 65_536
+#: Ramps that are computed at once: a larger array is computed in parts.
+RAMPS_AT_ONCE = 65_536
 
 
 class Ramps(NamedTuple):
@@ -51,7 +51,7 @@ def with_ramps(documents: NDArray[np.float32], ramps: Ramps) -> NDArray[np.float
     count, n = documents.shape
     wider = np.empty((count, n + len(knots)), np.float32)
     wider[:, :n] = documents
-    step = max(1, BLOCK // len(knots))
+    step = max(1, RAMPS_AT_ONCE // len(knots))
     for start in range(0, count, step):
         x = documents[start : start + step, columns]
         wider[start : start + step, n:] = np.where(x > knots, x - knots, np.float32(0.0))

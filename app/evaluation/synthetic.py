@@ -13,8 +13,8 @@ class SyntheticData:
     """The size and the noise of a synthetic data set.
 
     A document's utility is `u·φ` plus `noise` times a standard normal. The first `bent` features
-    are best in the middle: they count by `-|φ|`, which no linear model can express. Of all documents
-    the best tenth has label 2, the next fifth 1, the rest 0.
+    are best in the middle: they count by `-|φ|`, which no linear model can express. Of all
+    documents the best tenth has label 2, the next fifth 1, the rest 0.
     """
 
     features: int = 20

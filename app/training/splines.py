@@ -19,14 +19,14 @@ SEGMENTS = 4
 
 SplineOption = Literal["0", "4", "auto"]
 #: Numbers of segments that were tried, each with its quality on held-out queries.
-Tried: TypeAlias = tuple[tuple[int, float], ...]
+TriedSegments: TypeAlias = tuple[tuple[int, float], ...]
 
 
 class SplineChoice(NamedTuple):
     """The settings of a new model; `tried` is empty if there was no choice."""
 
     config: ModelConfig
-    tried: Tried = ()
+    tried: TriedSegments = ()
 
 
 def check_spline_option(wanted: SplineOption | None, training: Training) -> None:
@@ -91,7 +91,7 @@ def quantile_splines(judged: Judgements, features: Sequence[str]) -> Splines:
     return {name: knots for name, knots in found.items() if knots}
 
 
-def describe_choice(tried: Tried) -> dict[str, Any]:
+def describe_choice(tried: TriedSegments) -> dict[str, Any]:
     """Describe what was tried, for the result of a training; nothing without a choice."""
     each = [{"segments": segments, "quality": quality} for segments, quality in tried]
     return {"segments": each} if each else {}

@@ -13,7 +13,7 @@ from app.evaluation.letor import JudgedData
 from app.ranking.limits import LARGEST_VALUE
 from app.simulation.service_client import service_client
 from app.training.options import Training
-from app.training.splines import Tried, describe_choice
+from app.training.splines import TriedSegments, describe_choice
 from app.training.targets.file import TrainingRequest, planned, show, summary
 
 JOB_POLL_SECONDS = 0.2  # seconds between two requests for the model
@@ -34,7 +34,7 @@ def over_http(request: TrainingRequest, model: str, url: str) -> str:
 
 def _find_or_create(
     client: Solar, request: TrainingRequest, model: str, data: JudgedData, training: Training
-) -> Tried:
+) -> TriedSegments:
     """Create the model if needed, with splines that are chosen here; return what was tried."""
     try:
         request.check_existing(client.get_model(model).normalization)
