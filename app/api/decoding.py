@@ -77,12 +77,12 @@ def submitted_values(body: AnyRankBody, config: ModelConfig, limits: Settings) -
     """Count the feature values that a body for a model gives, as below."""
     if not isinstance(body, BinaryRankBody) and body.documents is not UNSET:
         return feature_values(body.documents, config, limits)
-    return len(body.ids) * config.n if body.ids is not UNSET else 0
+    return len(body.ids) * len(config.features) if body.ids is not UNSET else 0
 
 
 def feature_values(documents: Sequence[Document], config: ModelConfig, limits: Settings) -> int:
     """Count the values of documents, ramps included: an upper bound; above the limit exactly."""
-    n = config.n
+    n = len(config.features)
     if len(documents) * n <= limits.numbers:
         return len(documents) * n
     more = len(config.columns) - len(config.given)

@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 
 from app.evaluation.synthetic import SyntheticData
-from app.learning.replay import verify
-from app.storage.embedded.server import find
-from app.storage.store import Store
 from tests.api.services import Running, serving
 from tests.api.trainings import TEXT, as_json, letor, until_long
-from tests.servers import with_store
+from tests.test_old_data_directory import complaints
 from tests.test_train import Solar, solar
 
 __all__ = ["solar"]  # a fixture
@@ -59,16 +56,6 @@ def ranked(http: httpx.Client, model: str, **more: Any) -> list[dict[str, Any]]:
     answer = http.post("/rank", json=body).raise_for_status().json()
     found: list[dict[str, Any]] = answer["documents"]
     return found
-
-
-def complaints(running: Running, model: str) -> list[str]:
-    url = find(running.data)
-    assert url is not None
-
-    async def check(store: Store) -> list[str]:
-        return await verify(store, model)
-
-    return with_store(url, check)
 
 
 def test_a_trained_model_ranks_by_a_bent_feature_and_learns_on(
