@@ -104,6 +104,7 @@ def test_the_columns_of_ramps_follow_the_features_and_have_unique_names(knots: A
         ({"a": [float("inf")]}, 'splines: expected ascending knots of "a"'),
         ({"a": [1e300]}, 'splines: expected ascending knots of "a"'),
         ({"a": range(1997)}, "splines: expected at most 2000 features, ramps and the submitted"),
+        ({"a": range(2001)}, "splines: expected at most 2000 knots, got 2001"),
     ],
 )
 def test_invalid_splines_are_refused(knots: Any, message: str) -> None:

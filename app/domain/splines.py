@@ -7,6 +7,7 @@ bits on any CPU.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from app.domain.names import quoted, unknown_name
 from app.errors import InvalidInput
+from app.ranking.limits import MOST_FEATURES_FULL
 
 #: Ascending knots by feature, in the order of the features.
 Splines: TypeAlias = dict[str, tuple[float, ...]]
@@ -67,7 +69,7 @@ def ramp_names(splines: Splines) -> tuple[str, ...]:
     return tuple(f"{name}>{_shortest(knot)}" for name, knot in _each(splines))
 
 
-def ramp_count(splines: Splines | None) -> int:
+def ramp_count(splines: Mapping[str, Sequence[float]] | None) -> int:
     """Count the ramps."""
     return sum(map(len, splines.values())) if splines else 0
 
@@ -82,9 +84,14 @@ def rounded_splines(
     """
     if not splines:
         return None
-    unknown = next(iter(splines.keys() - set(given)), None)
-    if unknown is not None:
-        raise InvalidInput(f"splines: {unknown_name('feature', unknown, given)}")
+    if ramp_count(splines) > MOST_FEATURES_FULL:  # before they are rounded, 20 µs each
+        raise InvalidInput(
+            f"splines: expected at most {MOST_FEATURES_FULL} knots, got {ramp_count(splines)}"
+        )
+    known = set(given)
+    for name in splines:
+        if name not in known:
+            raise InvalidInput(f"splines: {unknown_name('feature', name, given)}")
     return {name: _rounded(name, splines[name]) for name in given if name in splines}
 
 
@@ -112,8 +119,12 @@ def _each(splines: Splines) -> Iterator[tuple[str, float]]:
     return ((name, knot) for name, knots in splines.items() for knot in knots)
 
 
+@lru_cache(maxsize=65_536)
 def _shortest(knot: float) -> str:
-    """Return the shortest decimals that round to the same float32; nine digits always do."""
+    """Return the shortest decimals that round to the same float32; nine digits always do.
+
+    Models are loaded after each commit: without a cache, 138 knots take 2.6 ms each time.
+    """
     single = np.float32(knot) + np.float32(0.0)  # 0 has no sign
     texts = (f"{single:.{digits}g}" for digits in range(1, 10))
     return next(text for text in texts if np.float32(float(text)) == single)
