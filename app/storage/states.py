@@ -324,7 +324,7 @@ def _load_part(blob: bytes | None) -> Part | None:
 
 
 def _trace(model: Model) -> float:
-    with np.errstate(over="ignore"):  # infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite, or NaN
         return float(variances(model.spread, model.weights.size).sum())
 
 
