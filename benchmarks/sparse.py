@@ -109,7 +109,7 @@ def main(documents: int, features: int) -> None:
     """Generate data, train on it, print the costs; the memory includes the generation."""
     data, training = sparse_data(documents, features), Training(C=1.0)
     began, cpu = time.perf_counter(), time.process_time()
-    found = describe_training(train_batch(data, training), training)
+    found = describe_training(train_batch(data, training), training, "none")
     costs = {
         "cpu_seconds": round(time.process_time() - cpu, 2),
         "seconds": round(time.perf_counter() - began, 2),

@@ -212,7 +212,7 @@ def test_a_penalty_leaves_zeros_and_reports_their_share() -> None:
     largest = solver("domination", data).grid[0]
     found = trainer.train_batch(data, Training("domination", penalty=largest))
     training = Training("domination", penalty=largest)
-    about = trainer.describe_training(found, training, ModelConfig(("a",)))
+    about = trainer.describe_training(found, training, "none")
     assert 0.0 < found.zeros < 1.0
     assert about["zeros"] == np.mean(found.weights == 0.0)
     assert about["penalty"] == largest

@@ -79,7 +79,7 @@ def work(task: TrainingTask, report: Report) -> None:
     record = Replace(trainer.online(found, task.config), "warm start")
     Path(REPLACEMENT).write_bytes(codec.dump_record(record))
     seconds = round(monotonic() - began, 3)
-    about = trainer.describe_training(found, task.training, task.config)
+    about = trainer.describe_training(found, task.training, task.config.normalization)
     report("done", {**about, "seconds": seconds})
 
 

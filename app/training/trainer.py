@@ -294,14 +294,14 @@ def _with_order(w: Floats, spread: Floats, config: ModelConfig) -> tuple[Floats,
     return np.append(w, 0.0), np.append(spread, last)
 
 
-def describe_training(found: BatchModel, training: Training, config: ModelConfig) -> dict[str, Any]:
+def describe_training(found: BatchModel, training: Training, normalization: str) -> dict[str, Any]:
     """Describe a batch model as the result of a job."""
     minimum, judged, named = found.minimum, found.judged, training.parameter
     about: dict[str, Any] = {"trainer": training.trainer, named: found.parameter}
     if named == "C":
         about["loss"] = training.loss
     about |= {
-        "normalization": config.normalization,
+        "normalization": normalization,
         "queries": len(judged.starts) - 1,
         "documents": len(judged.labels),
         "iterations": minimum.iterations,

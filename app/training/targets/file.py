@@ -96,7 +96,7 @@ def trained(
 
         watched = None if bar.disable else report  # there is no terminal
         found = trainer.train_batch(trainer.judgements(data, config, bound), training, watched)
-    return found, trainer.describe_training(found, training, config)
+    return found, trainer.describe_training(found, training, config.normalization)
 
 
 def show(bar: "tqdm[Any]", training: Training, progress: dict[str, Any]) -> None:
