@@ -123,7 +123,7 @@ class NaiveReducer:
         self.clicks: dict[str, list[int]] = {}
         self.learnt: dict[str, set[tuple[int, int]]] = {}
         self.stepped = self.passive = 0
-        self.squared_loss = 0.0
+        self.squared_loss = self.largest_gap = 0.0
 
     def labels(self, query: str, documents: Floats, labels: list[float], submitted: object) -> None:
         come = self._measure(query, documents, labels, submitted)
@@ -195,6 +195,7 @@ class NaiveReducer:
     def _learn(self, documents: Floats, pairs: list[tuple[int, int, float]]) -> None:
         for i, j, omega in pairs:
             gap = documents[i] - documents[j]
+            self.largest_gap = max(self.largest_gap, math.sqrt(math.fsum(gap * gap)))
             loss = self.learner.step(gap, omega)
             moved = loss > 0.0 and bool(gap.any())
             self.stepped, self.passive = self.stepped + moved, self.passive + (not moved)

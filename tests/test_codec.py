@@ -290,7 +290,7 @@ NEWER_NAMES = {
     "replace-prior": ("replace", "settings.prior"),
     "shown-drawn": ("shown", "odds"),
     "reset-measures": ("reset-measures", ""),
-    "sums-squares": ("sums", "squares"),
+    "sums-gap": ("sums", "largest_gap"),
 }
 
 
@@ -390,8 +390,10 @@ def golden_blobs() -> dict[str, bytes]:
     bent = replace(
         counting, features=("bm25", "preis €", "bm25>0.1", "bm25>7"), splines={"bm25": (0.1, 7.0)}
     )
+    keeping = replace(exploring, counting=3)
     certainty = Certainty(0.75, 12)
-    sums_56 = replace(state, sums=np.arange(56) / 4.0)
+    sums_57 = replace(state, sums=np.append(np.arange(56) / 4.0, 1.75))
+    sums_56 = replace(state, sums=np.append(np.arange(56) / 4.0, 0.0))
     sums_29 = replace(state, sums=np.append(np.arange(27) / 4.0, [0.625, 3.5]))
     sums_27 = replace(state, sums=np.append(np.arange(26) / 4.0, 3.0))
     return {
@@ -443,6 +445,14 @@ def golden_blobs() -> dict[str, bytes]:
             Replace(Model(bent, np.arange(4.0), np.arange(10.0)), "warm start")
         ),
         "meta-splines": codec.dump_blob("meta", codec.dump_config(bent), {}),
+        "replace-counting-gap": codec.dump_record(
+            Replace(replace(model, config=keeping, certainty=certainty), "rollback")
+        ),
+        "meta-counting-gap": codec.dump_blob("meta", codec.dump_config(keeping), {}),
+        "sums-gap": dump_state(sums_57, 7, "0a1b")[2],
+        "part-gap": dump_part(
+            Part(bytes(range(32)), 5, model.weights, model.spread, Tally(1, 3, 1, 2.75, 4.5, 9.0))
+        ),
         "so-far": PriorFeedback(
             np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])
         ).dump(),
@@ -460,7 +470,7 @@ def test_every_golden_blob_can_still_be_read(path: Path) -> None:
     kind = path.stem.split("-", 1)[1]
     suffixes = (
         "bare aside drawn swapped explore prior term bound bounded exploration certainty drift "
-        "variance counting squares splines"
+        "variance gap counting squares splines"
     )
     for suffix in (f"-{one}" for one in suffixes.split()):
         kind = kind.removesuffix(suffix)
@@ -520,7 +530,8 @@ def known_names() -> set[tuple[str, str]]:
         of("feedback", fields_of(Feedback)) | of("retune", fields_of(Retune))
         | of("replace", replaced) | of("reset-measures", fields_of(ResetMeasures))
         | of("shown", fields_of(Impression)) | of("so-far", fields_of(PriorFeedback))
-        | of("sums", [*CommitInfo._fields, "values", *SUMS[26:30], "squares"]) | of("meta", config)
+        | of("sums", [*CommitInfo._fields, "values", *SUMS[26:30], "squares", SUMS[-1]])
+        | of("meta", config)
         | of("w", ["seq", "chain", "values", "certainty"]) | of("spread", ["values"])
         | of("part", [*({*fields_of(Part)} - {"tally"}), *Tally._fields])
     )  # fmt: skip
@@ -602,7 +613,7 @@ def test_sums_missing_in_an_old_state_start_at_0() -> None:
     sums = (GOLDEN / "v1-sums-aside.bin").read_bytes()
     chain = bytes(range(32))
     state = load_state({**fields, b"seq": b"7", b"chain": chain, b"sums": sums})
-    assert state.sums.tolist() == [*(np.arange(17) / 4.0), *[0.0] * 39]
+    assert state.sums.tolist() == [*(np.arange(17) / 4.0), *[0.0] * 40]
     assert state.measures()["debiased_weight"] == 0.0
 
 

@@ -25,7 +25,7 @@ SHOWN, _ODDS = drawn(3)
 MEASURED = [
     at for at, name in enumerate(SUMS)
     if name not in ("stepped", "passive", "refused", "squared_loss", "feedback", "bounded",
-                    "mean_quality", "drift")
+                    "mean_quality", "drift", "largest_gap")
 ]  # fmt: skip
 
 Round = list[int]
@@ -162,6 +162,18 @@ def test_new_models_have_the_present_rule() -> None:
     assert new_model_config(("a",)).counting == COUNTING
 
 
+def test_the_largest_gap_is_kept_by_the_present_rule_until_the_measures_are_reset() -> None:
+    for counting, expected in ((None, 0.0), (2, 0.0), (COUNTING, 5.0)):
+        reducer = Reducer(initial_state(config(counting)))
+        for high in (4.0, 1.0):
+            documents = np.array([[3.0, high, 0.0], [0.0, 0.0, 0.0]], np.float32)
+            event = Feedback("e", "labels", documents, labels=np.array([1.0, 0.0]))
+            assert reducer.apply(codec.dump_record(event))
+        assert reducer.state().measures()["largest_gap"] == expected
+        assert reducer.apply(codec.dump_record(ResetMeasures()))
+        assert reducer.state().measures()["largest_gap"] == 0.0
+
+
 # ---- standard errors ----
 
 values = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=30)
@@ -199,7 +211,9 @@ def test_products_of_wins_are_those_of_whole_rankings(given: list[Round]) -> Non
         w, m, s = (after[name] - before[name] for name in names)
         products += [w * w, m * w, s * w, m * m, s * s, m * s]
     first = SUMS.index("wins_weight_weight")
-    np.testing.assert_allclose(reducer.state().sums[first:], products, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        reducer.state().sums[first : first + 6], products, rtol=1e-9, atol=1e-12
+    )
 
 
 def test_one_query_has_no_standard_error() -> None:

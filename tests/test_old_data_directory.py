@@ -4,10 +4,10 @@ A golden file holds a data directory after a clean stop, and the last answers of
 Keys with a TTL have expired: impressions, dedupe keys, jobs. Each format has the directory of the
 oldest service that wrote it: commit 2b5dfff for format 1, without warm starts and fair pairs, the
 commit that added `pair_bound` for format 2, the one that added `exploration` for format 3, the one
-that added named versions for format 4, and the one that added `splines` for format 5. The other
-file is of commit 8009a6c. To write a file, run `python -m tests.test_old_data_directory CHECKOUT
-FILE`, with `--oldest` for commit 2b5dfff and `--splines` for format 5; CHECKOUT is a `git worktree`
-of the commit.
+that added named versions for format 4, and the one that added the largest gap, after `splines`, for
+format 5. The other file is of commit 8009a6c. To write a file, run `python -m
+tests.test_old_data_directory CHECKOUT FILE`, with `--oldest` for commit 2b5dfff and `--splines` for
+format 5; CHECKOUT is a `git worktree` of the commit.
 """
 
 import io

@@ -83,6 +83,7 @@ def test_parts_of_records_have_the_bits_of_whole_records(
     begin = start(
         algorithm=algorithm[0], covariance=algorithm[1], C=0.5, gamma=10.0,
         pair_bound=data.draw(st.sampled_from([None, 0.5, 20.0])),
+        counting=data.draw(st.sampled_from([None, 2, 3])),
     )  # fmt: skip
     log = data.draw(blob_logs())
     reducer = Reducer(begin)

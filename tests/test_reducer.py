@@ -166,14 +166,15 @@ def test_the_reducer_equals_the_naive_formulas(
     algorithm: tuple[Any, Any], strategy: str, data: st.DataObject
 ) -> None:
     n = data.draw(st.sampled_from([1, 3, 9]))
-    posts, rule = data.draw(post_logs(n)), data.draw(st.booleans())
+    posts, counting = data.draw(post_logs(n)), data.draw(st.sampled_from([None, 2, 3]))
+    rule = counting is not None
     oracle = naive(algorithm, n, strategy, rule)
     for post in posts:
         play(oracle, post)
     kind, covariance = algorithm
     begin = start(
         n, algorithm=kind, covariance=covariance, C=0.1, gamma=10.0, clicks=strategy,
-        counting=2 if rule else None,
+        counting=counting,
     )  # fmt: skip
     state = applied(begin, as_log(posts, rule))
     np.testing.assert_allclose(state.model.weights, oracle.learner.w, rtol=1e-6, atol=1e-7)
@@ -192,6 +193,8 @@ def test_the_reducer_equals_the_naive_formulas(
     assert (measures["feedback"], measures["rejected"]) == (len(posts), 0.0)
     assert (measures["stepped"], measures["passive"]) == (oracle.stepped, oracle.passive)
     assert measures["squared_loss"] == pytest.approx(oracle.squared_loss, rel=1e-6)
+    largest = oracle.largest_gap if counting == 3 else 0.0
+    assert measures["largest_gap"] == pytest.approx(largest, rel=1e-9)
 
 
 # ---- one rule each ----

@@ -327,6 +327,7 @@ def test_a_gap_that_is_not_finite_or_too_large_is_refused(make: Any, bad: float)
     assert steps.outcome.tolist() == [STEPPED, REFUSED, STEPPED]
     assert steps.loss[1] == 0.0
     assert (steps.stepped, steps.refused) == (2, 1)
+    assert steps.squared_norm == steps.tally().squared_norm == 56.0
     untouched.learn(np.vstack([good, 2.0 * good]))
     assert state_of(learner) == state_of(untouched)
 
@@ -337,6 +338,7 @@ def test_a_sparse_gap_that_is_not_finite_is_refused(make: Any) -> None:
     before = state_of(learner)
     steps = learner.learn(csr_array(np.array([[np.nan, 0.0, 1.0], [0.0, np.inf, 0.0]])))
     assert steps.outcome.tolist() == [REFUSED, REFUSED]
+    assert steps.squared_norm == 0.0
     assert state_of(learner) == before
 
 

@@ -40,6 +40,7 @@ NEEDED_FORMATS: dict[tuple[str, str], int] = {
     ("meta", "splines"): 5,
     ("part", ""): 2,
     ("part", "variance"): 3,
+    ("part", "squared_norm"): 5,
     ("replace", "settings.pair_bound"): 2,
     ("replace", "settings.exploration"): 3,
     ("replace", "settings.forgetting"): 3,
@@ -54,7 +55,13 @@ NEEDED_FORMATS: dict[tuple[str, str], int] = {
     ("sums", "drift"): 3,
     ("sums", "abandoned"): 4,
     ("sums", "squares"): 4,
+    ("sums", "largest_gap"): 5,
     ("w", "certainty"): 3,
+}
+#: Values that need a newer format than their name: (kind, name, value) → format.
+VALUE_FORMATS: dict[tuple[str, str, Any], int] = {
+    ("meta", "counting", 3): 5,
+    ("replace", "settings.counting", 3): 5,
 }
 CHECKSUM = 4  # bytes; detects damage; the chain detects forgery
 _TYPES = {name: np.dtype(f"<{name}") for name in ("f4", "f8", "i8", "i4")}
@@ -86,13 +93,20 @@ def _lowest_format(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) ->
     """Return the lowest format that can carry these fields and arrays."""
     if all(one[0] != kind for one in NEEDED_FORMATS):
         return 1
-    inner = [f"{name}.{one}" for name, v in fields.items() if type(v) is dict for one in v]
-    return max(NEEDED_FORMATS.get((kind, name), 1) for name in ("", *fields, *inner, *arrays))
+    inner = {f"{name}.{one}": v[one] for name, v in fields.items() if type(v) is dict for one in v}
+    given = {**fields, **inner}
+    by_name = [NEEDED_FORMATS.get((kind, name), 1) for name in ("", *given, *arrays)]
+    by_value = [
+        number
+        for (of, name, value), number in VALUE_FORMATS.items()
+        if of == kind and given.get(name) == value
+    ]
+    return max(by_name + by_value)
 
 
 def newest_format() -> int:
     """Return the newest format that this release reads."""
-    return max(NEEDED_FORMATS.values(), default=1)
+    return max([1, *NEEDED_FORMATS.values(), *VALUE_FORMATS.values()])
 
 
 def is_newer(blob: bytes) -> bool:

@@ -71,7 +71,7 @@ def noted_pairs(gaps: GapBatch, steps: Steps, count: int) -> FirstPairs:
 
     Few pairs are noted as they are: five copies take a microsecond.
     """
-    p, o, omega, (loss, outcome, _) = gaps.p, gaps.o, gaps.omega, steps
+    p, o, omega, loss, outcome = gaps.p, gaps.o, gaps.omega, steps.loss, steps.outcome
     if p.size <= FEW_PAIRS and p.base is o.base is omega.base is None:  # no views of larger arrays
         return FirstPairs(p, o, omega, loss, outcome, count)
     some = slice(SAMPLED_PAIRS)

@@ -39,7 +39,8 @@ class Model:
 #: got a smaller weight; they are stepped, passive or refused, too. `mean_quality` is the running
 #: mean of the NDCG@10 of rankings with clicks, and `drift` the evidence that it has fallen
 #: (`ranking/drift.py`). Those from `abandoned` on are for standard errors, and stay 0 in a model
-#: whose config has no `counting` (`domain/counting.py`).
+#: whose config has no `counting` (`domain/counting.py`). `largest_gap` is a maximum: R = max‖x‖ of
+#: the pairs, for Theorem 1; it stays 0 in a model whose `counting` is below 3.
 SUMS = (
     "queries", "ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map",
     "baseline_ndcg@1", "baseline_ndcg@5", "baseline_ndcg@10", "baseline_ndcg", "baseline_map",
@@ -57,6 +58,7 @@ SUMS = (
     "square_explored_ndcg", "square_explored_map",
     "wins_weight_weight", "wins_model_weight", "wins_submitted_weight", "wins_model_model",
     "wins_submitted_submitted", "wins_model_submitted",
+    "largest_gap",
 )  # fmt: skip
 
 

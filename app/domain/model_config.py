@@ -37,8 +37,11 @@ FORGETTING = 3e-5
 MOST_FORGETTING = 0.1
 #: Above this, a ranking is as good as random.
 MOST_EXPLORATION = 100.0
-#: The rule by which new models count queries (`domain/counting.py`).
-COUNTING = 2
+#: The rule by which new models count queries (`domain/counting.py`): from 2 on abandoned lists are
+#: counted apart, from 3 on the largest gap of a pair is kept.
+COUNTING = 3
+#: All rules but that of the first models, None.
+COUNTING_RULES = (2, COUNTING)
 #: How many rankings of clicks the initial weight of the submitted order counts for: its initial
 #: variance is γ divided by this.
 PRIOR_RANKINGS = 500.0
@@ -56,8 +59,9 @@ class ModelConfig:
     pairs weigh ten times as much. `forgetting` is the share of the initial covariance that returns
     with each ranking that taught; None: 0. `counting` is the rule by which queries count in the
     measures; None, as in models from before there was a choice: a ranking without a click counts as
-    a query with 0, and there are no standard errors. `splines` are the knots of features; each knot
-    is one more feature, a ramp, after those that clients send (`domain/splines.py`).
+    a query with 0, and there are no standard errors. From rule 3 on the largest gap is kept, too.
+    `splines` are the knots of features; each knot is one more feature, a ramp, after those that
+    clients send (`domain/splines.py`).
     """
 
     features: tuple[str, ...]
@@ -112,6 +116,11 @@ class ModelConfig:
         """Whether rankings without a click count separately, not as queries with 0."""
         return self.counting is not None
 
+    @cached_property
+    def keeps_largest_gap(self) -> bool:
+        """Whether the sums have R, the largest gap of a pair."""
+        return self.counting is not None and self.counting >= 3
+
     @property
     def noise(self) -> float:
         """γ, the noise of a pair of weight 1; SOLAR-I steps like SOLAR-II with Σ = I and this γ."""
@@ -139,8 +148,8 @@ def check_config(config: ModelConfig) -> ModelConfig:
     check_amounts(config)
     if config.forgetting and config.algorithm == "solar-i":
         raise InvalidInput("forgetting: expected 0 for solar-i, which has no covariance")
-    if config.counting not in (None, COUNTING):
-        raise InvalidInput(f"counting: expected {COUNTING}, or none")
+    if config.counting not in (None, *COUNTING_RULES):
+        raise InvalidInput(f"counting: expected one of {COUNTING_RULES}, or none")
     bound = MOST if config.pair_bound is None else config.pair_bound
     for name, value in (("C", config.C), ("gamma", config.gamma), ("pair_bound", bound)):
         if not LEAST <= value <= MOST:

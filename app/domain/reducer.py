@@ -11,6 +11,7 @@ measures count with its last part.
 
 from contextlib import suppress
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from app.ranking.tally import NO_PAIRS, Tally
 
 _DRIFT = slice(AT["mean_quality"], AT["drift"] + 1)
 _STEPS = slice(AT["stepped"], AT["squared_loss"] + 1)
+_R = AT["largest_gap"]
 #: More pairs than a record can have.
 _ALL_PAIRS = 1 << 62
 
@@ -97,7 +99,10 @@ class Reducer:
         if self._open is None:
             return None
         learnt, opened = _model(self.config, self._learner), self._open
-        so_far = opened.tally, opened.scaled
+        tally = opened.tally
+        if not self.config.keeps_largest_gap:
+            tally = tally._replace(squared_norm=0.0)
+        so_far = tally, opened.scaled
         return Part(opened.chain, opened.learnt, learnt.weights, learnt.spread, *so_far)
 
     @property
@@ -234,6 +239,8 @@ class Reducer:
         self._sums[AT["bounded"]] += learnt.scaled
         tally = learnt.tally
         self._sums[_STEPS] += (tally.stepped, tally.passive, tally.refused, tally.squared_loss)
+        if self.config.keeps_largest_gap:
+            self._sums[_R] = max(self._sums[_R], sqrt(tally.squared_norm))
         if self.config.exploration is not None:
             forgetting = self.config.forgetting or 0.0
             self._certainty = after_ranking(

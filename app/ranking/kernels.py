@@ -15,6 +15,7 @@ Conventions of all kernels:
 - `loss[t]` gets the hinge loss before the step, `outcome[t]` the outcome, and `variance[t]` of a
   STEPPED pair `x·Σx` before the step (`x·x` for SOLAR-I, whose Σ is I). A kernel never raises: a
   pair with a non-finite or too large gap is REFUSED and changes nothing.
+- An update loop returns the largest `x·x` of the gaps that are not too large.
 - Kernels do not check bounds; `solar.py` does.
 """
 
@@ -88,6 +89,12 @@ def judge(margin: float, squared_norm: float) -> Any:
     return 0.0, PASSIVE
 
 
+@inlined
+def larger(largest: float, squared_norm: float) -> float:
+    """Return the larger one, unless the gap is refused as too large."""
+    return squared_norm if largest < squared_norm <= LARGEST_SQUARED_NORM else largest
+
+
 @kernel
 def first_order(
     w: Array,
@@ -102,10 +109,12 @@ def first_order(
     loss: Array,
     outcome: Array,
     variance: Array,
-) -> None:
+) -> float:
     """SOLAR-I, eqs. 5-6: `λ = ℓ / (‖x‖² + 1/(2ωC))`, `w ← w + λx`."""
+    largest = 0.0
     for t in range(p.shape[0]):
         margin, squared_norm = gap(w, n, preferred, p[t], other, o[t], x)
+        largest = larger(largest, squared_norm)
         hinge, verdict = judge(margin, squared_norm)
         loss[t], outcome[t] = hinge, verdict
         if verdict == STEPPED:
@@ -113,6 +122,7 @@ def first_order(
             step = fill(hinge / (squared_norm + 1.0 / (2.0 * (omega[t] * C))))
             for k in range(0, w.shape[0], 4):
                 store(w, k, load(w, k) + step * load(x, k))
+    return largest
 
 
 @inlined
@@ -195,14 +205,16 @@ def second_order(
     loss: Array,
     outcome: Array,
     variance: Array,
-) -> None:
+) -> float:
     """SOLAR-II, eqs. 8-9: `s = Σx`, `β = x·s + γ/ω`, `w ← w + (ℓ/β)s`, `Σ ← Σ - s sᵀ/β`.
 
     With `u = s/√β` the last is `Σ - u uᵀ`: `u_i·u_j` and `u_j·u_i` have the same bits. `diagonal`
     is the diagonal of Σ after the subtraction of `u uᵀ`, by the same operations.
     """
+    largest = 0.0
     for t in range(p.shape[0]):
         margin, squared_norm = gap(w, n, preferred, p[t], other, o[t], x)
+        largest = larger(largest, squared_norm)
         loss[t], outcome[t] = judge(margin, squared_norm)
         if outcome[t] != STEPPED:
             continue
@@ -219,6 +231,7 @@ def second_order(
             store(w, k, load(w, k) + alpha * load(s, k))
             store(u, k, taken)
             store(diagonal, k, load(diagonal, k) - taken * taken)
+    return largest
 
 
 @kernel
@@ -250,10 +263,12 @@ def second_order_diagonal(
     loss: Array,
     outcome: Array,
     variance: Array,
-) -> None:
+) -> float:
     """SOLAR-II with a diagonal Σ, an approximation: `σ_k ← σ_k - (σ_k x_k)²/β`."""
+    largest = 0.0
     for t in range(p.shape[0]):
         margin, squared_norm = gap(w, n, preferred, p[t], other, o[t], x)
+        largest = larger(largest, squared_norm)
         loss[t], outcome[t] = judge(margin, squared_norm)
         if outcome[t] != STEPPED:
             continue
@@ -269,6 +284,7 @@ def second_order_diagonal(
             store(w, k, load(w, k) + alpha * load(s, k))
             taken = shrink * load(s, k)
             store(sigma, k, load(sigma, k) - taken * taken)
+    return largest
 
 
 @kernel

@@ -34,18 +34,21 @@ Rows: TypeAlias = Any
 class Steps(NamedTuple):
     """For each pair of a batch: the hinge loss before the step, the outcome, and `x·Σx`.
 
-    Learners other than SOLAR leave `variance` at 0.
+    `squared_norm` is the largest `‖x‖²` of the batch. Learners other than SOLAR leave it and
+    `variance` at 0.
     """
 
     loss: Floats
     outcome: Bytes
     variance: Floats
+    squared_norm: float = 0.0
 
     def tally(self, before: Tally | None = None) -> Tally:
         """Count the outcomes and sum the squared losses, in order, after the pairs `before`."""
-        passive, stepped, refused, *sums = before or NO_PAIRS
-        found = kernels.tally(*self, *sums)
-        return Tally(passive + found[0], stepped + found[1], refused + found[2], *found[3:])
+        passive, stepped, refused, *sums, largest = before or NO_PAIRS
+        found = kernels.tally(self.loss, self.outcome, self.variance, *sums)
+        counts = passive + found[0], stepped + found[1], refused + found[2]
+        return Tally(*counts, found[3], found[4], max(largest, self.squared_norm))
 
     @property
     def stepped(self) -> int:
@@ -151,16 +154,15 @@ class LinearLearner:
         """Learn from validated gaps, in their order."""
         count = batch.p.size
         steps = Steps(np.empty(count), np.empty(count, np.uint8), np.zeros(count))
-        if isinstance(batch.preferred, SparseRows):
-            self._learn_sparse(batch, steps)
-        else:
-            self._learn_dense(batch, steps)
-        return steps
+        sparse = isinstance(batch.preferred, SparseRows)
+        largest = self._learn_sparse(batch, steps) if sparse else self._learn_dense(batch, steps)
+        return Steps(steps.loss, steps.outcome, steps.variance, largest) if largest else steps
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, steps: Steps) -> float | None:
+        """Write the steps; return the largest `‖x‖²`, if it is known."""
         raise NotImplementedError
 
-    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> None:  # noqa: ARG002
+    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> float | None:  # noqa: ARG002
         raise ValueError(f"rows: expected dense rows for {type(self).__name__}, got sparse rows")
 
 
@@ -179,12 +181,14 @@ class SolarI(LinearLearner):
         self._C = between(C, "C")
         self._x = aligned(n) if n <= MOST_FEATURES_FULL else None
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, steps: Steps) -> float | None:
         self._x = aligned(self.n) if self._x is None else self._x
-        kernels.first_order(self._w, self.n, self._C, *batch, self._x, *steps)
+        largest: float = kernels.first_order(self._w, self.n, self._C, *batch, self._x, *steps[:3])
+        return largest
 
-    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> None:
-        first_order_sparse(self._w, self.n, self._C, *_sparse(batch), *steps)
+    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> float | None:
+        largest: float = first_order_sparse(self._w, self.n, self._C, *_sparse(batch), *steps[:3])
+        return largest
 
 
 class SolarII(LinearLearner):
@@ -241,8 +245,8 @@ class SolarII(LinearLearner):
         self._panels[cov.panel_diagonal(self.n)] += back
         self._diagonal[: self.n] = kept * self._diagonal[: self.n] + back
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
-        kernels.second_order(
+    def _learn_dense(self, batch: GapBatch, steps: Steps) -> float | None:
+        largest: float = kernels.second_order(
             self._w,
             self.n,
             self._gamma,
@@ -252,8 +256,9 @@ class SolarII(LinearLearner):
             *batch,
             self._x,
             self._s,
-            *steps,
+            *steps[:3],
         )
+        return largest
 
 
 class SolarIIDiagonal(LinearLearner):
@@ -298,14 +303,18 @@ class SolarIIDiagonal(LinearLearner):
         sigma = self._sigma[: self.n]
         sigma[:] = kept * sigma + (1.0 - kept) * np.minimum(initial, 2.0 * sigma)
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, steps: Steps) -> float | None:
         self._scratch = self._scratch or (aligned(self.n), aligned(self.n))
-        kernels.second_order_diagonal(
-            self._w, self.n, self._gamma, self._sigma, *batch, *self._scratch, *steps
+        largest: float = kernels.second_order_diagonal(
+            self._w, self.n, self._gamma, self._sigma, *batch, *self._scratch, *steps[:3]
         )
+        return largest
 
-    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> None:
-        second_order_sparse(self._w, self.n, self._gamma, self._sigma, *_sparse(batch), *steps)
+    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> float | None:
+        largest: float = second_order_sparse(
+            self._w, self.n, self._gamma, self._sigma, *_sparse(batch), *steps[:3]
+        )
+        return largest
 
 
 def as_rows(rows: Rows, n: int) -> Dense | SparseRows:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from app.ranking.arrays import Dense, Integers, as_floats, owned
-from app.ranking.kernels import REFUSED, STEPPED, judge, leaves_enough
+from app.ranking.kernels import REFUSED, STEPPED, judge, larger, leaves_enough
 from app.ranking.lanes import Array, inlined, kernel
 
 
@@ -175,11 +175,11 @@ def first_order_sparse(
     loss: Array,
     outcome: Array,
     variance: Array,
-) -> None:
+) -> float:
     """SOLAR-I (eqs. 5-6) on sparse rows."""
     room = longest(indptr) + longest(indptr2)
     index, x = np.empty(room, np.int64), np.empty(room)
-    dots, norms = np.zeros(9), np.zeros(9)
+    dots, norms, largest = np.zeros(9), np.zeros(9), 0.0
     for t in range(p.shape[0]):
         a, b = p[t], o[t]
         count = merge_rows(
@@ -187,12 +187,14 @@ def first_order_sparse(
             indices2, data2, indptr2[b], indptr2[b + 1], index, x,
         )  # fmt: skip
         margin, squared_norm = gap_sums(w, n, index, x, count, dots, norms)
+        largest = larger(largest, squared_norm)
         loss[t], outcome[t] = judge(margin, squared_norm)
         if outcome[t] == STEPPED:
             variance[t] = squared_norm
             step = loss[t] / (squared_norm + 1.0 / (2.0 * (omega[t] * C)))
             for at in range(count):
                 w[index[at]] += step * x[at]
+    return largest
 
 
 @kernel
@@ -213,11 +215,11 @@ def second_order_sparse(
     loss: Array,
     outcome: Array,
     variance: Array,
-) -> None:
+) -> float:
     """SOLAR-II with a diagonal Σ on sparse rows."""
     room = longest(indptr) + longest(indptr2)
     index, x, s = np.empty(room, np.int64), np.empty(room), np.empty(room)
-    dots, norms = np.zeros(9), np.zeros(9)
+    dots, norms, largest = np.zeros(9), np.zeros(9), 0.0
     for t in range(p.shape[0]):
         a, b = p[t], o[t]
         count = merge_rows(
@@ -225,6 +227,7 @@ def second_order_sparse(
             indices2, data2, indptr2[b], indptr2[b + 1], index, x,
         )  # fmt: skip
         margin, squared_norm = gap_sums(w, n, index, x, count, dots, norms)
+        largest = larger(largest, squared_norm)
         loss[t], outcome[t] = judge(margin, squared_norm)
         if outcome[t] != STEPPED:
             continue
@@ -241,3 +244,4 @@ def second_order_sparse(
             w[index[at]] += alpha * s[at]
             taken = shrink * s[at]
             sigma[index[at]] -= taken * taken
+    return largest

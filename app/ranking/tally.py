@@ -9,7 +9,7 @@ OUTCOMES = ("passive", "stepped", "refused")
 class Tally(NamedTuple):
     """The numbers of passive, stepped and refused pairs of a batch, and sums over them.
 
-    `variance` is the sum of `x·Σx` of the stepped pairs.
+    `variance` is the sum of `x·Σx` of the stepped pairs, `squared_norm` the largest `‖x‖²`.
     """
 
     passive: int
@@ -17,6 +17,7 @@ class Tally(NamedTuple):
     refused: int
     squared_loss: float
     variance: float = 0.0
+    squared_norm: float = 0.0
 
 
 NO_PAIRS = Tally(0, 0, 0, 0.0)

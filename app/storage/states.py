@@ -38,7 +38,9 @@ _LARGE_STATE = 1_000_000
 _FORMAT_1_SUMS = 26
 _SQUARES = SUMS.index("square_ndcg@1")
 _LATER_SUMS = {SUMS[at]: slice(at, at + 1) for at in range(_FORMAT_1_SUMS, _SQUARES)}
-_LATER_SUMS["squares"] = slice(_SQUARES, len(SUMS))
+_LARGEST_GAP = SUMS.index("largest_gap")
+_LATER_SUMS["squares"] = slice(_SQUARES, _LARGEST_GAP)
+_LATER_SUMS["largest_gap"] = slice(_LARGEST_GAP, _LARGEST_GAP + 1)
 
 #: Epoch, seq and chain of a state.
 LogPosition: TypeAlias = tuple[int, int, bytes]
@@ -307,8 +309,9 @@ def dump_part(part: Part) -> bytes:
     """Return the stored form of the learnt part of a record."""
     fields = {"chain": part.chain.hex(), "pairs": part.pairs, **part.tally._asdict()}
     fields["scaled"] = part.scaled
-    if not part.tally.variance:  # the bytes of parts from before it was summed
-        del fields["variance"]
+    for name in ("variance", "squared_norm"):  # the bytes of parts from before they were kept
+        if not fields[name]:
+            del fields[name]
     return codec.dump_blob("part", fields, {"weights": part.weights, "spread": part.spread})
 
 

@@ -71,7 +71,8 @@ def decoded(fields: dict[bytes, bytes]) -> ModelState:
     )
     single = ("bounded", "mean_quality", "drift", "abandoned")
     later = [float(sums.get(name, [0.0])[0]) for name in single]
-    all_sums = np.concatenate([sums["values"], later, sums.get("squares", np.zeros(26))])
+    last = [sums.get("squares", np.zeros(26)), sums.get("largest_gap", np.zeros(1))]
+    all_sums = np.concatenate([sums["values"], later, *last])
     certainty = Certainty(*w["certainty"].tolist()) if "certainty" in w else UNKNOWN
     settings = codec.load_config(codec.load_blob(fields[b"meta"], "meta").fields)
     model = Model(settings, w["values"], spread["values"], certainty)

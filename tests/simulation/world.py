@@ -65,7 +65,7 @@ SETTLE_SECONDS = 60.0  # seconds to learn everything after the faults
 #: Seconds of a step of the server's clock: back beyond SETTLE_SECONDS, forward below a dedupe TTL.
 CLOCK_STEPS = (-100.0, 30.0)
 KINDS = (
-    ModelConfig(("a", "b", "c"), exploration=1.0, forgetting=0.05, counting=2),
+    ModelConfig(("a", "b", "c"), exploration=1.0, forgetting=0.05, counting=3),
     ModelConfig(("a", "b", "c"), "solar-i", pair_bound=0.1),
     ModelConfig(
         ("a", "b", "c"), "solar-ii", "diagonal", exploration=0.5, forgetting=0.01, counting=2
