@@ -293,6 +293,19 @@ def test_verify_names_every_bad_model_and_its_problem(url: str) -> None:
     assert "2 of 3 models" in ran.stderr
 
 
+def test_verify_prints_the_loss_bounds_of_a_log_that_begins_after_a_version(url: str) -> None:
+    learnt(url, blobs(0, 33), version=5, versions=3)
+    ran = solar(url, "verify", "--bound", "books")
+    assert ran.returncode == 0, ran.stderr
+    lines = [line.removeprefix("books: ") for line in ran.stdout.splitlines()]
+    for line, comparator in zip(lines, ("final weights", "batch RankSVM"), strict=False):
+        words = line.replace(",", "").split()
+        assert line.startswith(f"Theorem 3 (corrected), {comparator}: ")
+        assert float(words[words.index("loss") + 1]) > 0.0
+        assert 0.0 < float(words[words.index("ratio") + 1]) <= 1.0
+    assert lines[-1].startswith("log without gaps")
+
+
 def test_verify_finds_changed_bits(url: str) -> None:
     state = learnt(url, blobs(0, 5))
     tamper(url, "w", codec.dump_blob("w", claim(state), {"values": state.model.weights + 1.0}))

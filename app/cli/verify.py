@@ -5,8 +5,10 @@ import argparse
 from app.cli.options import add_store_arguments
 from app.cli.replay import show_older_versions
 from app.cli.with_store import Print, with_store
+from app.domain.model import ModelState
 from app.errors import NewerFormat, SolarError
 from app.learning import replay
+from app.learning.loss_bounds import LossBounds
 from app.storage.store import Store
 
 
@@ -16,20 +18,29 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "models", nargs="*", metavar="MODEL", help="names of the models to check (default: all)"
     )
+    parser.add_argument(
+        "--bound",
+        action="store_true",
+        help="also print the model's loss over the log and the bounds of it that theory gives, by "
+        "the final weights and by batch RankSVM; a violated bound is an error",
+    )
     parser.set_defaults(run=lambda options: with_store(options, _verify, existing=True))
 
 
 async def _verify(options: argparse.Namespace, store: Store) -> None:
-    await verify_models(store, options.models, print)
+    await verify_models(store, options.models, print, bound=options.bound)
 
 
-async def verify_models(store: Store, models: list[str], show: Print) -> None:
+async def verify_models(
+    store: Store, models: list[str], show: Print, *, bound: bool = False
+) -> None:
     """Check the invariants of models on a live store; SolarError if one is violated."""
     checked = models or await store.models.names()
     failed = newer = 0
     for model in checked:
         try:
-            problems = await replay.verify(store, model)
+            check = _verify_bound if bound else _verify_state
+            problems = await check(store, model, show)
         except NewerFormat as error:
             show(f"{model}: {error}")
             newer += 1
@@ -42,8 +53,32 @@ async def verify_models(store: Store, models: list[str], show: Print) -> None:
             start = min(await store.states.versions(model), default=0)
             await show_older_versions(store, model, start, show)
     if failed:
-        raise SolarError(f"{failed} of {len(checked)} models do not equal the replay of their logs")
+        or_bound = ", or exceed their bound" if bound else ""
+        raise SolarError(
+            f"{failed} of {len(checked)} models do not equal the replay of their logs{or_bound}"
+        )
     if newer:
         raise SolarError(
             f"{newer} of {len(checked)} models need a newer release; use its `solar verify`"
         )
+
+
+async def _verify_state(store: Store, model: str, _: Print) -> list[str]:
+    return await replay.verify(store, model)
+
+
+async def _verify_bound(store: Store, model: str, show: Print) -> list[str]:
+    """Verify a model and its loss bounds in one pass over the log; print the bounds."""
+    watching: list[LossBounds] = []
+
+    def watch(start: ModelState, committed: ModelState) -> LossBounds:
+        watching[:] = [LossBounds(start, committed)]
+        return watching[0]
+
+    problems = await replay.verify(store, model, watch)
+    for bounds in watching:
+        rows = bounds.rows()
+        for line in bounds.lines(rows):
+            show(f"{model}: {line}")
+        problems += bounds.problems(rows)
+    return problems

@@ -3,8 +3,10 @@
 All values are copies: they keep no documents and no record alive.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from app.domain.model import Model
+from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, Retune
 from app.ranking.arrays import Bytes, Floats, Integers
 from app.ranking.solar import GapBatch, Steps
@@ -32,6 +34,22 @@ class FirstPairs(NamedTuple):
     losses: Floats
     outcomes: Bytes
     total: int
+
+
+class StepWatcher(Protocol):
+    """Sees all that changes the weights and the covariance of a reducer, in order."""
+
+    def learnt(self, config: ModelConfig, gaps: GapBatch, steps: Steps) -> None:
+        """Some pairs of a record were learnt."""
+
+    def forgot(self, kept: float, initial: Floats) -> None:
+        """The learner has forgotten; `initial` is the diagonal of its initial covariance."""
+
+    def replaced(self, model: Model) -> None:
+        """Another model has replaced the model."""
+
+    def reset(self) -> None:
+        """All sums are 0 again."""
 
 
 class LearntPair(NamedTuple):

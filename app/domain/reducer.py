@@ -19,7 +19,14 @@ from app.domain import click_pairs, codec, counting
 from app.domain.click_pairs import ClickPairs
 from app.domain.counting import AT, NO_WINS, Counted, Gains
 from app.domain.impressions import as_labels, as_positions, counted_labels
-from app.domain.learnt import MOST_NOTED, FirstPairs, LearntRecord, learnt_record, noted_pairs
+from app.domain.learnt import (
+    MOST_NOTED,
+    FirstPairs,
+    LearntRecord,
+    StepWatcher,
+    learnt_record,
+    noted_pairs,
+)
 from app.domain.model import Model, ModelState, Part, Positions, initial_variances
 from app.domain.model_config import ModelConfig, check_amounts
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
@@ -27,7 +34,7 @@ from app.domain.work import pair_work
 from app.errors import BadBlob
 from app.ranking import bounds, covariance, drift, serving
 from app.ranking.arrays import Dense, Floats, as_floats, frozen
-from app.ranking.certainty import UNKNOWN, Certainty, after_ranking
+from app.ranking.certainty import UNKNOWN, Certainty, after_ranking, forgets, kept_share
 from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.pairs import Pairs, from_labels
 from app.ranking.solar import GapBatch, LinearLearner, SolarI, SolarII, SolarIIDiagonal, between
@@ -65,7 +72,8 @@ class OpenRecord:
 class Reducer:
     """A model that applies records: mutable, for one thread; `state()` returns a frozen copy.
 
-    If `noted` is set, the next applied records are noted there by seq, until it has MOST_NOTED.
+    If `noted` is set, the next applied records are noted there by seq, until it has MOST_NOTED. A
+    `watcher` sees every step; it must not raise.
     """
 
     def __init__(self, state: ModelState) -> None:
@@ -77,6 +85,7 @@ class Reducer:
         self._open: OpenRecord | None = None  # the next record, if a part of it is learnt
         self._before: ModelState | None = None  # the state before the open record
         self.noted: dict[int, LearntRecord] | None = None
+        self.watcher: StepWatcher | None = None
         self._record: Record | None = None  # the one that is applied now and is to be noted
         self._pairs: FirstPairs | None = None  # its first ones
         self._notes = False
@@ -160,10 +169,14 @@ class Reducer:
         if isinstance(record, Replace):
             self._configure(record.model)
             self._certainty = record.model.certainty
+            if self.watcher is not None:
+                self.watcher.replaced(record.model)
         elif isinstance(record, Retune):
             self._configure(_model(record.retuned(self.config), self._learner))
         elif isinstance(record, ResetMeasures):
             self._sums[:] = 0.0
+            if self.watcher is not None:
+                self.watcher.reset()
         return True
 
     def _opened(self, chain: bytes, event: Feedback) -> OpenRecord:
@@ -208,6 +221,8 @@ class Reducer:
         gaps, opened.scaled = gaps._replace(omega=pairs.weights), opened.scaled + scaled
         steps = self._learner.learn_batch(gaps)
         opened.tally, opened.learnt = steps.tally(opened.tally), stop
+        if self.watcher is not None:
+            self.watcher.learnt(self.config, gaps, steps)
         if self._notes and self._pairs is None:
             self._pairs = noted_pairs(gaps, steps, count)
         if stop < count:
@@ -242,12 +257,16 @@ class Reducer:
         if self.config.keeps_largest_gap:
             self._sums[_R] = max(self._sums[_R], sqrt(tally.squared_norm))
         if self.config.exploration is not None:
-            forgetting = self.config.forgetting or 0.0
-            self._certainty = after_ranking(
-                self._certainty, tally, self._learner, forgetting, self._initial
-            )
+            self._follow_certainty(tally)
             if learnt.gains.first_quality > 0.0:
                 self._note_drift(learnt.gains.first_quality)
+
+    def _follow_certainty(self, tally: Tally) -> None:
+        """Update the certainty; let the learner forget when it is due."""
+        before, forgetting = self._certainty, self.config.forgetting or 0.0
+        self._certainty = after_ranking(before, tally, self._learner, forgetting, self._initial)
+        if self.watcher is not None and forgets(before, self._certainty, forgetting):
+            self.watcher.forgot(kept_share(forgetting), self._initial)
 
     def _note_drift(self, quality: float) -> None:
         """Compare the NDCG@10 by the first feedback on a ranking with that of earlier rankings."""

@@ -1,10 +1,11 @@
 """Replay: apply the log again and compare the result bit for bit with the committed state."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
 from app.domain import codec
 from app.domain.impressions import PriorFeedback, on_request
+from app.domain.learnt import StepWatcher
 from app.domain.model import ModelState
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer, decoded, sound
@@ -14,6 +15,8 @@ from app.storage.store import Store
 
 #: Attempts to read a log that a learner trims at the same time.
 REPLAY_ATTEMPTS = 10
+#: Makes a watcher of a replay, given its first state and the committed state.
+MakeWatcher = Callable[[ModelState, ModelState], StepWatcher]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +50,25 @@ def _differences(new: ModelState, old: ModelState) -> list[str]:
 
 
 async def replay(
-    store: Store, model: str, without: str | None = None, *, with_versions: bool = False
+    store: Store,
+    model: str,
+    without: str | None = None,
+    *,
+    with_versions: bool = False,
+    watch: MakeWatcher | None = None,
 ) -> Replay:
     """Apply the log from the oldest version that it continues, up to the committed state.
 
     With `without`, apply the log up to its end as if that source had never posted: skip its records
     and rebuild the records of others on the same requests. `with_versions` also compares all kept
-    versions.
+    versions. `watch` is called at the start of each attempt.
     """
     for _ in range(REPLAY_ATTEMPTS):
         committed = (await store.states.load(model)).state
         start = min(await store.states.versions(model), default=0)
         check = VersionCheck(store, model) if with_versions else None
         try:
-            return await _replay(store, model, start, committed, without, check)
+            return await _replay(store, model, start, committed, without, check, watch)
         except (NoSuchModel, StoreError):  # trimmed in between?
             if start in await store.states.versions(model):
                 raise
@@ -74,12 +82,16 @@ async def _replay(
     committed: ModelState,
     without: str | None,
     check: "VersionCheck | None",
+    watch: MakeWatcher | None,
 ) -> Replay:
     if check:
         await check.begin(start)
-    running = LogReplay((await store.states.version(model, start)).state, without, check)
+    first = (await store.states.version(model, start)).state
+    running = LogReplay(first, without, check)
+    running.reducer.watcher = watch(first, committed) if watch else None
     until = committed.seq if without is None else await store.log.tail(model)
     await running.go_on(store, model, until)
+    running.reducer.watcher = None
     return Replay(start, until, committed, running.reducer.state(), running.skipped, running)
 
 
@@ -233,13 +245,13 @@ class SourceFilter:
         return self._requests.get(record.query, (so_far, False))
 
 
-async def verify(store: Store, model: str) -> list[str]:
+async def verify(store: Store, model: str, watch: MakeWatcher | None = None) -> list[str]:
     """Check a model and its versions on a live store (I2, I3, I4, I5, I16); return what is wrong.
 
     NewerFormat if a newer release wrote a part of it: only that release can check it.
     """
     try:
-        found = await replay(store, model, with_versions=True)
+        found = await replay(store, model, with_versions=True, watch=watch)
         tail = await store.log.tail(model)
         async for entry in entries(store, model, found.end, tail):
             refuse_newer_entry(entry)

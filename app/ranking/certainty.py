@@ -68,9 +68,14 @@ def after_ranking(
     `initial` is the diagonal of the initial Σ, to which Σ returns with the share `forgetting`.
     """
     found = certainty.after(tally)
-    if found is not certainty and forgetting and found.rankings % FORGET_EVERY == 0:
+    if forgets(certainty, found, forgetting):
         learner.forget(kept_share(forgetting), initial)
     return found
+
+
+def forgets(before: Certainty, after: Certainty, forgetting: float) -> bool:
+    """Whether a learner forgets between these two: after every 16th ranking that taught."""
+    return after is not before and forgetting > 0.0 and after.rankings % FORGET_EVERY == 0
 
 
 def kept_share(forgetting: float) -> float:
