@@ -11,7 +11,7 @@ import numpy as np
 
 from app.ranking.arrays import Dense, Floats
 from app.ranking.limits import KAPPA
-from app.ranking.solar import GapBatch, LinearLearner, Steps
+from app.ranking.solar import GapBatch, LinearLearner, StepColumns
 from app.ranking.traffic import SAMPLED, Show, Visit
 
 
@@ -22,14 +22,14 @@ class Pdgd(LinearLearner):
         super().__init__(n)
         self._rate, self._decay = rate, decay
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, columns: StepColumns) -> None:
         rows = batch.preferred.reshape(-1, self.n).astype(np.float64)
         x = rows[batch.p] - rows[batch.o]
         rho = batch.omega / (2.0 * KAPPA)
         slope = 0.25 * (1.0 - np.tanh((x @ self._w[: self.n]) / 2.0) ** 2)  # σ·(1 - σ)
         self._w[: self.n] += self._rate * ((rho * slope) @ x)
         self._rate *= self._decay
-        steps.loss[:], steps.outcome[:] = 0.0, 1
+        columns[0][:], columns[1][:] = 0.0, 1
 
 
 class PdgdRanker:

@@ -15,7 +15,7 @@ from app.domain.model import ModelState, initial_state
 from app.domain.model_config import ModelConfig, new_model_config
 from app.domain.records import Feedback, Replace, ResetMeasures, Retune
 from app.domain.reducer import Reducer
-from app.learning.loss_bounds import MOST_KEPT, LossBounds
+from app.learning.loss_bounds import MOST_PAIR_BYTES, LossBounds
 from app.ranking.solar import GapBatch, Steps
 from tests.test_certainty import N, rankings
 from tests.test_reducer import ALGORITHMS, LOG, applied, blob_logs, start
@@ -23,7 +23,7 @@ from tests.test_reducer import ALGORITHMS, LOG, applied, blob_logs, start
 algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=" ".join)
 
 
-def watched(begin: ModelState, log: Sequence[bytes], most: int = MOST_KEPT) -> LossBounds:
+def watched(begin: ModelState, log: Sequence[bytes], most: int = MOST_PAIR_BYTES) -> LossBounds:
     """Return the bounds after the replay of a log."""
     reducer = Reducer(begin)
     reducer.watcher = bounds = LossBounds(begin, applied(begin, log), most)
@@ -136,6 +136,8 @@ def test_theorems_1_and_2_are_printed_as_published() -> None:
         f"Theorem 1, squared loss: {sums['squared_loss']:.6g}, bound {factor * best:.6g}, "
         f"R {sums['largest_gap']:.6g}, ratio {sums['squared_loss'] / (factor * best):.4f}"
     )
+    assert bounds.problems(rows) == []
+    assert sums["squared_loss"] <= factor * best
     ndcg, precision = sums["ndcg"] / 30.0, sums["map"] / 30.0
     assert quality == (
         f"Theorem 2: NDCG {ndcg:.4f} and MAP {precision:.4f}, "

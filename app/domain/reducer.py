@@ -254,8 +254,9 @@ class Reducer:
         self._sums[AT["bounded"]] += learnt.scaled
         tally = learnt.tally
         self._sums[_STEPS] += (tally.stepped, tally.passive, tally.refused, tally.squared_loss)
-        if self.config.keeps_largest_gap:
-            self._sums[_R] = max(self._sums[_R], sqrt(tally.squared_norm))
+        largest = sqrt(tally.squared_norm)
+        if largest > self._sums[_R] and self.config.keeps_largest_gap:
+            self._sums[_R] = largest
         if self.config.exploration is not None:
             self._follow_certainty(tally)
             if learnt.gains.first_quality > 0.0:

@@ -2,7 +2,8 @@
 
 The bound holds for every comparator u (`ranking/loss_bound.py`). Two are computed: the final
 weights, which are known before the pass, and batch RankSVM on the learnt pairs. Its pairs are kept
-in memory with their documents, up to MOST_KEPT; the bound of RankSVM is then over these first ones.
+in memory with their documents, up to MOST_PAIR_BYTES; of a longer log its bound covers the first
+pairs.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from app.ranking.loss_bound import LossBound, SteppedPairs, exceeds
 from app.ranking.solar import GapBatch, Steps
 
 #: Bytes of documents and pairs for RankSVM: about 100,000 lists of 10 documents of 50 features.
-MOST_KEPT = 256_000_000
+MOST_PAIR_BYTES = 256_000_000
 #: Documents of a block: a product with a block of 46 features takes 0.2 ms.
 BLOCK_ROWS = 4096
 #: Names of the loss bound and of its consequence for NDCG and MAP.
@@ -77,7 +78,9 @@ class KeptPairs:
 class LossBounds:
     """Watches the replay of a model; then it has the rows of its bounds."""
 
-    def __init__(self, start: ModelState, committed: ModelState, most: int = MOST_KEPT) -> None:
+    def __init__(
+        self, start: ModelState, committed: ModelState, most: int = MOST_PAIR_BYTES
+    ) -> None:
         self._start, self._end, self._most = start, committed, most
         self._kind, self._u = kind_of(committed.model.config), committed.model.weights
         self._was_reset, self.not_covered = False, ""
@@ -107,7 +110,7 @@ class LossBounds:
             return
         rows = gaps.preferred.reshape(-1, config.n)
         columns = steps.loss, steps.outcome, steps.variance
-        pairs = self._bound.learnt(rows, gaps.p, gaps.o, *columns, config.noise / gaps.omega)
+        pairs = self._bound.learnt(rows, gaps.p, gaps.o, *columns, gaps.omega, config.noise)
         if pairs.p.size:
             self._final_loss += pairs.loss(self._u, hinge=self._bound.hinge)
             self._kept.add(pairs, self._bound, self._most)
@@ -157,7 +160,7 @@ class LossBounds:
             f"{theorem}, squared loss: {squared:.6g}, bound {implied:.6g}, {how}"
             f"ratio {squared / implied:.4f}"
         )
-        return found + self._quality(consequence, implied)
+        return found + self._quality(consequence, implied / self._bound.least)
 
     @property
     def _largest_gap(self) -> float:
@@ -165,20 +168,23 @@ class LossBounds:
 
     @property
     def _has_published_factor(self) -> bool:
-        """Whether `R² + 1/(2ωC)` of Theorem 1 is known: R is kept and covers the log."""
+        """Whether the factor `R² + 1/(2C)` of Theorem 1 is known: R is kept and covers the log."""
         kept = self._end.model.config.keeps_largest_gap and not self._was_reset
         return self._kind[0] == "solar-i" and kept
 
     def _squared(self, bound: LossBound, rows: list[BoundRow]) -> tuple[float, float]:
-        """Return the sum of the squared losses, and the best bound of it."""
-        factor = bound.largest_factor
+        """Return the weighted sum of the squared losses, and the best bound of it."""
+        factor = bound.factor
         if self._has_published_factor:
-            factor = self._largest_gap**2 + bound.largest_noise
+            factor = bound.largest * self._largest_gap**2 + bound.noise
         best = min(one.bound for one in rows if one.pairs == bound.pairs)
         return bound.squared_loss + bound.tied_loss, factor * best + bound.tied_loss
 
     def _quality(self, theorem: str, implied: float) -> list[str]:
-        """Compare NDCG and MAP with the bound, for γ_NDCG = γ_MAP = 1, their largest values."""
+        """Compare NDCG and MAP with the bound, for γ_NDCG = γ_MAP = 1, their largest values.
+
+        `implied` is a bound of the sum of the squared losses without weights.
+        """
         sums = self._end.sums - self._start.sums
         queries = float(sums[AT["queries"]])
         if self._was_reset or queries < 1.0:

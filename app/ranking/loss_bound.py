@@ -30,16 +30,20 @@ The published form of Theorem 3 does not hold, nor does it with ℓ(u)²/r in pl
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from math import inf
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.ranking import covariance as cov
 from app.ranking.arrays import Bytes, Dense, Floats, Integers
 from app.ranking.kernels import STEPPED
 
+Bools: TypeAlias = NDArray[np.bool_]
+
 #: A loss may exceed its bound by this share before it counts as a violation: rounding errors.
-ROUNDING = 1e-6
+BOUND_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +98,12 @@ class SteppedPairs:
         return float(self.information @ (missing * missing))
 
 
-class Start:
+class StartPoint:
     """Weights and covariance from which a learner starts: `d₁(u) = (u - w)·Σ⁻¹(u - w)`.
 
     `spread` is the packed triangle or the diagonal of Σ, or empty for Σ = I.
 
-    >>> Start(np.array([1.0]), np.array([0.5])).distance(np.array([3.0]))
+    >>> StartPoint(np.array([1.0]), np.array([0.5])).distance(np.array([3.0]))
     8.0
     """
 
@@ -187,16 +191,18 @@ class VarianceLoss:
 class LossBound:
     """Both sides of the inequality of a learner, except for the loss of the comparator.
 
-    `loss` is the left side, `Σ κℓ²/β`. `squared_loss` is `Σ ℓ²`; it is at most `largest_factor`,
-    the largest β/κ, times the right side. `largest_noise` is the largest r. `tied_loss` is the loss
-    of pairs with equal features, the same for every u. `kind` is the algorithm and its covariance.
+    `loss` is the left side, `Σ κℓ²/β`. `squared_loss` is `Σ ωℓ²`; it is at most `factor`, the
+    largest ωβ/κ, times the right side. `noise` is the largest rω, which is 1/(2C) or γ. `tied_loss`
+    is `Σ ωℓ²` of pairs with equal features, the same for every u. `least` and `largest` are those
+    of the weights ω. `kind` is the algorithm and its covariance.
 
     >>> from app.ranking.solar import SolarI
     >>> learner, bound = SolarI(1, C=0.5), LossBound(("solar-i", "full"), 1)
     >>> bound.start(learner.weights, np.zeros(0))
     >>> steps = learner.learn(np.array([[1.0]]))
     >>> rows, p, o = np.array([[1.0], [0.0]]), np.array([0]), np.array([1])
-    >>> pairs = bound.learnt(rows, p, o, steps.loss, steps.outcome, steps.variance, np.ones(1))
+    >>> columns = steps.loss, steps.outcome, steps.variance
+    >>> pairs = bound.learnt(rows, p, o, *columns, omega=np.ones(1), noise=1.0)
     >>> bound.loss, bound.right_side(np.ones(1), pairs.loss(np.ones(1), hinge=True))
     (0.5, 1.0)
     """
@@ -205,40 +211,47 @@ class LossBound:
         self.kind = kind
         diagonal = kind == ("solar-ii", "diagonal")
         self.hinge = diagonal or kind[0] == "solar-i"
-        self.starts = list[Start]()
+        self.starts = list[StartPoint]()
         self.pairs, self.loss = 0, 0.0
         self.squared_loss = self.tied_loss = 0.0
-        self.largest_factor = self.largest_noise = 0.0
-        self.discount = 1.0
+        self.factor = self.noise = self.largest = 0.0
+        self.least, self.discount = inf, 1.0
         self._variances = VarianceLoss(n) if diagonal else None
 
     def start(self, w: Floats, spread: Floats) -> None:
         """Start from a model, or continue with another one; ValueError if Σ is not definite."""
-        self.starts.append(Start(w, spread))
+        self.starts.append(StartPoint(w, spread))
         self.discount = 1.0
         if self._variances is not None:
             self._variances.restart(w, spread)
 
     def learnt(
         self, documents: Dense, p: Integers, o: Integers, loss: Floats, outcome: Bytes,
-        variance: Floats, noise: Floats,
+        variance: Floats, omega: Floats, noise: float,
     ) -> SteppedPairs:  # fmt: skip
-        """Add learnt pairs, in order; return those that stepped. `noise` is r of each."""
+        """Add learnt pairs, in order; return those that stepped. `noise` is 1/(2C) or γ."""
         moved = outcome == STEPPED
-        self.tied_loss += float((loss[~moved] ** 2).sum())
-        p, o, loss, noise = p[moved], o[moved], loss[moved], noise[moved]
-        beta = variance[moved] + noise
-        self.pairs += int(moved.sum())
+        self._count(loss, moved, omega)
+        p, o, loss, omega = p[moved], o[moved], loss[moved], omega[moved]
+        beta = variance[moved] + noise / omega
         self.loss += self.discount * float((loss * loss / beta).sum())
-        self.squared_loss += float((loss * loss).sum())
-        largest = float(beta.max(initial=0.0)) / self.discount
-        self.largest_factor = max(self.largest_factor, largest)
-        self.largest_noise = max(self.largest_noise, float(noise.max(initial=0.0)))
+        largest = float((omega * beta).max(initial=0.0)) / self.discount
+        self.factor, self.noise = max(self.factor, largest), max(self.noise, noise)
         if self._variances is not None:
             for t in range(p.size):
                 x = documents[p[t]].astype(np.float64) - documents[o[t]].astype(np.float64)
                 self._variances.step(x, float(loss[t]), float(beta[t]), self.discount)
-        return SteppedPairs(documents, p, o, self.discount / noise)
+        return SteppedPairs(documents, p, o, self.discount * omega / noise)
+
+    def _count(self, loss: Floats, moved: Bools, omega: Floats) -> None:
+        """Add the weighted squared losses, of pairs that moved w and of pairs that could not."""
+        self.pairs += int(moved.sum())
+        squared = omega * loss * loss
+        self.squared_loss += float(squared[moved].sum())
+        self.tied_loss += float(squared[~moved].sum())
+        felt = omega[loss > 0.0]
+        self.least = min(self.least, float(felt.min(initial=inf)))
+        self.largest = max(self.largest, float(felt.max(initial=0.0)))
 
     def forgot(self, kept: float, initial: Floats) -> None:
         """Note that the learner has forgotten; `initial` is the diagonal of its initial Σ."""
@@ -271,4 +284,4 @@ class LossBound:
 
 def exceeds(loss: float, bound: float) -> bool:
     """Whether a loss exceeds its bound by more than rounding errors."""
-    return not loss <= bound * (1.0 + ROUNDING)
+    return not loss <= bound * (1.0 + BOUND_ROUNDING)

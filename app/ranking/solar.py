@@ -31,6 +31,10 @@ DEFAULT_GAMMA = 1e4
 Rows: TypeAlias = Any
 
 
+#: The columns of `Steps`, which a learner writes.
+StepColumns: TypeAlias = tuple[Floats, Bytes, Floats]
+
+
 class Steps(NamedTuple):
     """For each pair of a batch: the hinge loss before the step, the outcome, and `x·Σx`.
 
@@ -153,16 +157,18 @@ class LinearLearner:
     def learn_batch(self, batch: GapBatch) -> Steps:
         """Learn from validated gaps, in their order."""
         count = batch.p.size
-        steps = Steps(np.empty(count), np.empty(count, np.uint8), np.zeros(count))
-        sparse = isinstance(batch.preferred, SparseRows)
-        largest = self._learn_sparse(batch, steps) if sparse else self._learn_dense(batch, steps)
-        return Steps(steps.loss, steps.outcome, steps.variance, largest) if largest else steps
+        columns = np.empty(count), np.empty(count, np.uint8), np.zeros(count)
+        if isinstance(batch.preferred, SparseRows):
+            largest = self._learn_sparse(batch, columns)
+        else:
+            largest = self._learn_dense(batch, columns)
+        return Steps(*columns, largest or 0.0)
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> float | None:
-        """Write the steps; return the largest `‖x‖²`, if it is known."""
+    def _learn_dense(self, batch: GapBatch, columns: StepColumns) -> float | None:
+        """Write the columns of the steps; return the largest `‖x‖²`, if it is known."""
         raise NotImplementedError
 
-    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> float | None:  # noqa: ARG002
+    def _learn_sparse(self, batch: GapBatch, columns: StepColumns) -> float | None:  # noqa: ARG002
         raise ValueError(f"rows: expected dense rows for {type(self).__name__}, got sparse rows")
 
 
@@ -181,13 +187,13 @@ class SolarI(LinearLearner):
         self._C = between(C, "C")
         self._x = aligned(n) if n <= MOST_FEATURES_FULL else None
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> float | None:
+    def _learn_dense(self, batch: GapBatch, columns: StepColumns) -> float | None:
         self._x = aligned(self.n) if self._x is None else self._x
-        largest: float = kernels.first_order(self._w, self.n, self._C, *batch, self._x, *steps[:3])
+        largest: float = kernels.first_order(self._w, self.n, self._C, *batch, self._x, *columns)
         return largest
 
-    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> float | None:
-        largest: float = first_order_sparse(self._w, self.n, self._C, *_sparse(batch), *steps[:3])
+    def _learn_sparse(self, batch: GapBatch, columns: StepColumns) -> float | None:
+        largest: float = first_order_sparse(self._w, self.n, self._C, *_sparse(batch), *columns)
         return largest
 
 
@@ -245,7 +251,7 @@ class SolarII(LinearLearner):
         self._panels[cov.panel_diagonal(self.n)] += back
         self._diagonal[: self.n] = kept * self._diagonal[: self.n] + back
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> float | None:
+    def _learn_dense(self, batch: GapBatch, columns: StepColumns) -> float | None:
         largest: float = kernels.second_order(
             self._w,
             self.n,
@@ -256,7 +262,7 @@ class SolarII(LinearLearner):
             *batch,
             self._x,
             self._s,
-            *steps[:3],
+            *columns,
         )
         return largest
 
@@ -303,16 +309,16 @@ class SolarIIDiagonal(LinearLearner):
         sigma = self._sigma[: self.n]
         sigma[:] = kept * sigma + (1.0 - kept) * np.minimum(initial, 2.0 * sigma)
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> float | None:
+    def _learn_dense(self, batch: GapBatch, columns: StepColumns) -> float | None:
         self._scratch = self._scratch or (aligned(self.n), aligned(self.n))
         largest: float = kernels.second_order_diagonal(
-            self._w, self.n, self._gamma, self._sigma, *batch, *self._scratch, *steps[:3]
+            self._w, self.n, self._gamma, self._sigma, *batch, *self._scratch, *columns
         )
         return largest
 
-    def _learn_sparse(self, batch: GapBatch, steps: Steps) -> float | None:
+    def _learn_sparse(self, batch: GapBatch, columns: StepColumns) -> float | None:
         largest: float = second_order_sparse(
-            self._w, self.n, self._gamma, self._sigma, *_sparse(batch), *steps[:3]
+            self._w, self.n, self._gamma, self._sigma, *_sparse(batch), *columns
         )
         return largest
 

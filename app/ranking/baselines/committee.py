@@ -13,7 +13,7 @@ import numpy as np
 from app.ranking.arrays import Floats, aligned
 from app.ranking.kernels import LARGEST_SQUARED_NORM, PASSIVE, REFUSED, STEPPED, gap
 from app.ranking.lanes import kernel
-from app.ranking.solar import GapBatch, LinearLearner, Steps
+from app.ranking.solar import GapBatch, LinearLearner, StepColumns
 
 SEATS = 20
 
@@ -66,9 +66,9 @@ class CommitteePerceptron(LinearLearner):
         self._members = np.zeros((seats, len(self._v)))
         self._runs = np.zeros(seats + 1, dtype=np.int64)
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, columns: StepColumns) -> None:
         rows = (batch.preferred, batch.p, batch.other, batch.o)
-        survive(self._v, self.n, self._members, self._runs, *rows, self._x, *steps[:2])
+        survive(self._v, self.n, self._members, self._runs, *rows, self._x, *columns[:2])
         self._w[:] = self._vote()
 
     def _vote(self) -> Floats:

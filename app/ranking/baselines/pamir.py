@@ -5,7 +5,7 @@ from typing import Any
 from app.ranking.arrays import Floats, aligned
 from app.ranking.kernels import STEPPED, gap, judge
 from app.ranking.lanes import fill, kernel, load, store
-from app.ranking.solar import GapBatch, LinearLearner, Steps, between
+from app.ranking.solar import GapBatch, LinearLearner, StepColumns, between
 
 #: The best power of ten on MQ2008: NDCG@10 0.509; 0.506 at 1e-4, 0.493 at 1e-2.
 PAMIR_C = 1e-3
@@ -51,5 +51,5 @@ class Pamir(LinearLearner):
         super().__init__(n, weights)
         self._C = between(C, "C")
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
-        capped(self._w, self.n, self._C, *batch, aligned(self.n), *steps[:2])
+    def _learn_dense(self, batch: GapBatch, columns: StepColumns) -> None:
+        capped(self._w, self.n, self._C, *batch, aligned(self.n), *columns[:2])

@@ -5,7 +5,7 @@ from typing import Any
 from app.ranking.arrays import aligned
 from app.ranking.kernels import LARGEST_SQUARED_NORM, PASSIVE, REFUSED, STEPPED, gap
 from app.ranking.lanes import kernel, load, store
-from app.ranking.solar import GapBatch, LinearLearner, Steps
+from app.ranking.solar import GapBatch, LinearLearner, StepColumns
 
 
 @kernel
@@ -35,6 +35,6 @@ class PairwisePerceptron(LinearLearner):
     array([1., 2.])
     """
 
-    def _learn_dense(self, batch: GapBatch, steps: Steps) -> None:
+    def _learn_dense(self, batch: GapBatch, columns: StepColumns) -> None:
         rows = (batch.preferred, batch.p, batch.other, batch.o)
-        perceptron(self._w, self.n, *rows, aligned(self.n), *steps[:2])
+        perceptron(self._w, self.n, *rows, aligned(self.n), *columns[:2])

@@ -16,7 +16,7 @@ from app.ranking.arrays import Floats
 from app.ranking.batch.newton import minimise, norm
 from app.ranking.loss_bound import LossBound, SteppedPairs
 
-#: The solver stops at this share of the gradient at the start, or after so many steps. A comparator
+#: The solver stops at this share of the gradient at the start, or after MOST_STEPS. A comparator
 #: need not be exact: the bound holds for any.
 TOLERANCE, MOST_STEPS = 1e-4, 100
 
