@@ -39,7 +39,9 @@ class PairRankSVM:
 
 
 class PairPoint:
-    """Value, gradient and Hessian product at one w."""
+    """Value, gradient and Hessian product at one w; there is no preconditioner."""
+
+    diagonal: Floats | None = None
 
     def __init__(self, objective: PairRankSVM, w: Floats) -> None:
         self._objective, self.w = objective, w
