@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.simulation import plots
+from app.evaluation import plots
 from benchmarks.clicks_runs import BASELINE, DEBIASED, RATES, USERS, Result, Run, results, seeds
 from benchmarks.clicks_runs import error as standard_error
 from benchmarks.report import Goal, table

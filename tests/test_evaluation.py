@@ -249,7 +249,7 @@ def test_wide_data_is_evaluated_as_sparse_rows(tmp_path: Path) -> None:
             "solar: --folds: expected without --algorithm and --C; remove these options",
         ),
         (["evaluate", "--folds", ".", "--world"], "not allowed with argument --folds"),
-        (["evaluate"], "one of the arguments FILE --world --folds is required"),
+        (["evaluate"], "one of the arguments FILE --world --folds --transfer is required"),
         ([], "the following arguments are required: COMMAND"),
     ],
 )

@@ -13,12 +13,12 @@ import pytest
 
 from app.domain.model_config import FORGETTING, PRIOR
 from app.evaluation.letor import JudgedData
+from app.evaluation.plots import Curve, Panel, svg
 from app.evaluation.synthetic import SyntheticData
 from app.ranking import measures, traffic
 from app.ranking.online import LabelledQuery
 from app.ranking.solar import SolarII
 from app.simulation import runner
-from app.simulation.plots import Curve, Panel, svg
 from app.simulation.results import SimulatedRow, Trace, checkpoints
 from app.simulation.runner import Judged, Scenario, best_feature
 from tests.commands import solar

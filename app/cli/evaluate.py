@@ -8,6 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from app.cli.options import natural, number, positive
+from app.cli.transfer import (
+    add_transfer_arguments,
+    evaluate_transfer,
+    refuse_transfer_options,
+)
 from app.errors import SolarError
 from app.evaluation import batch_vs_online, folds, letor, library_models, online_experiment
 from app.evaluation.batch_vs_online import FoldRow
@@ -35,6 +40,10 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         "--folds", type=Path, metavar="DIR",
         help="directory with five folds: compare batch with online, and warm with cold start",
     )  # fmt: skip
+    source.add_argument(
+        "--transfer", action="store_true",
+        help="compare warm with cold start after a change of intent, in a synthetic world",
+    )  # fmt: skip
     parser.add_argument(
         "--algorithm", action="append", choices=ALGORITHMS,
         help="algorithm to run; may be repeated (default: solar-i and solar-ii)",
@@ -53,7 +62,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--seed", type=natural, default=0, metavar="SEED",
-        help="seed of the permutations and of --world (default 0)",
+        help="seed of the permutations, of --world and of --transfer (default 0)",
     )  # fmt: skip
     parser.add_argument(
         "--C", type=number, default=DEFAULT_C, help="step size of SOLAR-I (default 1e-5)"
@@ -65,9 +74,14 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object per line instead of a table"
     )
+    add_transfer_arguments(parser)
 
 
 def _evaluate(options: argparse.Namespace) -> None:
+    if options.transfer:
+        evaluate_transfer(options)
+        return
+    refuse_transfer_options(options)
     algorithms = tuple(options.algorithm or ("solar-i", "solar-ii"))
     experiment = Experiment(
         (BASELINES if options.compare else ()) + algorithms,

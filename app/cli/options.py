@@ -1,6 +1,7 @@
 """Arguments and argument types that several commands share."""
 
 import argparse
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,21 @@ def require_client() -> None:
             "--url: expected solar-client, which is not installed; install it from the source of "
             "SOLAR: pip install ./clients/python"
         ) from None
+
+
+def plot_path(plot: Path | None) -> Path | None:
+    """Check `--plot` before the long run; None if there is nothing to draw or no matplotlib."""
+    from app.evaluation import plots  # noqa: PLC0415  # only experiments load numpy
+
+    if plot is not None and plot.suffix != ".svg":
+        raise SolarError(f"--plot: expected a file name that ends in .svg, got {plot.name}")
+    if plot is None or plots.can_draw():
+        return plot
+    print(
+        "--plot: matplotlib is not installed, no plot: pip install 'solar-ranking[plot]'",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
+    return None
 
 
 def add_store_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,14 +5,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.cli.options import number, positive, require_client
+from app.cli.options import number, plot_path, positive, require_client
 from app.domain.model_config import NORMALIZATIONS
-from app.errors import SolarError
-from app.evaluation import letor
+from app.evaluation import letor, plots
 from app.ranking.clicks import CLICK_STRATEGIES
 from app.ranking.solar import ALGORITHMS
 from app.ranking.users import STOPS, USER_NAMES
-from app.simulation import plots, results, runner
+from app.simulation import results, runner
 from app.simulation.results import SimulatedRow, Trace
 from app.simulation.runner import Judged, Scenario
 
@@ -145,7 +144,7 @@ def _share(text: str) -> float:
 def _simulate(options: argparse.Namespace) -> None:
     if options.url:
         require_client()
-    plot = _plot_path(options.plot)
+    plot = plot_path(options.plot)
     judged = _judged(options)
     users = tuple(dict.fromkeys(options.users or DEFAULT_USERS))
     found: list[tuple[str, list[Trace]]] = []
@@ -158,18 +157,6 @@ def _simulate(options: argparse.Namespace) -> None:
     if plot is not None:
         title = f"{options.clicks or 'debiased'}, {options.files[0].name}"
         plot.write_text(plots.svg(title, results.panels(found)), encoding="utf-8")
-
-
-def _plot_path(plot: Path | None) -> Path | None:
-    """Check `--plot` before the long run; None if there is nothing to draw or no matplotlib."""
-    if plot is not None and plot.suffix != ".svg":
-        raise SolarError(f"--plot: expected a file name that ends in .svg, got {plot.name}")
-    if plot is None or plots.can_draw():
-        return plot
-    _print_progress(
-        "--plot: matplotlib is not installed, no plot: pip install 'solar-ranking[plot]'"
-    )
-    return None
 
 
 def _judged(options: argparse.Namespace) -> Judged:

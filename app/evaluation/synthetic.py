@@ -27,11 +27,25 @@ class SyntheticData:
         """Draw the hidden utility `u`, of norm 1, and judged queries."""
         u = rng.standard_normal(self.features)
         u[: self.bent] = -1.0
-        u /= np.sqrt((u * u).sum())
+        u = unit(u)
+        return u, self.judge(u, rng)
+
+    def judge(self, u: Floats, rng: np.random.Generator) -> list[LabelledQuery]:
+        """Draw queries judged by the utility `u`."""
         shape = (self.queries, self.documents, self.features)
         documents = rng.standard_normal(shape).astype(np.float32)
         counted = documents.copy()
         counted[..., : self.bent] = np.abs(counted[..., : self.bent])
         seen = (counted * u).sum(axis=2) + self.noise * rng.standard_normal(shape[:2])
         labels = np.digitize(seen, np.quantile(seen, [0.7, 0.9])).astype(np.float64)
-        return u, [LabelledQuery(*query) for query in zip(labels, documents, strict=True)]
+        return [LabelledQuery(*query) for query in zip(labels, documents, strict=True)]
+
+
+def unit(vector: Floats) -> Floats:
+    """Scale a vector to norm 1.
+
+    >>> unit(np.array([3.0, 4.0]))
+    array([0.6, 0.8])
+    """
+    scaled: Floats = vector / np.sqrt((vector * vector).sum())
+    return scaled

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.evaluation.plots import Curve, Panel
 from app.ranking.arrays import Floats, Integers
 from app.ranking.traffic import Visit
-from app.simulation.plots import Curve, Panel
 
 #: Number of tests in a run, the one before the first impression not counted.
 CHECKPOINTS = 40

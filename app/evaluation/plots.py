@@ -25,10 +25,12 @@ class Curve(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Curves on common axes."""
+    """Curves on common axes; with `log` x has a logarithmic scale."""
 
     title: str
     curves: Sequence[Curve]
+    xlabel: str = "impressions"
+    log: bool = False
 
 
 def can_draw() -> bool:
@@ -69,9 +71,12 @@ def _draw(axes: Any, panel: Panel) -> None:
             mean, spread = np.array(curve.mean), np.array(curve.spread)
             band = (mean - spread, mean + spread)
             axes.fill_between(curve.x, *band, color=colour, alpha=0.15, linewidth=0.0)
-    axes.set(title=panel.title, xlabel="impressions")
-    axes.set_xlim(left=0.0)
-    axes.locator_params(axis="x", nbins=6, integer=True)
+    axes.set(title=panel.title, xlabel=panel.xlabel)
+    if panel.log:
+        axes.set_xscale("log")
+    else:
+        axes.set_xlim(left=0.0)
+        axes.locator_params(axis="x", nbins=6, integer=True)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y", color="#dddddd")
     axes.spines[["top", "right"]].set_visible(False)
