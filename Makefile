@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test check check-ops check-client bench chaos simulate dashboards docs screenshots trace up lock clean
+.PHONY: help setup run test check check-ops check-client bench chaos simulate paper dashboards docs screenshots trace up lock clean
 
 help: ## show these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-13s%s\n", $$1, $$2}'
@@ -41,6 +41,10 @@ chaos: $(VENV)/.dev ## hundreds of rounds of faults against real servers
 
 simulate: $(VENV)/.dev ## SEEDS=10000 worlds of faults by seed, or one with its trace: SEED=1234
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --start $(or $(START),1000))
+
+paper: $(VENV)/.dev ## DATA=FOLDER: tables and figures of the papers, published and measured, in docs/paper.md
+	$(if $(DATA),,$(error DATA: expected a folder with MQ2008 or other data sets: make paper DATA=FOLDER))
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tools.paper $(DATA)
 
 dashboards: $(VENV)/.ops ## write the dashboards and alert rules in docker/
 	$(BIN)/python -m ops

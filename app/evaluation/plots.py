@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 PANEL_WIDTH, PANEL_HEIGHT = 4.4, 3.6  # inches
+#: Names in a row of the legend, for each panel.
+MOST_NAMES = 2
 #: Colours that colour-blind readers can distinguish (Okabe and Ito), on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 #: Reproducible bytes; text stays text, and `$` in a file name is not parsed as mathematics.
@@ -25,12 +27,13 @@ class Curve(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Curves on common axes; with `log` x has a logarithmic scale."""
+    """Curves on common axes; `xlog` and `ylog` are logarithmic scales."""
 
     title: str
     curves: Sequence[Curve]
     xlabel: str = "impressions"
-    log: bool = False
+    xlog: bool = False
+    ylog: bool = False
 
 
 def can_draw() -> bool:
@@ -59,7 +62,8 @@ def svg(title: str, panels: Sequence[Panel]) -> str:
         for at, panel in enumerate(panels, start=1):
             _draw(figure.add_subplot(1, len(panels), at), panel)
         lines = figure.axes[0].get_lines()
-        figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), frameon=False)
+        columns = min(len(lines), MOST_NAMES * len(panels))
+        figure.legend(handles=lines, loc="outside lower center", ncols=columns, frameon=False)
         figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
 
@@ -72,11 +76,20 @@ def _draw(axes: Any, panel: Panel) -> None:
             band = (mean - spread, mean + spread)
             axes.fill_between(curve.x, *band, color=colour, alpha=0.15, linewidth=0.0)
     axes.set(title=panel.title, xlabel=panel.xlabel)
-    if panel.log:
-        axes.set_xscale("log")
+    if panel.ylog:
+        _scale_log(axes.set_yscale, axes.yaxis)
+    if panel.xlog:
+        _scale_log(axes.set_xscale, axes.xaxis)
     else:
         axes.set_xlim(left=0.0)
         axes.locator_params(axis="x", nbins=6, integer=True)
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y", color="#dddddd")
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _scale_log(set_scale: Any, axis: Any) -> None:
+    """Use a logarithmic scale, labelled at powers of ten without mathematics."""
+    set_scale("log")
+    axis.set_major_formatter("{x:,g}")
+    axis.set_minor_formatter("")

@@ -179,9 +179,9 @@ def panels(rows: Sequence[TransferRow]) -> list[Panel]:
     curves = [(_recent(row, ends), _cumulative(row, ends)) for row in rows]
     return [
         Panel(
-            "NDCG@10 since the previous point", [recent for recent, _ in curves], "lists", log=True
+            "NDCG@10 since the previous point", [recent for recent, _ in curves], "lists", xlog=True
         ),
-        Panel("NDCG@10 of all lists so far", [every for _, every in curves], "lists", log=True),
+        Panel("NDCG@10 of all lists so far", [every for _, every in curves], "lists", xlog=True),
     ]
 
 
