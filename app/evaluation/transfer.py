@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from app.evaluation import warm_vs_cold
-from app.evaluation.batch_vs_online import ranksvm
+from app.evaluation.fold_systems import train_ranksvm
 from app.evaluation.folds import Fold
 from app.evaluation.plots import Curve, Panel
 from app.evaluation.synthetic import SyntheticData, unit
@@ -134,7 +134,7 @@ def at_cosine(u: Floats, cosine: float, rng: np.random.Generator) -> Floats:
 def contestants(world: Fold, experiment: Transfer) -> Mapping[str, Callable[[], Contestant]]:
     """Return constructors of the starts in a world."""
     n, gamma = world.n, experiment.gamma
-    weights = ranksvm(world, experiment.discount).weights
+    weights = train_ranksvm(world, experiment.discount).weights
     return {
         **warm_vs_cold.contestants(world, weights, gamma),
         "solar-ii-warm-weights": lambda: Pairwise(SolarII(n, gamma, weights=weights)),
