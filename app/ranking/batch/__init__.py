@@ -9,14 +9,13 @@
     bundle.py       minimises non-smooth objectives (the hinge) by cutting planes and simplex.py
     trainers.py     the three losses behind one interface: fit(parameter)
     path.py         chooses the parameter on held-out queries
-    accuracy.py     the share of correctly ordered pairs
+    accuracy.py     the share of correctly ordered pairs, and NDCG@10 of each query
     warmstart.py    the covariance of an online learner after a batch
     domination.py   sparse models by the domination loss
     listnet.py      ListNet, for comparisons only
     rankboost.py    RankBoost, for comparisons only
     adarank.py      AdaRank-NDCG, for comparisons only
     boosting.py     the weight of a weak ranker
-    query_ndcg.py   NDCG@10 of all queries, fast enough for every round
 
 The trainers call BLAS, so their last bits may differ between CPUs. The result enters a model's log
 as a record and is not recomputed, so replays do not depend on it.

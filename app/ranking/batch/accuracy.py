@@ -1,9 +1,11 @@
-"""Pairwise accuracy: the share of pairs in which the more relevant document scores higher."""
+"""The quality of scores on judged queries: pairwise accuracy, and NDCG@10 of each query."""
 
 import numpy as np
 
+from app.ranking import measures, serving
 from app.ranking.arrays import Floats, Integers
 from app.ranking.batch.ordertree import OrderTree
+from app.ranking.measures import Discount
 
 #: Two different float64 differ by at least this, so `s_i - s_j < TIE` is `s_i ≤ s_j`, exactly.
 TIE = float(np.nextafter(0.0, 1.0))
@@ -18,3 +20,20 @@ def pairwise_accuracy(scores: Floats, labels: Floats, starts: Integers) -> float
     tree = OrderTree.of(labels, starts)
     wrong, _ = tree.at(scores, TIE).counts()
     return (tree.pairs - float(wrong.sum())) / tree.pairs if tree.pairs else 0.0
+
+
+def ndcg_each(
+    scores: Floats, labels: Floats, starts: Integers, discount: Discount = "standard"
+) -> Floats:
+    """Return NDCG@10 of each query that has documents; ties keep the order of the documents.
+
+    >>> scores, labels = np.array([2.0, 1.0, 0.0]), np.array([0.0, 1.0, 2.0])
+    >>> ndcg_each(scores, labels, np.array([0, 2, 3])).round(4)
+    array([0.6309, 1.    ])
+    """
+    starts = np.unique(starts)  # without empty queries
+    query = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    order = np.lexsort((-serving.finite(scores), query))
+    found = measures.measure_queries(labels, starts, order, discount)
+    each: Floats = found[:, measures.MEASURE_NAMES.index("ndcg@10")]
+    return each

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from app.ranking.arrays import Floats
+from app.ranking.batch.accuracy import ndcg_each
 from app.ranking.batch.boosting import LARGEST_EDGE, vote_weight
 from app.ranking.batch.judgements import Judgements
-from app.ranking.batch.query_ndcg import QueryNdcg
+from app.ranking.batch.path import batch_quality
 from app.ranking.measures import Discount
 
 ADARANK_ROUNDS = 300
@@ -29,14 +30,19 @@ def train_adarank(
     judged: Judgements, held_out: Judgements, discount: Discount = "standard"
 ) -> Floats:
     """Return the w of the round that ranks the held-out queries best; 0 if no feature helps."""
-    ndcg = QueryNdcg(judged, discount)
-    tried = list(add_features(judged, ndcg, ADARANK_ROUNDS)) or [np.zeros(judged.n)]
-    return QueryNdcg(held_out, discount).best(tried, held_out.X)
+    tried = list(add_features(judged, ADARANK_ROUNDS, discount)) or [np.zeros(judged.n)]
+    return max(tried, key=lambda w: batch_quality(held_out, w, "ndcg@10", discount))
 
 
-def add_features(judged: Judgements, ndcg: QueryNdcg, rounds: int) -> Iterator[Floats]:
+def add_features(
+    judged: Judgements, rounds: int, discount: Discount = "standard"
+) -> Iterator[Floats]:
     """Yield w after each round; end early without a feature, or with one that is always right."""
-    alone = np.array([ndcg.each(column) for column in judged.X.T])
+
+    def ndcg(scores: Floats) -> Floats:
+        return ndcg_each(scores, judged.labels, judged.starts, discount)
+
+    alone = np.array([ndcg(column) for column in judged.X.T])
     left = np.ones(judged.n, np.bool_)
     P = query_weights(np.zeros(alone.shape[1]))
     w, last, in_a_row = np.zeros(judged.n), -1, 0
@@ -52,7 +58,7 @@ def add_features(judged: Judgements, ndcg: QueryNdcg, rounds: int) -> Iterator[F
             return
         in_a_row, last = (in_a_row + 1 if feature == last else 1), feature
         left[feature] = in_a_row < MOST_IN_A_ROW
-        P = query_weights(ndcg.each(judged.X @ w))
+        P = query_weights(ndcg(judged.X @ w))
 
 
 def query_weights(ndcg: Floats) -> Floats:

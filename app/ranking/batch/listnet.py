@@ -15,7 +15,7 @@ import numpy as np
 
 from app.ranking.arrays import Floats, Integers, owned
 from app.ranking.batch.judgements import Judgements
-from app.ranking.batch.query_ndcg import QueryNdcg
+from app.ranking.batch.path import batch_quality
 from app.ranking.lanes import Array, kernel
 from app.ranking.measures import Discount
 
@@ -31,7 +31,7 @@ def train_listnet(
     """Return the w of the rate and the round that rank the held-out queries best."""
     loss = ListNetLoss(judged)
     tried = [w for rate in LISTNET_RATES for w in descend(loss, rate, LISTNET_ROUNDS)]
-    return QueryNdcg(held_out, discount).best(tried, held_out.X)
+    return max(tried, key=lambda w: batch_quality(held_out, w, "ndcg@10", discount))
 
 
 class ListNetLoss:

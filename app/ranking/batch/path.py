@@ -7,10 +7,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from app.ranking import measures, serving
 from app.ranking.arrays import Floats
 from app.ranking.batch import Progress, silent
-from app.ranking.batch.accuracy import pairwise_accuracy
+from app.ranking.batch.accuracy import ndcg_each, pairwise_accuracy
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.newton import Minimum
 from app.ranking.batch.trainers import Trainer
@@ -86,12 +85,8 @@ def batch_quality(
     scores: Floats = judged.X @ w
     if by == "pairwise":
         return pairwise_accuracy(scores, judged.labels, judged.starts)
-    starts = np.unique(judged.starts)  # without empty queries
-    query = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    order = np.lexsort((-serving.finite(scores), query))  # ties keep the order of the documents
-    found = measures.measure_queries(judged.labels, starts, order, discount)
-    ndcg_10 = found[:, measures.MEASURE_NAMES.index("ndcg@10")]
-    return float(np.mean(ndcg_10)) if len(found) else 0.0
+    found = ndcg_each(scores, judged.labels, judged.starts, discount)
+    return float(np.mean(found)) if len(found) else 0.0
 
 
 def _ordered(grid: Sequence[float] | None, like: Sequence[float]) -> Sequence[float]:

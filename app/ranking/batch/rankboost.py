@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.ranking.arrays import Floats
+from app.ranking.batch.accuracy import ndcg_each
 from app.ranking.batch.boosting import LARGEST_EDGE, vote_weight
 from app.ranking.batch.judgements import Judgements
 from app.ranking.batch.ordertree import OrderTree
-from app.ranking.batch.query_ndcg import QueryNdcg
 from app.ranking.lanes import Array, kernel
 from app.ranking.measures import Discount
 from app.ranking.solar import Rows
@@ -71,11 +71,12 @@ def train_rankboost(
     judged: Judgements, held_out: Judgements, discount: Discount = "standard"
 ) -> StumpRanker:
     """Return the stumps up to the round that ranks the held-out queries best."""
-    stumps, ndcg = tuple(boost(judged, RANKBOOST_ROUNDS)), QueryNdcg(held_out, discount)
+    stumps = tuple(boost(judged, RANKBOOST_ROUNDS))
     scores, best = np.zeros(len(held_out.labels)), (0.0, 0)
     for count, stump in enumerate(stumps, start=1):
         scores += stump.votes(held_out.X)
-        best = max(best, (ndcg.mean(scores), -count))
+        each = ndcg_each(scores, held_out.labels, held_out.starts, discount)
+        best = max(best, (float(each.mean()), -count))
     return StumpRanker(stumps[: -best[1]])
 
 
