@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.evaluation import transfer
 from app.evaluation.synthetic import SyntheticData, unit
-from app.evaluation.transfer import STARTS, Transfer, TransferRow
+from app.evaluation.transfer import TRANSFER_STARTS, Transfer, TransferRow
 from tests import oracles
 from tests.commands import solar
 
@@ -55,7 +55,7 @@ def test_judgements_follow_the_first_utility_and_the_stream_follows_the_second()
 
 
 def test_after_a_change_a_cold_start_beats_a_warm_one_and_both_beat_the_frozen_model() -> None:
-    cold, warm, frozen, weights = (found(0.5)[start].over(slice(None)) for start in STARTS)
+    cold, warm, frozen, weights = (found(0.5)[start].over(slice(None)) for start in TRANSFER_STARTS)
     assert frozen.mean + 0.05 < warm.mean < weights.mean < cold.mean - 0.01
     assert found(0.5)["solar-ii-warm"].against_cold(slice(None)).mean < -0.01
 
@@ -70,7 +70,7 @@ def test_all_starts_play_the_same_lists_and_the_warm_ones_begin_with_the_weights
     None
 ):
     rows = found(0.5)
-    begin = [rows[start].ndcg[:, 0].tolist() for start in STARTS[1:]]
+    begin = [rows[start].ndcg[:, 0].tolist() for start in TRANSFER_STARTS[1:]]
     assert begin[0] == begin[1] == begin[2]
     for at in range(SMALL.seeds):  # zero weights leave the submitted order
         lists = transfer.draw_world(SMALL, at).test
@@ -97,14 +97,18 @@ def test_the_command_prints_a_table_and_draws_two_panels(
     head, names, *lines = capsys.readouterr().out.splitlines()
     assert head == "30 lists, cosine 0.5, seeds: 2"
     assert names.split() == ["online", "NDCG@10", "FIRST", "10", "ALL"]
-    assert [line.split()[0] for line in lines if line] == [*STARTS, "minus", *STARTS[1:]]
+    assert [line.split()[0] for line in lines if line] == [
+        *TRANSFER_STARTS,
+        "minus",
+        *TRANSFER_STARTS[1:],
+    ]
     drawn = plot.read_text()
-    assert drawn.count("fill-opacity: 0.15") == 2 * len(STARTS)
+    assert drawn.count("fill-opacity: 0.15") == 2 * len(TRANSFER_STARTS)
     assert "lists" in drawn
 
     assert solar(*words, "--json", "--cosine", "1") == 0
     objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["start"] for one in objects] == list(STARTS)
+    assert [one["start"] for one in objects] == list(TRANSFER_STARTS)
     assert all((one["lists"], one["seeds"]) == (30, 2) for one in objects)
     lead = objects[1]["online-ndcg@10-first-10"]["against_cold"]
     assert lead["mean"] > 0.1

@@ -58,7 +58,7 @@ def evaluate_transfer(options: argparse.Namespace) -> None:
         print(transfer.transfer_table(rows))
     if plot is not None:
         title = f"After a change of intent (cosine {experiment.cosine:g})"
-        plot.write_text(plots.svg(title, transfer.panels(rows)), encoding="utf-8")
+        plot.write_text(plots.svg(title, transfer.transfer_panels(rows)), encoding="utf-8")
 
 
 def _experiment(options: argparse.Namespace) -> Transfer:

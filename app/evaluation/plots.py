@@ -10,7 +10,7 @@ import numpy as np
 
 PANEL_WIDTH, PANEL_HEIGHT = 4.4, 3.6  # inches
 #: Names in a row of the legend, for each panel.
-MOST_NAMES = 2
+NAMES_A_PANEL = 2
 #: Colours that colour-blind readers can distinguish (Okabe and Ito), on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 #: Reproducible bytes; text stays text, and `$` in a file name is not parsed as mathematics.
@@ -62,7 +62,7 @@ def svg(title: str, panels: Sequence[Panel]) -> str:
         for at, panel in enumerate(panels, start=1):
             _draw(figure.add_subplot(1, len(panels), at), panel)
         lines = figure.axes[0].get_lines()
-        columns = min(len(lines), MOST_NAMES * len(panels))
+        columns = min(len(lines), NAMES_A_PANEL * len(panels))
         figure.legend(handles=lines, loc="outside lower center", ncols=columns, frameon=False)
         figure.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()

@@ -28,7 +28,7 @@ from app.ranking.measures import Discount
 from app.ranking.online import Contestant, Pairwise
 from app.ranking.solar import DEFAULT_GAMMA, SolarII
 
-STARTS = ("solar-ii-cold", "solar-ii-warm", "ranksvm-frozen", "solar-ii-warm-weights")
+TRANSFER_STARTS = ("solar-ii-cold", "solar-ii-warm", "ranksvm-frozen", "solar-ii-warm-weights")
 #: Judged queries of the first utility that choose RankSVM's C; `SyntheticData.queries` train it.
 VALIDATION_QUERIES = 100
 #: Points of a curve for each power of ten.
@@ -87,12 +87,12 @@ class TransferRow:
 def run_transfer(experiment: Transfer, *, progress: bool = True) -> list[TransferRow]:
     """Play all starts in the world of every seed; show a progress bar on a terminal."""
     SolarII(experiment.data.features, experiment.gamma)  # reports a bad parameter before the work
-    played = np.empty((len(STARTS), experiment.seeds, experiment.lists))
-    total = len(STARTS) * experiment.seeds
+    played = np.empty((len(TRANSFER_STARTS), experiment.seeds, experiment.lists))
+    total = len(TRANSFER_STARTS) * experiment.seeds
     with tqdm(total=total, unit="run", disable=None if progress else True, leave=False) as bar:
         for at in range(experiment.seeds):
-            makers = contestants(world := draw_world(experiment, at), experiment)
-            for index, start in enumerate(STARTS):
+            makers = transfer_contestants(world := draw_world(experiment, at), experiment)
+            for index, start in enumerate(TRANSFER_STARTS):
                 bar.set_description(start)
                 rng = np.random.default_rng([experiment.seed, at, 1])
                 qualities = online.play_online(
@@ -100,7 +100,10 @@ def run_transfer(experiment: Transfer, *, progress: bool = True) -> list[Transfe
                 )
                 played[index, at] = [quality.ndcg_10 for quality in qualities]
                 bar.update()
-    return [TransferRow(start, ndcg, played[0]) for start, ndcg in zip(STARTS, played, strict=True)]
+    return [
+        TransferRow(start, ndcg, played[0])
+        for start, ndcg in zip(TRANSFER_STARTS, played, strict=True)
+    ]
 
 
 def draw_world(experiment: Transfer, at: int) -> Fold:
@@ -131,7 +134,9 @@ def at_cosine(u: Floats, cosine: float, rng: np.random.Generator) -> Floats:
     return turned
 
 
-def contestants(world: Fold, experiment: Transfer) -> Mapping[str, Callable[[], Contestant]]:
+def transfer_contestants(
+    world: Fold, experiment: Transfer
+) -> Mapping[str, Callable[[], Contestant]]:
     """Return constructors of the starts in a world."""
     n, gamma = world.n, experiment.gamma
     weights = train_ranksvm(world, experiment.discount).weights
@@ -173,9 +178,9 @@ def transfer_table(rows: Sequence[TransferRow]) -> str:
     return "\n".join(line.rstrip() for line in (*means, "", *leads))
 
 
-def panels(rows: Sequence[TransferRow]) -> list[Panel]:
+def transfer_panels(rows: Sequence[TransferRow]) -> list[Panel]:
     """Return two panels over the number of lists: NDCG@10 at that point, and so far."""
-    ends = checkpoints(rows[0].ndcg.shape[1])
+    ends = curve_ends(rows[0].ndcg.shape[1])
     curves = [(_recent(row, ends), _cumulative(row, ends)) for row in rows]
     return [
         Panel(
@@ -185,10 +190,10 @@ def panels(rows: Sequence[TransferRow]) -> list[Panel]:
     ]
 
 
-def checkpoints(lists: int) -> Integers:
+def curve_ends(lists: int) -> Integers:
     """Return the ends of the parts of a curve, evenly spaced on a logarithmic scale.
 
-    >>> checkpoints(30)
+    >>> curve_ends(30)
     array([10, 15, 22, 30])
     """
     ends = 10.0 ** np.arange(1.0, np.log10(lists), 1.0 / POINTS)
