@@ -124,7 +124,8 @@ NOTE = (
     "The table has the CPU time to a relative difference of 0.001 to the optimum, as a multiple of "
     "Tree-TRON's. As published, the tree wins where every document has a label of its own, and "
     "does not lose with three labels. Red-black, AVL and AA trees, which the paper finds equal to "
-    "its selection tree, are not built here."
+    "its selection tree, are not built here. The ratio of PRSVM+ depends on the length of the "
+    "lists: 12 lists of 1,500 documents here; 20 lists of 500, tried first, gave 1.8 and 1.7."
 )
 
 
