@@ -21,7 +21,7 @@ import pytest
 
 from app.domain import codec
 from app.domain.model import Model, ModelState
-from app.domain.model_config import ModelConfig
+from app.domain.model_config import COUNTING, ModelConfig
 from app.domain.records import Feedback, Replace
 from app.domain.reducer import Reducer
 from app.storage.store import Store
@@ -101,7 +101,7 @@ class Kind:
 
 #: What every new model of these tests has.
 NEW: dict[str, Any] = {
-    "pair_bound": 4.0 * len(NAMES), "exploration": 1.0, "forgetting": 0.0, "counting": 2,
+    "pair_bound": 4.0 * len(NAMES), "exploration": 1.0, "forgetting": 0.0, "counting": COUNTING,
 }  # fmt: skip
 KINDS = {
     "text": Kind(

@@ -252,7 +252,8 @@ def check_state(found: StoredModel) -> dict[int, bytes]:
     sums = codec.load_blob(fields[b"sums"], "sums").arrays  # the blob also holds commit facts
     single = ("bounded", "mean_quality", "drift", "abandoned")
     later = [float(sums.get(name, [0.0])[0]) for name in single]
-    stored = np.concatenate([sums["values"], later, sums.get("squares", np.zeros(26))])
+    last = [sums.get("squares", np.zeros(26)), sums.get("largest_gap", np.zeros(1))]
+    stored = np.concatenate([sums["values"], later, *last])
     assert stored.tobytes() == state.sums.tobytes()
     assert sound(state.model) == []
     return chains

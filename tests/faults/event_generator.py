@@ -4,7 +4,7 @@ import numpy as np
 
 from app.domain.impressions import Impression
 from app.domain.model import initial_state
-from app.domain.model_config import ModelConfig
+from app.domain.model_config import COUNTING, ModelConfig
 from app.domain.records import Feedback
 from app.ingest.appender import PendingEvent
 from app.ranking.arrays import Floats
@@ -12,7 +12,7 @@ from app.storage.log import NewImpression
 from app.storage.store import Store
 
 N, SHOWN = 8, 10
-SETTINGS = ModelConfig(tuple(f"f{at}" for at in range(N)), counting=2)
+SETTINGS = ModelConfig(tuple(f"f{at}" for at in range(N)), counting=COUNTING)
 MODEL = "m"
 
 
