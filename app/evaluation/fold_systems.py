@@ -137,16 +137,16 @@ def _online(algorithm: str) -> System:
 
 
 RANKSVM = System("ranksvm", lambda fold, discount, _: train_ranksvm(fold, discount))
-SOLAR_SYSTEMS = (_chosen("solar-i"), _chosen("solar-ii"))
+ONE_PASS_SYSTEMS = (_chosen("solar-i"), _chosen("solar-ii"))
 #: The rows without `--compare`.
-SYSTEMS = (RANKSVM, *SOLAR_SYSTEMS)
+SYSTEMS = (RANKSVM, *ONE_PASS_SYSTEMS)
 #: The rows with `--compare`, without those of libraries.
 COMPARED_SYSTEMS = (
     RANKSVM,
     System("adarank-ndcg", _adarank),
     System("rankboost", _rankboost),
     System("listnet", _listnet),
-    *SOLAR_SYSTEMS,
+    *ONE_PASS_SYSTEMS,
     System("stesinbio", lambda fold, discount, _: train_stesinbio(fold, discount)),
     _chosen("pamir"),
     _online("prank-pointwise"),
