@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 from app.domain import codec
-from app.domain.model import ModelState
+from app.domain.model import ModelState, initial_state
+from app.domain.model_config import COUNTING_RULES, new_model_config
 from app.domain.records import Feedback, Record, Replace, Retune
 from app.storage.embedded import server
 from app.storage.states import StoredState
@@ -144,6 +146,18 @@ def test_creating_a_model_again_with_the_same_settings_is_200(http: httpx.Client
     again = http.put("/models/m", json={**settings, "gamma": 10000, "covariance": "full"})
     assert (again.status_code, again.json()) == (200, NEW)
     assert http.get("/models/m").json() == NEW
+
+
+@pytest.mark.parametrize("rule", [None, *COUNTING_RULES])
+def test_creating_a_model_again_is_200_by_whatever_rule_it_counts(
+    service: Running, http: httpx.Client, rule: int | None
+) -> None:
+    name, config = f"counts-{rule}", new_model_config(("bm25", "price"))
+    state = initial_state(replace(config, counting=rule))
+    with_store(url(service), lambda store: store.models.create(name, state))
+    assert http.put(f"/models/{name}", json={"features": ["bm25", "price"]}).status_code == 200
+    other = http.put(f"/models/{name}", json={"features": ["bm25", "price"], "gamma": 9.0})
+    assert other.status_code == 409
 
 
 @pytest.mark.parametrize(

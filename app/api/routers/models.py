@@ -93,11 +93,11 @@ def _as_created_before(config: ModelConfig, existing: ModelConfig, body: NewMode
         for name in ("pair_bound", "exploration", "forgetting", "prior")
         if name not in body.model_fields_set or getattr(body, name) is None
     ]
-    found = {name: getattr(existing, name) for name in (*omitted, "counting")}
+    found = {name: getattr(existing, name) for name in omitted}
     earlier = {name: value for name, value in found.items() if former or value is None}
     ordered = earlier.get("prior", config.prior)
     features = (*config.columns, ORDER) if ordered else config.columns
-    return replace(config, features=features, **earlier)
+    return replace(config, features=features, counting=existing.counting, **earlier)
 
 
 @router.get(
