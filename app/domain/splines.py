@@ -63,8 +63,8 @@ def with_ramps(documents: NDArray[np.float32], ramps: Ramps) -> NDArray[np.float
 def ramp_names(splines: Splines) -> tuple[str, ...]:
     """Name the columns of the ramps.
 
-    >>> ramp_names({"bm25": (0.31, 7.0)})
-    ('bm25>0.31', 'bm25>7')
+    >>> ramp_names({"bm25": (0.31, 7.0, 20.0)})
+    ('bm25>0.31', 'bm25>7', 'bm25>20')
     """
     return tuple(f"{name}>{_shortest(knot)}" for name, knot in _each(splines))
 
@@ -127,4 +127,5 @@ def _shortest(knot: float) -> str:
     """
     single = np.float32(knot) + np.float32(0.0)  # 0 has no sign
     texts = (f"{single:.{digits}g}" for digits in range(1, 10))
-    return next(text for text in texts if np.float32(float(text)) == single)
+    found = next(value for value in map(float, texts) if np.float32(value) == single)
+    return repr(found).removesuffix(".0")  # 20, not 2e+01
