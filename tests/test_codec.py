@@ -607,6 +607,14 @@ def test_splines_that_do_not_match_the_features_are_refused(splines: Any) -> Non
         codec.load_config({**fields, "splines": splines})
 
 
+def test_splines_in_another_order_than_their_columns_are_refused() -> None:
+    config = new_model_config(("b", "a"), splines={"a": (1.0,), "b": (2.0,)})
+    fields = codec.dump_config(config)
+    assert codec.load_config({**fields, "splines": {"b": [2.0], "a": [1.0]}}) == config
+    with pytest.raises(BadBlob, match="splines: expected ascending knots by feature"):
+        codec.load_config({**fields, "splines": {"a": [1.0], "b": [2.0]}})
+
+
 def test_sums_missing_in_an_old_state_start_at_0() -> None:
     kept = {name: (GOLDEN / f"v1-{name}.bin").read_bytes() for name in ("w", "spread", "meta")}
     fields = {name.encode(): blob for name, blob in kept.items()}

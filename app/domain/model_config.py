@@ -200,8 +200,9 @@ def has_matching_splines(config: ModelConfig) -> bool:
         splines = rounded_splines(config.given, config.splines)
     except InvalidInput:
         return False
-    named = (*config.given, *ramp_names(splines or {}))
-    return (splines, config.columns) == (config.splines, named)
+    found, stated = splines or {}, config.splines or {}
+    same = list(found.items()) == list(stated.items())  # in the same order, that of the ramps
+    return same and config.columns == (*config.given, *ramp_names(found))
 
 
 def new_model_config(
