@@ -171,9 +171,11 @@ def test_a_log_without_steps_and_one_of_another_kind_are_named() -> None:
         "loss bound: not covered: records of another kind of model"
     ]
     bounds = watched(begin, [*LOG, other, *LOG])
-    assert bounds.lines(bounds.rows())[0] == (
+    lines = bounds.lines(bounds.rows())
+    assert lines[0] == (
         "loss bound: not covered before a replacement: records of another kind of model"
     )
+    assert len(lines) == 4  # the measures are of the whole log: they have no bound
 
 
 def test_a_covariance_that_is_not_definite_is_named() -> None:

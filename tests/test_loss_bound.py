@@ -14,7 +14,7 @@ from app.ranking.arrays import Floats
 from app.ranking.batch.comparator import PairRankSVM, best_comparator
 from app.ranking.covariance import square
 from app.ranking.kernels import STEPPED
-from app.ranking.loss_bound import LossBound, SteppedPairs, exceeds
+from app.ranking.loss_bound import BOUND_ROUNDING, LossBound, SteppedPairs, exceeds
 from app.ranking.pairs import from_labels
 from app.ranking.solar import LinearLearner, SolarI, SolarII, SolarIIDiagonal
 from tests.strategies import Stream, streams, values
@@ -214,6 +214,17 @@ def test_a_copy_keeps_the_sums_of_its_time() -> None:
     followed.learn(*gaps(10, 3, 1))
     followed.begin(5.0, u, None)
     assert (early.right_side(u, 0.0), early.pairs) == before
+
+
+def test_rounding_errors_of_features_of_many_magnitudes_exceed_no_bound() -> None:
+    followed, rng = Followed(("solar-ii", "full"), 46, 1e-5), np.random.default_rng(0)
+    scale = 1e4 ** rng.random(46)
+    followed.learn((rng.normal(size=(1000, 46)) + 0.2) * scale, np.ones(1000))
+    loss, right = followed.bound.loss, followed.right_side(followed.learner.weights)
+    assert exceeds(loss, right)  # the sides are equal but for rounding errors
+    assert loss == pytest.approx(right, rel=1e-3)
+    assert not exceeds(loss, right, followed.bound.rounding)
+    assert Followed(("solar-ii", "full"), 46, 1.0).bound.rounding == BOUND_ROUNDING
 
 
 def test_a_covariance_that_is_not_definite_has_no_bound() -> None:

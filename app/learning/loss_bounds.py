@@ -187,7 +187,7 @@ class LossBounds:
         """
         sums = self._end.sums - self._start.sums
         queries = float(sums[AT["queries"]])
-        if self._was_reset or queries < 1.0:
+        if self._was_reset or self.not_covered or queries < 1.0:
             return []
         least = 1.0 - implied / queries
         ndcg, precision = sums[AT["ndcg"]] / queries, sums[AT["map"]] / queries
@@ -197,8 +197,9 @@ class LossBounds:
     def problems(self, rows: list[BoundRow]) -> list[str]:
         """Return the violated bounds."""
         theorem, _ = THEOREMS[self._kind]
+        rounding = 0.0 if self._bound is None else self._bound.rounding
         return [
             f"{theorem}, {one.comparator}: the loss {one.loss:.9g} exceeds the bound {one.bound:g}"
             for one in rows
-            if exceeds(one.loss, one.bound)
+            if exceeds(one.loss, one.bound, rounding)
         ]

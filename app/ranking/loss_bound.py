@@ -42,7 +42,8 @@ from app.ranking.kernels import STEPPED
 
 Bools: TypeAlias = NDArray[np.bool_]
 
-#: A loss may exceed its bound by this share before it counts as a violation: rounding errors.
+#: A loss may exceed its bound by this share before it counts as a violation: rounding errors. They
+#: grow with β/r, as a step subtracts `Σx xᵀΣ/β` from Σ and leaves the share r/β of `x·Σx`.
 BOUND_ROUNDING = 1e-6
 
 
@@ -216,6 +217,7 @@ class LossBound:
         self.squared_loss = self.tied_loss = 0.0
         self.factor = self.noise = self.largest = 0.0
         self.least, self.discount = inf, 1.0
+        self._largest_growth = 0.0  # the largest β/r
         self._variances = VarianceLoss(n) if diagonal else None
 
     def start(self, w: Floats, spread: Floats) -> None:
@@ -235,8 +237,9 @@ class LossBound:
         p, o, loss, omega = p[moved], o[moved], loss[moved], omega[moved]
         beta = variance[moved] + noise / omega
         self.loss += self.discount * float((loss * loss / beta).sum())
-        largest = float((omega * beta).max(initial=0.0)) / self.discount
-        self.factor, self.noise = max(self.factor, largest), max(self.noise, noise)
+        largest = float((omega * beta).max(initial=0.0))
+        self.factor, self.noise = max(self.factor, largest / self.discount), max(self.noise, noise)
+        self._largest_growth = max(self._largest_growth, largest / noise)
         if self._variances is not None:
             for t in range(p.size):
                 x = documents[p[t]].astype(np.float64) - documents[o[t]].astype(np.float64)
@@ -258,6 +261,11 @@ class LossBound:
         if self._variances is not None:
             kept = self._variances.forget(kept, initial)
         self.discount *= kept
+
+    @property
+    def rounding(self) -> float:
+        """The share of the bound that rounding errors may have."""
+        return max(BOUND_ROUNDING, float(np.finfo(np.float64).eps) * self._largest_growth)
 
     def right_side(self, u: Floats, comparator_loss: float) -> float:
         """Return the right side, given `SteppedPairs.loss` of all pairs."""
@@ -282,6 +290,6 @@ class LossBound:
         return found
 
 
-def exceeds(loss: float, bound: float) -> bool:
+def exceeds(loss: float, bound: float, rounding: float = BOUND_ROUNDING) -> bool:
     """Whether a loss exceeds its bound by more than rounding errors."""
-    return not loss <= bound * (1.0 + BOUND_ROUNDING)
+    return not loss <= bound * (1.0 + rounding)
