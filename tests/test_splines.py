@@ -114,6 +114,11 @@ def test_invalid_splines_are_refused(knots: Any, message: str) -> None:
                         covariance=covariance, prior=0.5)  # fmt: skip
 
 
+def test_knots_have_no_exponent_in_the_names_of_columns() -> None:
+    found = bent_config({"a": [-300, 10, 1500, 16777216], "b": [0.001]}, prior=0.0).features
+    assert found[3:] == ("a>-300", "a>10", "a>1500", "a>16777216", "b>0.001")
+
+
 def test_a_feature_with_the_name_of_a_ramp_is_refused() -> None:
     with pytest.raises(InvalidInput, match="features: expected unique names"):
         new_model_config(("a", "a>0.5"), splines={"a": [0.5]})
