@@ -122,6 +122,7 @@ def test_the_command_prints_a_table_and_draws_two_panels(
         (["--transfer", "--cosine", "nan"], "--cosine: expected a number from -1 to 1, got nan"),
         (["--transfer", "--gamma", "0"], "gamma: expected a value from 1e-12"),
         (["--transfer", "--compare"], "--transfer: expected without --algorithm, --compare"),
+        (["--transfer", "--permutations", "3"], "--transfer: expected without --algorithm"),
         (["--transfer", "--plot", "a.png"], "expected a file name that ends in .svg, got a.png"),
         (["--world", "--lists", "9"], "--lists: expected with --transfer, got without it"),
         (["--world", "--plot", "a.svg"], "--plot: expected with --transfer, got without it"),

@@ -19,7 +19,7 @@ from app.evaluation.batch_vs_online import FoldRow
 from app.evaluation.fold_systems import COMPARED_SYSTEMS, SYSTEMS, System
 from app.evaluation.letor import JudgedData
 from app.evaluation.library_models import LIBRARY_SYSTEMS
-from app.evaluation.online_experiment import BASELINES, Experiment
+from app.evaluation.online_experiment import BASELINES, DEFAULT_PERMUTATIONS, Experiment
 from app.evaluation.synthetic import SyntheticData
 from app.ranking.measures import DISCOUNTS
 from app.ranking.solar import ALGORITHMS, DEFAULT_C, DEFAULT_GAMMA
@@ -53,7 +53,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         help="also run the paper's other learners; with --folds also those of the extra `compare`",
     )  # fmt: skip
     parser.add_argument(
-        "--permutations", type=positive, default=10, metavar="N",
+        "--permutations", type=positive, metavar="N",
         help="number of random permutations of the queries (default 10)",
     )  # fmt: skip
     parser.add_argument(
@@ -85,7 +85,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     algorithms = tuple(options.algorithm or ("solar-i", "solar-ii"))
     experiment = Experiment(
         (BASELINES if options.compare else ()) + algorithms,
-        options.permutations,
+        options.permutations or DEFAULT_PERMUTATIONS,
         options.discount,
         options.seed,
         options.C,

@@ -42,9 +42,11 @@ def refuse_transfer_options(options: argparse.Namespace) -> None:
 
 def evaluate_transfer(options: argparse.Namespace) -> None:
     """Run the experiment, print its table or JSON, and draw its plot."""
-    if options.algorithm or options.compare or options.C != DEFAULT_C:
+    unused = options.algorithm or options.compare or options.permutations
+    if unused or options.C != DEFAULT_C:
         raise SolarError(
-            "--transfer: expected without --algorithm, --compare and --C; remove these options"
+            "--transfer: expected without --algorithm, --compare, --permutations and --C; "
+            "remove these options"
         )
     experiment = _experiment(options)
     plot = plot_path(options.plot)

@@ -21,8 +21,8 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bound",
         action="store_true",
-        help="also print the model's loss over the log and the bounds of it that theory gives, by "
-        "the final weights and by batch RankSVM; a violated bound is an error",
+        help="also print the model's loss over the log beside its theoretical bounds, by the final "
+        "weights and by batch RankSVM; a violated bound is an error",
     )
     parser.set_defaults(run=lambda options: with_store(options, _verify, existing=True))
 

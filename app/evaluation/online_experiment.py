@@ -26,6 +26,7 @@ from app.ranking.online import Contestant, LabelledQuery, Pairwise
 from app.ranking.solar import DEFAULT_C, DEFAULT_GAMMA, Rows, SolarI, SolarII, SolarIIDiagonal
 
 BASELINES = ("prank-pointwise", "prank-pairwise", "committee-perceptron", "pamir")
+DEFAULT_PERMUTATIONS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Experiment:
     """The settings of an evaluation."""
 
     algorithms: tuple[str, ...] = ("solar-i", "solar-ii")
-    permutations: int = 10
+    permutations: int = DEFAULT_PERMUTATIONS
     discount: Discount = "standard"
     seed: int = 0
     C: float = DEFAULT_C
