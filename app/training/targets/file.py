@@ -134,8 +134,11 @@ def summary(about: dict[str, Any]) -> str:
             f"best of {len(about['tried'])} values on held-out queries: {about['by']} {best:.4f}"
         )
     if "segments" in about:
-        each = [f"{one['quality']:.4f} with {one['segments']}" for one in about["segments"]]
-        lines.append(f"segments for each feature: {about['by']} {', '.join(each)}")
+        without, bent = about["segments"]
+        lines.append(
+            f"held-out {about['by']}: {without['quality']:.4f} without splines, "
+            f"{bent['quality']:.4f} with {bent['segments']} segments for each feature"
+        )
     if not about["converged"]:
         lines.append("warning: the training stopped before it converged")
     return "\n".join(lines)
