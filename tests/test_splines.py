@@ -119,6 +119,12 @@ def test_knots_have_no_exponent_in_the_names_of_columns() -> None:
     assert found[3:] == ("a>-300", "a>10", "a>1500", "a>16777216", "b>0.001")
 
 
+def test_the_limit_of_features_names_the_splines_that_lower_it() -> None:
+    names = tuple(f"f{at}" for at in range(2500))
+    with pytest.raises(InvalidInput, match="expected 1 to 1999 with splines and a prior, got 2500"):
+        new_model_config(names, covariance="diagonal", prior=0.5, splines={"f0": [0.5]})
+
+
 def test_a_feature_with_the_name_of_a_ramp_is_refused() -> None:
     with pytest.raises(InvalidInput, match="features: expected unique names"):
         new_model_config(("a", "a>0.5"), splines={"a": [0.5]})

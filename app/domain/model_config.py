@@ -164,11 +164,12 @@ def check_amounts(config: ModelConfig) -> None:
 
 
 def _check_features(config: ModelConfig) -> None:
-    most, beside = most_features(config), ""
-    if config.prior:
-        most, beside = most - 1, " with a prior"
+    most = most_features(config) - (1 if config.prior else 0)
     if not 1 <= len(config.given) <= most:
-        raise InvalidInput(f"features: expected 1 to {most}{beside}, got {len(config.given)}")
+        parts = {"splines": config.splines, "a prior": config.prior}
+        beside = " and ".join(name for name, part in parts.items() if part)
+        limit = f"1 to {most} with {beside}" if beside else f"1 to {most}"
+        raise InvalidInput(f"features: expected {limit}, got {len(config.given)}")
     if ORDER in config.given or (config.prior and config.features[-1] != ORDER):
         raise InvalidInput(
             f"features: expected names other than {ORDER}, which is reserved for the prior"
