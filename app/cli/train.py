@@ -20,6 +20,11 @@ from app.training.targets.file import TrainingRequest
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `solar train`."""
     parser.set_defaults(run=_train)
+    _add_data_and_target(parser)
+    _add_training(parser)
+
+
+def _add_data_and_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE",
         help="judged data: LETOR/SVMlight text, also .gz and .xz",
@@ -35,6 +40,9 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="JSON file to write the weights to"
     )
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trainer", choices=("ranksvm", "domination"), default="ranksvm",
         help="training method (default ranksvm)",
