@@ -239,6 +239,16 @@ class Settings(BaseSettings):
         default=4 * GIB,
         description="memory limit of one training job, in bytes; above it the job fails",
     )
+    shards: str = Field(
+        default="",
+        description="prefixes of the shards that a training job may name, separated by commas: "
+        "absolute paths of directories, or URLs such as `s3://bucket/judged`; empty: none (403)",
+    )
+    cluster: str = Field(
+        default="",
+        description="Dask cluster that trains on shards: `tls://HOST:PORT`, `tcp://HOST:PORT` on a "
+        "loopback address, `local` or `local:WORKERS`; empty: the process of the job",
+    )
     upload_bytes: Size = Field(
         default=GIB,
         description="size limit of uploaded judged data, in bytes after decompression; above it "

@@ -2,7 +2,9 @@
 
 SolarError
 ├── InvalidInput        the caller's input is invalid; the message is written for the caller
+├── Forbidden           the settings do not allow what the caller names
 ├── BadData             a file of judged data is invalid
+├── ClusterFailed       the cluster that trains is gone, or has other versions
 ├── Unreadable          stored bytes cannot be decoded: serve what is in memory
 │   ├── BadBlob             they are damaged; a state can be rebuilt from its log
 │   └── NewerFormat         a newer release wrote them; they are neither damaged nor repaired
@@ -44,6 +46,14 @@ class SolarError(Exception):
 
 class InvalidInput(SolarError, ValueError):
     """The caller's input is invalid; the message names the field and what was expected."""
+
+
+class Forbidden(SolarError):
+    """The settings do not allow what the caller names; the message names the setting."""
+
+
+class ClusterFailed(SolarError):
+    """The cluster that trains is gone, or cannot run the tasks; the model is not changed."""
 
 
 class BadData(SolarError):

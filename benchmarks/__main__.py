@@ -10,6 +10,7 @@ from benchmarks import (
     batch,
     clicks,
     client,
+    cluster,
     console,
     fairness,
     figure3,
@@ -46,6 +47,7 @@ SECTIONS = {
     "models": models.run,
     "training": training.run,
     "splines": splines.run,
+    "cluster": cluster.run,
     "clicks": clicks.run,
 }
 

@@ -67,6 +67,8 @@ def test_every_variable_is_read() -> None:
         "SOLAR_BODY_SECONDS": ("3", 3.0),
         "SOLAR_DOCUMENTS": ("50", 50),
         "SOLAR_PAIRS": ("500", 500),
+        "SOLAR_SHARDS": ("/srv/shards", "/srv/shards"),
+        "SOLAR_CLUSTER": ("local:2", "local:2"),
         "SOLAR_EVENTS": ("10", 10),
         "SOLAR_NUMBERS": ("2000", 2000),
         "SOLAR_INFLIGHT_BYTES": ("64MB", 64_000_000),

@@ -206,7 +206,8 @@ def test_links_of_pages_outside_the_site_lead_somewhere(page: Path) -> None:
 
 def test_the_requirement_files_are_hashed_and_name_no_host() -> None:
     files = sorted((ROOT / "requirements").glob("*.txt"))
-    assert [path.stem for path in files] == ["bench", "build", "dev", "docs", "ops", "run"]
+    layers = ["bench", "build", "cluster", "dev", "docs", "ops", "run"]
+    assert [path.stem for path in files] == layers
     for path in files:
         text = path.read_text()
         assert "://" not in text

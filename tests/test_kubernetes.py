@@ -549,6 +549,26 @@ def test_the_example_for_another_redis_lets_a_node_drain() -> None:
         assert one["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
+def test_the_example_of_a_dask_cluster_is_restricted_and_encrypted() -> None:
+    (cluster,) = of_kind(example("dask-cluster"), "DaskCluster")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for role in ("worker", "scheduler"):
+        spec = cluster["spec"][role]["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["automountServiceAccountToken"] is False
+        (container,) = spec["containers"]
+        assert container["image"] == f"solar:{version}-cluster"
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["command"][:2] == ["dask", role]
+        assert "tls" in " ".join(container["command"])
+        assert "tcp://" not in str(container["command"])
+        given = {one["name"]: one["value"] for one in container["env"]}
+        assert given["DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"] == "true"
+    (worker,) = cluster["spec"]["worker"]["spec"]["containers"]
+    limit = worker["command"][worker["command"].index("--memory-limit") + 1]
+    assert size(worker["resources"]["limits"]["memory"]) >= size(limit.removesuffix("B"))
+
+
 def example(name: str) -> tuple[Manifest, ...]:
     return tuple(yaml.safe_load_all((K8S / "examples" / f"{name}.yaml").read_text()))
 

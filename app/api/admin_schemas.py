@@ -17,7 +17,13 @@ from pydantic_core import PydanticCustomError
 from app.domain.model_config import MOST_EXPLORATION, MOST_FORGETTING, ModelConfig
 from app.domain.names import unknown_name
 from app.ranking.limits import LEAST, MOST, MOST_FEATURES_FULL, MOST_FEATURES_SERVED
-from app.training.options import Training, check_normalization, check_training
+from app.training.options import (
+    Training,
+    check_normalization,
+    check_sharded_training,
+    check_training,
+)
+from app.training.shards.urls import LONGEST_URL, MOST_URLS
 
 #: How clicks become training pairs.
 ClickStrategy = Literal[
@@ -159,7 +165,26 @@ class TrainingOptions(Body):
     def training(self, config: ModelConfig) -> Training:
         """Convert the options for the trainer; InvalidInput if they are wrong for the model."""
         check_normalization(self.normalization, config.normalization)
-        return check_training(Training(**self.model_dump(exclude={"normalization"})))
+        named = set(Training.__struct_fields__)
+        return check_training(Training(**self.model_dump(include=named)))
+
+
+class ShardsBody(TrainingOptions):
+    """Training options, and the shards to train on."""
+
+    shards: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=LONGEST_URL)]],
+        Field(
+            min_length=1,
+            max_length=MOST_URLS,
+            description="parquet or LETOR files, directories and patterns with *, below the "
+            "prefixes of SOLAR_SHARDS",
+        ),
+    ]
+
+    def training(self, config: ModelConfig) -> Training:
+        """Convert the options for the trainer; InvalidInput if shards cannot be trained so."""
+        return check_sharded_training(super().training(config))
 
 
 class TrainingQuery(TrainingOptions):

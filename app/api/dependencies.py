@@ -33,6 +33,7 @@ from app.storage.batching import Held, MemoryBudget
 from app.storage.connection import check_url
 from app.storage.store import Store
 from app.training.job_runner import JobRunner
+from app.training.shards.urls import check_cluster, prefixes_of
 
 DEFAULT = "default"
 #: Copies of a state in memory while it is read or written: the arrays, the blob, the command.
@@ -133,6 +134,9 @@ def check_settings(settings: Settings) -> None:
     read_keys(settings.keys)
     read_hosts(settings.hosts)
     check_url(settings.redis_url)
+    prefixes_of(settings.shards)
+    if settings.cluster:
+        check_cluster(settings.cluster, "SOLAR_CLUSTER")
     if settings.default_features:
         check_config(ModelConfig(default_features(settings)))
 

@@ -69,6 +69,7 @@ FIELDS = {
     "trainer": "training method",
     "loss": "loss of ranksvm: squared hinge (l2) or hinge (l1)",
     "TrainingOptions.C": "regularisation of ranksvm; null: chosen on held-out queries",
+    "ShardsBody.C": "regularisation of ranksvm; null: chosen on held-out queries",
     "WarmStartBody.C": "regularisation of ranksvm; null: chosen on held-out queries",
     "penalty": "regularisation of domination; null: chosen on held-out queries",
     "JobDetails.id": "id of the job",

@@ -128,7 +128,9 @@ _BINARY = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
 WARM_START_BODIES = {
     "required": True,
     "content": {
-        JSON: _body(("WarmStartBody",), {"judged": ("Judged queries", _JUDGED)}),
+        JSON: _body(("WarmStartBody", "ShardsBody"), {
+            "judged": ("Judged queries", _JUDGED),
+        }),
         "text/plain": {
             "schema": {"type": "string", "minLength": 1},
             "examples": {

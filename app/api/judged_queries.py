@@ -1,20 +1,21 @@
 """Judged queries in JSON as the data of a training job."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from pydantic import ValidationError
 
 from app.api import decoding, schemas
-from app.api.admin_schemas import TrainingOptions
+from app.api.admin_schemas import ShardsBody, TrainingOptions
 from app.api.errors import invalid, undecodable
 from app.domain import codec
 from app.domain.model_config import ModelConfig
 from app.errors import InvalidInput
 from app.training.options import Training
 
-_OPTIONS = (*TrainingOptions.model_fields, "queries")
+_OPTIONS = (*TrainingOptions.model_fields, "queries", "shards")
 _FIELDS = {"": _OPTIONS}
 _decode_warm_start = schemas.object_decoder(_OPTIONS, raw=("queries",))
 
@@ -36,12 +37,28 @@ def judged_blob(queries: Sequence[schemas.JudgedQuery], config: ModelConfig) -> 
     return codec.dump_blob("judged", {}, arrays)
 
 
-def read_judged(body: bytes, config: ModelConfig) -> tuple[Training, list[schemas.JudgedQuery]]:
+def shards_blob(urls: Sequence[str]) -> bytes:
+    """Convert the URLs of shards to a blob, the data of their job."""
+    return codec.dump_blob("shards", {"shards": list(urls)}, {})
+
+
+class WarmStart(NamedTuple):
+    """The options of a job, and its queries or the URLs of its shards."""
+
+    training: Training
+    queries: list[schemas.JudgedQuery]
+    shards: list[str]
+
+
+def read_warm_start(body: bytes, config: ModelConfig) -> WarmStart:
     """Decode the options with pydantic, and the queries, which are large, with msgspec."""
     try:
         within = ""
         given = _decode_warm_start(body)
         queries = given.pop("queries", None)
+        if "shards" in given and queries is None:
+            named = ShardsBody.model_validate(given)
+            return WarmStart(named.training(config), [], named.shards)
         options = TrainingOptions.model_validate(given)
         if queries is None:
             raise InvalidInput("queries: required")
@@ -51,4 +68,4 @@ def read_judged(body: bytes, config: ModelConfig) -> tuple[Training, list[schema
         raise invalid(error.errors(include_url=False), ()) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise undecodable(error, schemas.JUDGED_FIELDS if within else _FIELDS, within) from None
-    return options.training(config), judged
+    return WarmStart(options.training(config), judged, [])

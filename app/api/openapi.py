@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.api import schemas
-from app.api.admin_schemas import ProblemBody, TrainingOptions
+from app.api.admin_schemas import ProblemBody, ShardsBody, TrainingOptions
 from app.api.descriptions import describe, describe_parameter
 from app.api.errors import PROBLEM_MEDIA_TYPE, TITLES
 from app.api.question_schemas import question_components
@@ -69,6 +69,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             parts.pop(unused, None)
         parts |= schemas.components() | question_components()
         parts["WarmStartBody"] = _warm_start()
+        parts["ShardsBody"] = ShardsBody.model_json_schema()
         parts["ProblemBody"] = _problem()
         for name, part in parts.items():
             describe(name, part)

@@ -26,8 +26,9 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_data_and_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE",
-        help="judged data: LETOR/SVMlight text, also .gz and .xz",
+        "files", nargs="+", metavar="FILE",  # not a Path, which would change a URL
+        help="judged data: LETOR/SVMlight text, also .gz and .xz; with --cluster also parquet, "
+        "directories and URLs",
     )  # fmt: skip
     parser.add_argument(
         "--model", metavar="NAME",
@@ -37,6 +38,15 @@ def _add_data_and_target(parser: argparse.ArgumentParser) -> None:
         "--url", metavar="URL", help="URL of a running service that trains (default: train here)"
     )
     add_store_arguments(parser)
+    parser.add_argument(
+        "--cluster", metavar="ADDRESS",
+        help="train on shards with Dask: tcp://HOST:PORT (loopback), tls://HOST:PORT, local or "
+        "local:WORKERS; see docs/scale.md",
+    )  # fmt: skip
+    parser.add_argument(
+        "--patience", type=number, default=60.0, metavar="SECONDS",
+        help="with --cluster: fail if no worker is there for this time (default 60)",
+    )  # fmt: skip
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="JSON file to write the weights to"
     )
@@ -60,7 +70,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         help="regularization of domination (default: the best on held-out queries)",
     )  # fmt: skip
     chosen.add_argument(
-        "--validate", type=Path, metavar="FILE",
+        "--validate", metavar="FILE",
         help="judged data of the held-out queries (default: see --validation)",
     )  # fmt: skip
     chosen.add_argument(
@@ -87,8 +97,12 @@ def _train(options: argparse.Namespace) -> None:
     wanted = Training(
         options.trainer, options.loss, options.C, options.penalty, options.validation, options.by
     )
+    if options.cluster is not None:
+        _on_cluster(check_training(wanted), options)
+        return
+    validate = None if options.validate is None else Path(options.validate)
     request = TrainingRequest(
-        tuple(options.files), options.validate, check_training(wanted), options.output,
+        tuple(map(Path, options.files)), validate, check_training(wanted), options.output,
         options.normalization, options.splines,
     )  # fmt: skip
     check_spline_option(request.splines, wanted)
@@ -100,6 +114,37 @@ def _train(options: argparse.Namespace) -> None:
         _over_http(request, options)
     else:
         _into_store(request, options)
+
+
+def _on_cluster(training: Training, options: argparse.Namespace) -> None:
+    from app.cli.with_store import with_store  # noqa: PLC0415
+    from app.storage.keys import check_name  # noqa: PLC0415
+    from app.training.targets import shards  # noqa: PLC0415
+
+    if options.url or (options.model is None and options.output is None):
+        raise SolarError("--cluster: expected --model NAME, --output FILE or both, and no --url")
+    if options.splines is not None:
+        raise SolarError(
+            "--splines: expected without --cluster, as knots are quantiles of all rows; create a "
+            "model with splines first, then train it"
+        )
+    if options.model is not None:
+        check_name(options.model)
+
+    def opened(work: Any) -> Any:
+        results = []
+
+        async def run(_: argparse.Namespace, store: Any) -> None:
+            results.append(await work(store))
+
+        with_store(options, run)
+        return results[0]
+
+    request = shards.ShardsRequest(
+        tuple(options.files), options.validate, training, options.output, options.model,
+        options.cluster, options.patience, options.normalization,
+    )  # fmt: skip
+    print(shards.train_on_cluster(request, store_settings(options), opened))
 
 
 def _over_http(request: TrainingRequest, options: argparse.Namespace) -> None:

@@ -57,7 +57,7 @@ class JudgedData:
         return self.n > MOST_FEATURES_FULL
 
 
-class _Rows(NamedTuple):
+class LetorRows(NamedTuple):
     """Consecutive documents of one query; document d has `lengths[d]` of the columns."""
 
     query: str
@@ -88,9 +88,9 @@ def read_parts(paths: Sequence[Path], progress: ReportRead = _silent) -> list[Ju
     return [JudgedData(n, [gather(group, n) for group in groups]) for groups in parts]
 
 
-def _groups(path: Path, started: dict[str, str], progress: ReportRead) -> list[list[_Rows]]:
+def _groups(path: Path, started: dict[str, str], progress: ReportRead) -> list[list[LetorRows]]:
     """Group the lines of a file by query; `started` holds where each query of any file starts."""
-    groups: list[list[_Rows]] = []
+    groups: list[list[LetorRows]] = []
     last = None
     for number, rows in _rows(path, progress):
         if rows.query != last:
@@ -108,42 +108,54 @@ def _groups(path: Path, started: dict[str, str], progress: ReportRead) -> list[l
     return groups
 
 
-def _dense(group: list[_Rows], n: int) -> LabelledQuery:
+def _dense(group: list[LetorRows], n: int) -> LabelledQuery:
     query = _joined(group)
     documents = np.zeros((len(query.labels), n), np.float32)
     documents[np.repeat(np.arange(len(documents)), query.lengths), query.columns] = query.values
     return LabelledQuery(query.labels, documents)
 
 
-def _sparse(group: list[_Rows], n: int) -> LabelledQuery:
+def _sparse(group: list[LetorRows], n: int) -> LabelledQuery:
     query = _joined(group)
     starts = np.append(0, np.cumsum(query.lengths))
     documents = SparseRows((len(query.labels), n), starts, query.columns, query.values)
     return LabelledQuery(query.labels, documents)
 
 
-def _joined(group: list[_Rows]) -> _Rows:
+def _joined(group: list[LetorRows]) -> LetorRows:
     query, *_ = group[0]
-    return _Rows(query, *(np.concatenate(parts) for parts in list(zip(*group, strict=True))[1:]))
+    return LetorRows(
+        query, *(np.concatenate(parts) for parts in list(zip(*group, strict=True))[1:])
+    )
 
 
-def _rows(path: Path, progress: ReportRead) -> Iterator[tuple[int, _Rows]]:
+def _rows(path: Path, progress: ReportRead) -> Iterator[tuple[int, LetorRows]]:
     """Yield line numbers, each with the rows of one query that start there."""
-    before = 0
     with _opened(path) as file:
-        for text in _blocks(file):
-            lines = usual(text)
-            found = _line_by_line(path, before, text) if lines is None else _by_query(text, lines)
-            for number, rows in found:
-                yield before + number, rows
-            before += text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
-            progress(len(text))
+        yield from read_rows(file, str(path), progress)
 
 
-def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+def read_rows(
+    file: IO[bytes], name: str, progress: ReportRead = _silent, size: int | None = None
+) -> Iterator[tuple[int, LetorRows]]:
+    """Yield line numbers, each with the rows of one query that start there, as they are read.
+
+    `name` is that of the file in messages; `size` is the number of bytes of one read.
+    """
+    before = 0
+    for text in _blocks(file, size or BYTES_AT_ONCE):
+        lines = usual(text)
+        found = _line_by_line(name, before, text) if lines is None else _by_query(text, lines)
+        for number, rows in found:
+            yield before + number, rows
+        before += text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+        progress(len(text))
+
+
+def _blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
     """Yield the file in blocks of whole lines."""
     rest = b""
-    while block := file.read(BYTES_AT_ONCE):
+    while block := file.read(size):
         whole, newline, after = block.rpartition(b"\n")
         if newline:
             yield rest + whole + newline
@@ -154,19 +166,19 @@ def _blocks(file: IO[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _by_query(text: bytes, lines: Lines) -> Iterator[tuple[int, _Rows]]:
+def _by_query(text: bytes, lines: Lines) -> Iterator[tuple[int, LetorRows]]:
     ids = [text[low:high] for low, high in lines.ids.tolist()]
     starts = np.cumsum([0, *(len(list(same)) for _, same in groupby(ids))])
     ends = np.append(0, np.cumsum(lines.lengths))
     for low, high in pairwise(starts.tolist()):
         named = slice(ends[low], ends[high])
-        yield int(lines.numbers[low]), _Rows(
+        yield int(lines.numbers[low]), LetorRows(
             ids[low].decode(), lines.labels[low:high], lines.lengths[low:high],
             lines.columns[named], lines.values[named],
         )  # fmt: skip
 
 
-def _line_by_line(path: Path, before: int, text: bytes) -> Iterator[tuple[int, _Rows]]:
+def _line_by_line(path: Path | str, before: int, text: bytes) -> Iterator[tuple[int, LetorRows]]:
     keys: tuple[str, ...] = ()
     columns = np.zeros(0, np.int64)
     lines = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", errors="backslashreplace")
@@ -181,7 +193,7 @@ def _line_by_line(path: Path, before: int, text: bytes) -> Iterator[tuple[int, _
         except ValueError:
             raise BadData(f"{path}:{before + number}: {_first_error(fields)}") from None
         length = np.array([columns.size])
-        yield number, _Rows(query, np.array([label]), length, columns, values)
+        yield number, LetorRows(query, np.array([label]), length, columns, values)
 
 
 def _parse(fields: list[str]) -> tuple[float, str, tuple[str, ...], Dense]:

@@ -127,7 +127,7 @@ class Run:
         self._config, _ = await self._latest_config()
         task = TrainingTask(
             self._config, self.work.training, self._settings.feature_bound, self.work.blob,
-            self._settings.training_memory,
+            self._settings.training_memory, self._settings.shards, self._settings.cluster,
         )  # fmt: skip
         path = self.work.directory / TASK
         await asyncio.to_thread(path.write_bytes, msgspec.json.encode(task))
@@ -179,6 +179,8 @@ class Run:
                 self._error = why
                 if not self.read.done():
                     self._refused = BadData(why)
+            case {"failed": why}:
+                self._error = why
             case {"progress": progress}:
                 self._progress = {**self._progress, **progress}
             case {"share": share}:

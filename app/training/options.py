@@ -11,6 +11,8 @@ from app.ranking.limits import LEAST, MOST
 
 #: Files in the directory of a job: task, data, the record that replaces the model, and the lock.
 TASK, UPLOAD, REPLACEMENT, JOB_LOCK = "order", "upload", "replacement", "lock"
+#: The weights of a job on shards that is interrupted.
+CHECKPOINT = "checkpoint"
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,13 +42,19 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class TrainingTask:
-    """Task of a training process; the upload is LETOR text or a binary blob."""
+    """Task of a training process; the upload is LETOR text or a binary blob.
+
+    A blob has judged queries, or the URLs of shards below the prefixes `shards`, which the
+    `cluster` reads.
+    """
 
     config: ModelConfig
     training: Training
     bound: float
     blob: bool
     memory: int
+    shards: str = ""
+    cluster: str = ""
 
 
 def check_normalization(stated: str | None, of_model: str) -> None:
@@ -79,3 +87,12 @@ def check_training(training: Training) -> Training:
             "validation: expected a share between 0 and 1, or a number of last queries"
         )
     return training
+
+
+def check_sharded_training(training: Training) -> Training:
+    """Return options that shards can be trained with; InvalidInput otherwise."""
+    if training.trainer != "ranksvm" or training.loss != "l2":
+        raise InvalidInput(
+            "trainer: expected ranksvm with the loss l2 for shards; other losses need one machine"
+        )
+    return check_training(training)

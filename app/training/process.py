@@ -19,7 +19,7 @@ import msgspec
 
 from app.domain import codec
 from app.domain.records import Replace
-from app.errors import SolarError
+from app.errors import ClusterFailed, SolarError
 from app.evaluation import letor
 from app.evaluation.letor import JudgedData
 from app.observability.logging import configure_logging
@@ -50,6 +50,8 @@ def main(arguments: Sequence[str]) -> None:
 
         try:
             work(task, report)
+        except ClusterFailed as error:
+            report("failed", str(error))
         except (SolarError, ValueError) as error:
             report("refused", without_input(error))
         except MemoryError:
@@ -65,6 +67,11 @@ def main(arguments: Sequence[str]) -> None:
 
 def work(task: TrainingTask, report: Report) -> None:
     """Read the data, train, and write the record."""
+    if task.blob and codec.kind_is(Path(UPLOAD).read_bytes(), "shards"):
+        from app.training import shards_job  # noqa: PLC0415  # an extra
+
+        shards_job.train_job(task, report)
+        return
     judged = trainer.checked_judgements(read_judgements(task, report), task.training)
     report("read", {"queries": len(judged.starts) - 1, "documents": len(judged.labels)})
     report("share", READ)

@@ -120,7 +120,12 @@ def _scaled(query: LabelledQuery) -> LabelledQuery:
 
 def split(judged: Judgements, validation: float) -> tuple[Judgements, Judgements]:
     """Split into training and held-out queries: a share of them, or the last ones."""
-    ordering = judged.ordering()
+    held = held_out(judged.ordering(), validation)
+    return judged.some(~held), judged.some(held)
+
+
+def held_out(ordering: NDArray[np.bool_], validation: float) -> NDArray[np.bool_]:
+    """Choose the held-out queries; `ordering` tells which queries have two different labels."""
     if validation < 1.0:
         held = _drawn(ordering, validation) | _drawn(~ordering, validation)
     else:
@@ -130,7 +135,7 @@ def split(judged: Judgements, validation: float) -> tuple[Judgements, Judgements
             "validation: expected queries with different labels both to train on and to hold out "
             f"(or give C instead), got {ordering.sum()} such queries"
         )
-    return judged.some(~held), judged.some(held)
+    return held
 
 
 def _drawn(these: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:
@@ -271,14 +276,20 @@ def online(found: BatchModel, config: ModelConfig) -> Model:
 
     Judged data has no submitted order, so the weight of `_order` is 0.
     """
-    w, judged = found.weights.copy(), found.judged
+    w, judged = found.weights, found.judged
+    after = covariance_after if config.covariance == "full" else variances_after
+    return online_model(w, config, lambda: after(judged, w, config.gamma))
+
+
+def online_model(w: Floats, config: ModelConfig, spread_of: Callable[[], Floats]) -> Model:
+    """Convert weights to an online model; `spread_of` computes Σ, which only SOLAR-II has."""
+    w = w.copy()
     if not (np.isfinite(w).all() and np.abs(w).max() <= LARGEST_WEIGHT):
         raise BadData("features: expected values for which float64 weights suffice; scale them")
     spread = np.zeros(0)
     if config.algorithm == "solar-ii":
-        after = covariance_after if config.covariance == "full" else variances_after
         try:
-            spread = after(judged, w, config.gamma)
+            spread = spread_of()
         except ValueError as error:
             raise BadData(str(error)) from error
     if config.prior:
@@ -296,22 +307,42 @@ def _with_order(w: Floats, spread: Floats, config: ModelConfig) -> tuple[Floats,
 
 def describe_training(found: BatchModel, training: Training, normalization: str) -> dict[str, Any]:
     """Describe a batch model as the result of a job."""
-    minimum, judged, named = found.minimum, found.judged, training.parameter
-    about: dict[str, Any] = {"trainer": training.trainer, named: found.parameter}
+    judged = found.judged
+    return describe_result(
+        found.minimum, training, normalization, found.parameter, found.tried,
+        queries=len(judged.starts) - 1, documents=len(judged.labels),
+        ndcg=path.batch_quality(judged, found.weights, "ndcg@10"),
+    )  # fmt: skip
+
+
+def describe_result(
+    minimum: Minimum,
+    training: Training,
+    normalization: str,
+    parameter: float,
+    tried: tuple[tuple[float, float], ...],
+    *,
+    queries: int,
+    documents: int,
+    ndcg: float,
+) -> dict[str, Any]:
+    """Describe the result of a solver as the result of a job."""
+    named = training.parameter
+    about: dict[str, Any] = {"trainer": training.trainer, named: parameter}
     if named == "C":
         about["loss"] = training.loss
     about |= {
         "normalization": normalization,
-        "queries": len(judged.starts) - 1,
-        "documents": len(judged.labels),
+        "queries": queries,
+        "documents": documents,
         "iterations": minimum.iterations,
         "objective": minimum.value,
         "distance": minimum.distance,
         "converged": minimum.converged,
-        "zeros": found.zeros,
-        "ndcg@10": path.batch_quality(judged, found.weights, "ndcg@10"),
+        "zeros": float(np.mean(minimum.w == 0.0)),
+        "ndcg@10": ndcg,
     }
-    if found.tried:
+    if tried:
         about["by"] = training.by
-        about["tried"] = [{named: at, "quality": quality} for at, quality in found.tried]
+        about["tried"] = [{named: at, "quality": quality} for at, quality in tried]
     return about

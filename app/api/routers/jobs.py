@@ -16,7 +16,7 @@ from app.api.auth import requires
 from app.api.dependencies import FromState, Service
 from app.api.errors import Problem
 from app.api.examples import WARM_START_BODIES
-from app.api.judged_queries import judged_blob, read_judged
+from app.api.judged_queries import judged_blob, read_warm_start, shards_blob
 from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
 from app.api.routers.models import ModelName, known_name
 from app.api.routing import (
@@ -27,12 +27,14 @@ from app.api.routing import (
     media_type,
     read_body,
 )
+from app.config import Settings
 from app.domain.model_config import ModelConfig
-from app.errors import BadData, InvalidInput, NoSlot
+from app.errors import BadData, Forbidden, InvalidInput, NoSlot
 from app.storage.jobs import Job
 from app.training.job import JobSpec
 from app.training.job_runner import Claim
 from app.training.options import UPLOAD, Training
+from app.training.shards.urls import below_prefix, prefixes_of
 
 router = APIRouter(route_class=AdminRoute, tags=["jobs"])
 
@@ -75,7 +77,8 @@ async def warm_start(
     """Train on judged queries in a job, then replace the model by the result.
 
     Send LETOR/SVMlight text, plain, gzip or xz, with options in the query; or JSON, with options
-    in the body. The answer is sent after the data was read: invalid data is 422.
+    in the body. The answer is sent after the data was read: invalid data is 422. A JSON body may
+    name shards instead of queries, below the prefixes of SOLAR_SHARDS only: others are 403.
     """
     config = (await service.weight_cache.find(known_name(name))).config
     job = decoding.new_request_id(name)
@@ -111,7 +114,11 @@ async def _save_data(
         held = request.scope[HELD]
         body = await read_body(request.receive, headers, limits, held)
         memory.hold_decoded(body, held, share=1.0)
-        training, queries = await asyncio.to_thread(read_judged, body, config)
+        training, queries, shards = await asyncio.to_thread(read_warm_start, body, config)
+        if shards:
+            _check_shards(shards, limits)
+            await uploads.save_blob(shards_blob(shards), path, limits)
+            return training, True
         documents = sum(len(query.documents) for query in queries)
         await memory.hold_rows(documents * len(config.given), limits, held)
         blob = await asyncio.to_thread(judged_blob, queries, config)
@@ -124,6 +131,14 @@ async def _save_data(
     training = options.training(config)
     await uploads.save(request.receive, path, headers, limits)
     return training, False
+
+
+def _check_shards(urls: list[str], settings: Settings) -> None:
+    """Raise 403 for shards that jobs may not name, InvalidInput for other URLs."""
+    try:
+        below_prefix(urls, prefixes_of(settings.shards))
+    except Forbidden as error:
+        raise Problem(403, str(error)) from None
 
 
 def _expect_text(headers: Headers) -> None:

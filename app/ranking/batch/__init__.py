@@ -8,6 +8,7 @@
     newton.py       minimises smooth objectives (the squared hinge)
     bundle.py       minimises non-smooth objectives (the hinge) by cutting planes and simplex.py
     trainers.py     the three losses behind one interface: fit(parameter)
+    partial_sums.py the squared hinge as a sum over parts, for data that is not in one place
     path.py         chooses the parameter on held-out queries
     accuracy.py     the share of correctly ordered pairs, and NDCG@10 of each query
     warmstart.py    the covariance of an online learner after a batch

@@ -1,6 +1,6 @@
 """The choice of a parameter on held-out queries; each fit starts from the previous w."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal, get_args
@@ -67,12 +67,28 @@ def follow_path(
         raise ValueError(f"by: expected one of {', '.join(get_args(Measure))}, got {by!r}")
     if grid is not None and not grid:
         raise ValueError("grid: expected at least one parameter, got none")
+
+    def quality(w: Floats) -> float:
+        return batch_quality(held_out, w, by, discount)
+
+    ordered = _ordered(grid, like=trainer.grid)
+    return follow(trainer, quality, grid=ordered, patience=patience, progress=progress)
+
+
+def follow(
+    trainer: Trainer,
+    quality: Callable[[Floats], float],
+    *,
+    grid: Sequence[float],
+    patience: int = MOST_WITHOUT_GAIN,
+    progress: Progress = silent,
+) -> Path:
+    """Fit the parameters of the grid until `patience` of them bring no gain in quality."""
     w, tried, numbered = None, Path(()), _numbered(progress)
-    for parameter in _ordered(grid, like=trainer.grid):
+    for parameter in grid:
         minimum = trainer.fit(parameter, w, numbered)
         w = minimum.w
-        one = Tried(parameter, batch_quality(held_out, w, by, discount), minimum)
-        tried = Path((*tried.tried, one))
+        tried = Path((*tried.tried, Tried(parameter, quality(w), minimum)))
         if len(tried.tried) - tried.tried.index(tried.best) > patience:
             break
     return tried

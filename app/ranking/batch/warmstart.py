@@ -31,9 +31,15 @@ def covariance_after(judged: Judgements, w: Floats, gamma: float) -> Floats:
     >>> covariance_after(judged, np.array([0.25]), gamma=4.0)
     array([0.5])
     """
-    precision = scatter(judged, w) / _positive(gamma)
-    precision[np.diag_indices(judged.n)] += 1.0
-    return inverse(precision)[np.tril_indices(judged.n)]
+    return covariance_of(scatter(judged, w), gamma)
+
+
+def covariance_of(scattered: Floats, gamma: float) -> Floats:
+    """Return `(I + (1/γ) scatter)⁻¹` as a packed lower triangle."""
+    n = len(scattered)
+    precision = scattered / _positive(gamma)
+    precision[np.diag_indices(n)] += 1.0
+    return inverse(precision)[np.tril_indices(n)]
 
 
 def variances_after(judged: Judgements, w: Floats, gamma: float) -> Floats:
@@ -44,7 +50,12 @@ def variances_after(judged: Judgements, w: Floats, gamma: float) -> Floats:
     >>> variances_after(judged, np.array([0.25, 0.0]), gamma=4.0)
     array([0.5, 1. ])
     """
-    variances: Floats = 1.0 / (1.0 + spreads(judged, w) / _positive(gamma))
+    return variances_of(spreads(judged, w), gamma)
+
+
+def variances_of(spread: Floats, gamma: float) -> Floats:
+    """Return `1 / (1 + (1/γ) spread)`."""
+    variances: Floats = 1.0 / (1.0 + spread / _positive(gamma))
     return variances
 
 

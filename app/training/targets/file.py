@@ -63,9 +63,11 @@ class TrainingRequest:
             raise SolarError(f"{self.output}: {error.strerror}") from error
 
 
-def new_config(n: int, normalization: str | None) -> ModelConfig:
-    """Settings of a new model with n features and no splines."""
-    features = tuple(f"f{at}" for at in range(1, n + 1))
+def new_config(
+    n: int, normalization: str | None, names: tuple[str, ...] | None = None
+) -> ModelConfig:
+    """Settings of a new model with n features, `f1` … `fn` without names, and no splines."""
+    features = names or tuple(f"f{at}" for at in range(1, n + 1))
     covariance: Covariance = "full" if n <= MOST_FEATURES_FULL else "diagonal"
     return new_model_config(
         features, covariance=covariance, prior=0.0, normalization=normalization or "none"

@@ -1,0 +1,295 @@
+"""The engine of a Dask cluster: `app/training/shards` computes, this module sends and waits.
+
+Each task is a pure function, so a task of a worker that died is sent to another one, and the first
+answer of two copies counts. No other module imports dask. A scheduler runs any code that it gets,
+so who can reach it is trusted: see docs/scale.md.
+"""
+
+import logging
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from importlib.metadata import version
+from time import monotonic, sleep
+from typing import Any
+
+import distributed
+import psutil
+from distributed import Client, Future, LocalCluster, get_worker
+
+from app import __version__
+from app.errors import ClusterFailed, SolarError
+from app.training.shards.cache import Cache
+from app.training.shards.dispatch import Dispatch, TooManyLosses
+from app.training.shards.engines import PATIENCE, Task
+
+#: Seconds between two looks at the workers, and for one answer of the scheduler.
+TICK_SECONDS, ANSWER_SECONDS = 0.25, 10.0
+#: A worker may fill this share of its memory, less what one task needs; at 0.8 Dask pauses it. A
+#: worker without a limit gets the cache of one with 4 GB.
+WORKER_SHARE, TASK_BYTES, UNLIMITED = 0.6, 100_000_000, 4_000_000_000
+#: Packages that a scheduler and its workers must have in the versions of the client.
+SCHEDULER_PACKAGES = ("dask", "distributed", "msgpack", "cloudpickle")
+WORKER_PACKAGES = ("dask", "distributed", "numba", "numpy", "pyarrow")
+
+GONE = (OSError, TimeoutError, distributed.CancelledError)
+
+
+class ClusterEngine:
+    """Computes parts on the workers of a scheduler, in their present number."""
+
+    def __init__(self, address: str, patience: float = PATIENCE) -> None:
+        self._address, self._patience = address, patience
+        self._client: Client | None = None
+        self._homes: dict[Any, str] = {}
+        self._usual: dict[str, float] = {}
+        self._seen = monotonic()
+
+    def map(self, task: Task, calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """Yield `task(cache, *call)` for each call, in their order."""
+        names = [getattr(call[0], "shard", call[0]) for call in calls]
+        dispatch = Dispatch(names, self._homes, self._usual.get(task.__name__, 0.0))
+        one = _Pass(self, dispatch, task, calls)
+        try:
+            for at in range(len(calls)):
+                yield one.result(at)
+        finally:
+            one.cancel()
+        self._usual[task.__name__] = dispatch.usual
+
+    def connected(self) -> Client:
+        """Return the client; wait for the scheduler within the patience."""
+        while self._client is None:
+            try:
+                self._client = Client(
+                    self._address, timeout=ANSWER_SECONDS, set_as_default=False, name="solar"
+                )
+                self._check_scheduler(self._client)
+            except GONE as error:
+                self.disconnect()
+                self.wait(f"the scheduler does not answer: {type(error).__name__}")
+        return self._client
+
+    def disconnect(self) -> None:
+        """Forget the connection; the next call makes a new one."""
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(*GONE):
+                client.close(timeout=TICK_SECONDS)
+
+    def workers(self) -> tuple[dict[str, int], set[str]]:
+        """Return the threads of each worker that takes tasks, and all workers; wait for one.
+
+        A worker at its memory limit is paused: it ends its tasks, and takes no others.
+        """
+        while True:
+            found: dict[str, Any] = {}
+            with suppress(*GONE):
+                client = self.connected()
+                asked = client.sync(client.scheduler.identity, callback_timeout=ANSWER_SECONDS)
+                found = asked["workers"]
+            ready = {at: one["nthreads"] for at, one in found.items() if one["status"] == "running"}
+            if ready:
+                self._seen = monotonic()
+                return ready, set(found)
+            if found:
+                return {}, set(found)
+            self.wait("the scheduler has no worker")
+
+    def answered(self) -> None:
+        """Note that a worker has answered."""
+        self._seen = monotonic()
+
+    def wait(self, why: str) -> None:
+        """Wait a moment; ClusterFailed once the patience is over."""
+        if monotonic() - self._seen > self._patience:
+            raise ClusterFailed(
+                f"cluster: {why} for {self._patience:g} s (--patience); nothing was changed; "
+                "start the training again to continue"
+            )
+        sleep(TICK_SECONDS)
+
+    def _check_scheduler(self, client: Client) -> None:
+        found = client.sync(client.scheduler.versions, callback_timeout=ANSWER_SECONDS)
+        there = {"python": found["host"]["python"], **found["packages"]}
+        here = {"python": platform.python_version(), **_installed(SCHEDULER_PACKAGES)}
+        refuse_others("scheduler", here, there, minor=("python",))
+
+
+class _Pass:
+    """One task for all parts."""
+
+    def __init__(
+        self, engine: ClusterEngine, dispatch: Dispatch, task: Task, calls: Sequence[Any]
+    ) -> None:
+        self._engine, self._dispatch, self._task, self._calls = engine, dispatch, task, calls
+        self._futures: dict[tuple[int, str], Future[Any]] = {}
+        self._results: dict[int, Any] = {}
+        self._workers: dict[str, int] = {}
+        self._looked = -TICK_SECONDS
+
+    def result(self, at: int) -> Any:
+        """Wait for the result of a part."""
+        while at not in self._results:
+            try:
+                self._start()
+                self._collect()
+            except GONE:
+                self._reconnect()
+            except TooManyLosses as error:
+                raise ClusterFailed(self._died(error.args[0])) from None
+        return self._results.pop(at)
+
+    def cancel(self) -> None:
+        """Cancel what is not needed any more."""
+        for future in self._futures.values():
+            with suppress(*GONE):
+                future.cancel()
+        self._futures.clear()
+
+    def _start(self) -> None:
+        """Look who is there, and send parts to the threads that are free."""
+        if monotonic() - self._looked > TICK_SECONDS:
+            (self._workers, present), self._looked = self._engine.workers(), monotonic()
+            for key in self._dispatch.running():
+                if key[1] not in present:
+                    self._lose(*key)
+        client = self._engine.connected()
+        for at, worker in self._dispatch.assign(self._workers, monotonic()):
+            self._futures[at, worker] = client.submit(
+                run_task, _worker_versions(), self._task, self._calls[at],
+                workers=[worker], pure=False, key=f"solar-{os.urandom(8).hex()}",
+            )  # fmt: skip
+
+    def _collect(self) -> None:
+        """Wait for an answer, TICK_SECONDS at most, and take all that are there."""
+        if not self._futures:
+            self._engine.wait("no worker takes tasks: all are paused at their memory limit")
+            return
+        with suppress(TimeoutError), self._engine.connected().as_current():
+            distributed.wait(
+                list(self._futures.values()), timeout=TICK_SECONDS, return_when="FIRST_COMPLETED"
+            )
+        for (at, worker), future in list(self._futures.items()):
+            if future.status == "finished":
+                self._finish(at, worker, future)
+            elif future.status == "error":
+                self._fail(at, worker, future.exception(timeout=ANSWER_SECONDS))
+            elif future.status != "pending":
+                self._lose(at, worker)
+
+    def _finish(self, at: int, worker: str, future: "Future[Any]") -> None:
+        """Take a result; its worker may have died since."""
+        try:
+            result = future.result(timeout=ANSWER_SECONDS)
+        except GONE:
+            self._lose(at, worker)
+            return
+        self._engine.answered()
+        self._futures.pop((at, worker)).release()
+        if self._dispatch.finish(at, worker, monotonic()):
+            self._results[at] = result
+
+    def _fail(self, at: int, worker: str, error: BaseException) -> None:
+        """Raise the error of a task; one of a second copy counts, too: tasks are pure."""
+        if isinstance(error, SolarError):
+            raise error
+        if isinstance(error, distributed.KilledWorker):
+            self._lose(at, worker)
+            return
+        raise ClusterFailed(
+            f"worker {worker}: expected a result, got {type(error).__name__}: {str(error)[:200]}"
+        )
+
+    def _lose(self, at: int, worker: str) -> None:
+        future = self._futures.pop((at, worker), None)
+        if future is not None:
+            with suppress(*GONE):
+                future.cancel()
+        self._dispatch.lose(at, worker)
+
+    def _reconnect(self) -> None:
+        """Start all parts again that have no result: the scheduler is gone, or a new one."""
+        self._futures.clear()
+        self._dispatch.lose_all()
+        self._engine.disconnect()
+        self._looked = -TICK_SECONDS
+
+    def _died(self, at: int) -> str:
+        named = self._calls[at][0]
+        name = getattr(getattr(named, "shard", named), "name", "a shard")
+        return (
+            f"{name}: expected a result, but its workers died one after the other; give them more "
+            "memory, or write smaller shards"
+        )
+
+
+def run_task(versions: dict[str, str], task: Task, call: tuple[Any, ...]) -> Any:
+    """Run a task on a worker, with the cache of that worker."""
+    worker = get_worker()
+    refuse_others(f"worker {worker.address}", versions, _worker_versions())
+    if not hasattr(worker, "solar_cache"):
+        limit = worker.memory_manager.memory_limit or UNLIMITED
+        used = TASK_BYTES + psutil.Process().memory_info().rss
+        worker.solar_cache = Cache(max(0, int(WORKER_SHARE * limit) - used))
+    return task(worker.solar_cache, *call)
+
+
+def refuse_others(
+    who: str, here: dict[str, str], there: dict[str, str], minor: Sequence[str] = ()
+) -> None:
+    """Raise ClusterFailed if a version differs; those of `minor` may in their last number.
+
+    >>> refuse_others("scheduler", {"dask": "2026.8.0"}, {"dask": "2026.7.0"})
+    Traceback (most recent call last):
+    app.errors.ClusterFailed: scheduler: expected dask 2026.8.0, as here, got 2026.7.0
+    """
+    for name, expected in here.items():
+        got = str(there.get(name) or "none")
+        parts = 2 if name in minor else len(expected.split("."))
+        if got.split(".")[:parts] != expected.split(".")[:parts]:
+            raise ClusterFailed(f"{who}: expected {name} {expected}, as here, got {got}")
+
+
+@cache
+def _worker_versions() -> dict[str, str]:
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"solar": __version__, "python": python, **_installed(WORKER_PACKAGES)}
+
+
+def _installed(packages: Sequence[str]) -> dict[str, str]:
+    return {name: version(name) for name in packages}
+
+
+@contextmanager
+def cluster_engine(address: str, patience: float = PATIENCE) -> Iterator[ClusterEngine]:
+    """Return an engine for `tcp://…`, `tls://…`, or `local[:N]`, which starts N processes."""
+    with _quiet(), ExitStack() as stack:
+        if address.startswith("local"):
+            address = stack.enter_context(_local(address.partition(":")[2])).scheduler_address
+        engine = ClusterEngine(address, patience)
+        stack.callback(engine.disconnect)
+        yield engine
+
+
+def _local(count: str) -> LocalCluster:
+    """Start a scheduler and workers on this machine, each worker with one thread."""
+    return LocalCluster(
+        n_workers=int(count) if count else None, threads_per_worker=1, processes=True,
+        host="127.0.0.1", dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
+        silence_logs=False,
+    )  # fmt: skip
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Log only errors of Dask meanwhile; the engine reports what matters."""
+    log = logging.getLogger("distributed")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
