@@ -1,9 +1,9 @@
 """Benchmarks of SOLAR against C, BLAS and other libraries.
 
 `timing` measures and `report` prints. `kernels`, `peers`, `batch`, `figure3`, `start`, `store`,
-`fleets`, `service`, `training` and `clicks` are the sections of the report. Three modules are
-references: `native` (in C) for `kernels`, `dlib` for `batch`, `pdgd` for `clicks`. `app` imports
-nothing from here.
+`fleets`, `service`, `training`, `groups` and `clicks` are the sections of the report. Three modules
+are references: `native` (in C) for `kernels`, `dlib` for `batch`, `pdgd` for `clicks`. `app`
+imports nothing from here.
 """
 
 import os

@@ -15,6 +15,7 @@ from benchmarks import (
     fairness,
     figure3,
     fleets,
+    groups,
     kernels,
     models,
     newton,
@@ -47,6 +48,7 @@ SECTIONS = {
     "models": models.run,
     "training": training.run,
     "splines": splines.run,
+    "groups": groups.run,
     "cluster": cluster.run,
     "clicks": clicks.run,
 }

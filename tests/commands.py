@@ -4,9 +4,26 @@ import gc
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 
 from app.__main__ import main
 from app.observability.logging import VERBOSE_LOGGERS
+
+
+@dataclass
+class Solar:
+    """A command in this process; returns the exit code, the output and the errors."""
+
+    capsys: pytest.CaptureFixture[str]
+    command: str
+
+    def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
+        code = solar(self.command, *map(str, arguments))
+        output = self.capsys.readouterr()
+        return code, output.out, output.err
 
 
 def solar(*arguments: str) -> int:

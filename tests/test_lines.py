@@ -55,7 +55,7 @@ def agree(text: bytes) -> bool:
     if lines is None:
         return False
     found = documents(letor._by_query(text, lines))
-    strict = documents(letor._line_by_line(Path("x"), 0, text))
+    strict = documents(letor._line_by_line("x", 0, text))
     assert [one[1:] for one in found] == [one[1:] for one in strict]
     assert lines.numbers.tolist() == [one[0] for one in strict]
     return True

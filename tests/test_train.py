@@ -4,7 +4,6 @@ import gzip
 import json
 import lzma
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +21,16 @@ from app.storage.store import Store
 from app.training import trainer
 from app.training.options import Training
 from app.training.targets import http
-from tests import commands
 from tests.api.services import Running, serving, uvicorn_ready
+from tests.commands import Solar
 from tests.servers import until, with_store
 
 BOUND = 1e4
 
 
-@dataclass
-class Solar:
-    """The command, in this process."""
-
-    capsys: pytest.CaptureFixture[str]
-
-    def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
-        code = commands.solar("train", *map(str, arguments))
-        output = self.capsys.readouterr()
-        return code, output.out, output.err
-
-
 @pytest.fixture
 def solar(capsys: pytest.CaptureFixture[str]) -> Solar:
-    return Solar(capsys)
+    return Solar(capsys, "train")
 
 
 def text(seed: int, queries: int = 12) -> str:

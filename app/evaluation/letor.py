@@ -31,6 +31,8 @@ from app.ranking.sparse import SparseRows
 
 #: Bytes of text that one read takes.
 BYTES_AT_ONCE = 1 << 24
+#: How to open compressed files, by suffix.
+PACKED: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 
 ReportRead = Callable[[int], None]
 
@@ -72,13 +74,29 @@ def read_letor(paths: Sequence[Path], progress: ReportRead = _silent) -> JudgedD
 
     `progress` receives the number of bytes of text after each block.
     """
-    parts = read_parts(paths, progress)
-    return JudgedData(parts[0].n, [query for part in parts for query in part.queries])
+    return _joined_parts(read_parts(paths, progress))
+
+
+def read_with_ids(paths: Sequence[Path]) -> tuple[JudgedData, list[str]]:
+    """Read files as one data set; also return the id of each query."""
+    started: dict[str, str] = {}
+    data = _joined_parts(_parts(paths, started, _silent))
+    return data, list(started)
 
 
 def read_parts(paths: Sequence[Path], progress: ReportRead = _silent) -> list[JudgedData]:
     """Read files as parts of one data set: common features, and no query in two parts."""
-    started: dict[str, str] = {}
+    return _parts(paths, {}, progress)
+
+
+def _joined_parts(parts: Sequence[JudgedData]) -> JudgedData:
+    return JudgedData(parts[0].n, [query for part in parts for query in part.queries])
+
+
+def _parts(
+    paths: Sequence[Path], started: dict[str, str], progress: ReportRead
+) -> list[JudgedData]:
+    """Read the parts; `started` gets the id of each query, in order, and where it starts."""
     parts = [_groups(path, started, progress) for path in paths]
     rows = (rows for groups in parts for group in groups for rows in group)
     n = max(int(some.columns.max(initial=-1)) + 1 for some in rows)
@@ -131,8 +149,8 @@ def _joined(group: list[LetorRows]) -> LetorRows:
 
 def _rows(path: Path, progress: ReportRead) -> Iterator[tuple[int, LetorRows]]:
     """Yield line numbers, each with the rows of one query that start there."""
-    with _opened(path) as file:
-        yield from read_rows(file, str(path), progress)
+    with open_packed(path) as file:
+        yield from read_rows(file, str(path), progress, BYTES_AT_ONCE)
 
 
 def read_rows(
@@ -267,9 +285,9 @@ def _short(text: str) -> str:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
-    opener = openers.get(path.suffix, open)
+def open_packed(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, .gz and .xz unpacked; BadData if it cannot be read."""
+    opener = PACKED.get(path.suffix, open)
     try:
         with opener(path, "rb") as file:
             yield file

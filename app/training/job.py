@@ -9,8 +9,6 @@ import logging
 import os
 import shutil
 import socket
-import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +24,10 @@ from app.domain.records import Replace, Retune
 from app.errors import BadBlob, BadData, Fenced, NewerFormat, NoSuchModel, SolarError, StoreError
 from app.ingest.appender import now
 from app.storage.cancellation import end
-from app.storage.embedded.server import tied
 from app.storage.jobs import JOB_KEPT_SECONDS, Lease, record_event
 from app.storage.log import APPENDED, REPEATED, AppendResult, LogEntry, NewRecord
 from app.storage.store import Store
+from app.training.child_process import exit_code, start_child
 from app.training.options import REPLACEMENT, TASK, Training, TrainingTask
 
 log = logging.getLogger("solar.jobs")
@@ -44,8 +42,6 @@ CHANGED = "the model's settings changed during the training; start the job again
 NOT_APPENDED = "the log refused the result: another event has its id; start a new job"
 DELETED = "the model was deleted"
 NEWER = "upgrade the service, then start the job again"
-#: One thread per training process: the other cores serve requests.
-THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class JobLost(Exception):
@@ -131,15 +127,15 @@ class Run:
         )  # fmt: skip
         path = self.work.directory / TASK
         await asyncio.to_thread(path.write_bytes, msgspec.json.encode(task))
-        process, connection = await asyncio.to_thread(_start_process, self.work.directory)
+        process, connection = await asyncio.to_thread(
+            start_child, "app.training.process", str(self.work.directory)
+        )
         listening = asyncio.create_task(self._listen(connection))
         cancelled = True
         try:
             cancelled = await self._wait(listening)
         finally:
-            code = await asyncio.to_thread(
-                _exit_code, process, 0.0 if cancelled else REPORT_SECONDS
-            )
+            code = await asyncio.to_thread(exit_code, process, 0.0 if cancelled else REPORT_SECONDS)
             await end([listening])
         if cancelled:
             return "cancelled"
@@ -280,33 +276,3 @@ def _config_after(config: ModelConfig, entry: LogEntry) -> ModelConfig:
             if isinstance(record, Retune):
                 return record.retuned(config)
     return config
-
-
-def _start_process(directory: Path) -> tuple["subprocess.Popen[bytes]", socket.socket]:
-    """Start the training process; return it and the socket of its reports.
-
-    A socket, not a pipe: uvloop closes the descriptor of a pipe twice, and another file may have it
-    by then.
-    """
-    parent, child = socket.socketpair()
-    number = child.fileno()
-    python = [sys.executable, "-P", "-m"]  # -P: import no `app` from the working directory
-    command = [*python, "app.training.process", str(number), str(directory)]
-    with child:
-        try:
-            process = tied(command, environ={**os.environ, **THREADS}, inherited=(number,))
-        except OSError:
-            parent.close()
-            raise
-    return process, parent
-
-
-def _exit_code(process: "subprocess.Popen[bytes]", timeout: float) -> int:
-    """Wait for a process, kill it after the timeout, and return its exit code."""
-    try:
-        process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-    if process.stdin is not None:
-        process.stdin.close()
-    return process.wait()

@@ -148,20 +148,31 @@ def _drawn(these: NDArray[np.bool_], share: float) -> NDArray[np.bool_]:
 
 def checked_judgements(judged: Judgements, training: Training) -> Judgements:
     """Return the data unchanged; BadData if it is not enough to train or to validate."""
-    if not judged.ordering().any():
-        raise BadData("labels: expected two documents of one query with different labels, got none")
+    check_labels(judged)
     if training.given is None:
-        split(judged, _share(training))
+        held_out(judged.ordering(), held_out_share(training))
     return judged
 
 
 def training_part(judged: Judgements, training: Training) -> Judgements:
     """Return the queries that are not held out."""
-    return judged if training.given is not None else split(judged, _share(training))[0]
+    return judged if training.given is not None else split(judged, held_out_share(training))[0]
 
 
-def _share(training: Training) -> float:
+def check_labels(judged: Judgements) -> None:
+    """Raise BadData if no query has two different labels."""
+    if not judged.ordering().any():
+        raise BadData("labels: expected two documents of one query with different labels, got none")
+
+
+def held_out_share(training: Training) -> float:
+    """Return the share of held-out queries, or their number from 1 on."""
     return HELD_OUT if training.validation is None else training.validation
+
+
+def trainer_kind(training: Training) -> Kind:
+    """Return the loss of a training."""
+    return "domination" if training.trainer == "domination" else training.loss
 
 
 # ---- training ----
@@ -177,10 +188,10 @@ def train_batch(
     `report` no progress is measured.
     """
     judged = checked_judgements(judged, check_training(training))
-    kind: Kind = "domination" if training.trainer == "domination" else training.loss
+    kind = trainer_kind(training)
     if training.given is not None:
         return _trained(kind, judged, training.given, None, report, Fits(1))
-    share = _share(training)
+    share = held_out_share(training)
     rest, held_out = split(judged, share)
     inner = trainer(kind, rest)
     fits = Fits(len(inner.grid) + 1)

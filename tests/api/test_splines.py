@@ -13,8 +13,9 @@ import pytest
 from app.evaluation.synthetic import SyntheticData
 from tests.api.services import Running, serving
 from tests.api.trainings import TEXT, as_json, letor, until_long
+from tests.commands import Solar
 from tests.test_old_data_directory import complaints
-from tests.test_train import Solar, solar
+from tests.test_train import solar
 
 __all__ = ["solar"]  # a fixture
 

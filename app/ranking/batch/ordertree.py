@@ -27,6 +27,7 @@ for each document and level.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,7 @@ from app.ranking.batch.levels import add_up, arrange
 Indices = NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OrderTree:
     """The part of the tree that depends on the labels alone.
 
@@ -72,7 +73,7 @@ class OrderTree:
         first = np.searchsorted(label_starts, starts)
         return cls(starts, by_label.astype(np.int32), label_starts, first)
 
-    @property
+    @cached_property
     def levels(self) -> int:
         """log2 of the largest number of labels in a query, rounded up."""
         most = int(np.diff(self.first).max(initial=1))
@@ -86,10 +87,13 @@ class OrderTree:
 
     def centred(self, u: Floats) -> Floats:
         """Return u relative to the first document of each query: equal gaps, more digits."""
-        nonempty = self.starts[:-1] < self.starts[1:]
-        sizes = np.diff(self.starts)[nonempty]
-        relative: Floats = u - np.repeat(u[self.starts[:-1][nonempty]], sizes)
+        relative: Floats = u - u[self.first_documents]
         return relative
+
+    @cached_property
+    def first_documents(self) -> Integers:
+        """The first document of the query of each document."""
+        return np.repeat(self.starts[:-1], np.diff(self.starts))
 
     def at(self, scores: Floats, margin: float = 1.0, near: "Inside | None" = None) -> "Inside":
         """Sort by the scores, and find the pairs with `s_i - s_j < margin`.

@@ -68,6 +68,7 @@ class Located(NamedTuple):
         tree, own = self.tree, self.residuals
         arrays = (
             inside.leaves, inside.order, inside.came, inside.reach, tree.by_label, tree.starts,
-            tree.label_starts, tree.first, own.l_above, own.l_below, own.above, own.below,
+            tree.label_starts, tree.first, tree.first_documents, own.l_above, own.l_below,
+            own.above, own.below,
         )  # fmt: skip
         return sum(one.nbytes for one in arrays)

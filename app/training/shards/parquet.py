@@ -18,21 +18,37 @@ BATCH_BYTES = 1_000_000
 PARQUET_BYTES = 1 << 20
 
 
-def columns_of(file: IO[bytes], name: str) -> tuple[int, tuple[str, ...]]:
-    """Return the number of features and, with one column for each, their names."""
+def columns_of(
+    file: IO[bytes], name: str, others: Sequence[str] = ()
+) -> tuple[int, tuple[str, ...]]:
+    """Return the number of features and, with one column for each, their names.
+
+    `others` are columns that must exist and are no features.
+    """
     with _opened(file) as parquet:
         if not parquet.metadata.num_rows:
             raise BadData(f"{name}: expected rows, got none")
         schema = parquet.schema_arrow
-        _expect_columns(schema.names, (QUERY, LABEL), name)
+        _expect_columns(schema.names, (QUERY, LABEL, *others), name)
         if FEATURES in schema.names:
             batch = next(parquet.iter_batches(batch_size=1, columns=[FEATURES], use_threads=False))
             return _list_length(batch.column(0), name), ()
-        names = tuple(one for one in schema.names if one not in (QUERY, LABEL))
+        names = tuple(one for one in schema.names if one not in (QUERY, LABEL, *others))
         _expect_columns(names[:1], (FEATURES,) if not names else (), name)
         for one in names:
             _expect_numbers(schema.field(one).type, name, one)
         return len(names), names
+
+
+def texts_of(file: IO[bytes], name: str, column: str) -> list[str]:
+    """Return the values of a column as text, in the order of the rows."""
+    import pyarrow.compute as pc  # noqa: PLC0415  # the extra may be missing
+
+    with _opened(file) as parquet:
+        values = parquet.read(columns=[column], use_threads=False).column(column)
+        _expect_no_null(values, name, column)
+        found: list[str] = pc.cast(values, "string").to_pylist()
+        return found
 
 
 def parquet_pieces(file: IO[bytes], name: str, n: int, names: Sequence[str]) -> Iterator[QueryRows]:

@@ -54,13 +54,25 @@ class TrainingRequest:
         """Write the weights and how features are prepared to the output file, if there is one."""
         if self.output is None:
             return
-        file = {"weights": weights, "normalization": normalization}
-        file |= {"splines": splines} if splines else {}
-        text = json.dumps({**file, "training": about}, indent=1) + "\n"
-        try:
-            self.output.write_text(text)
-        except OSError as error:
-            raise SolarError(f"{self.output}: {error.strerror}") from error
+        found = described_model(weights, normalization, splines, about)
+        write_text(self.output, json.dumps(found, indent=1) + "\n")
+
+
+def described_model(
+    weights: dict[str, float], normalization: str, splines: Any, about: Any
+) -> dict[str, Any]:
+    """Describe a trained model for an output file: weights, and how features are prepared."""
+    found = {"weights": weights, "normalization": normalization}
+    found |= {"splines": splines} if splines else {}
+    return {**found, "training": about}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file; SolarError if that fails."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise SolarError(f"{path}: {error.strerror}") from error
 
 
 def new_config(

@@ -67,6 +67,11 @@ async def create_model(store: Store, model: str, config: ModelConfig, settings: 
 async def append_model(store: Store, model: str, trained: Model, settings: Settings) -> int:
     """Append the record that replaces a model to its log; return its number."""
     record = codec.dump_record(Replace(trained, "warm start"))
+    return await append_replacement(store, model, record, settings)
+
+
+async def append_replacement(store: Store, model: str, record: bytes, settings: Settings) -> int:
+    """Append an encoded record that replaces a model; return its number."""
     epoch, *_ = await store.states.position(model)
     (appended,) = await store.log.append(
         model, epoch, [NewRecord(internal_event("train", str(uuid4())), b"", record)],
