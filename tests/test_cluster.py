@@ -1,34 +1,62 @@
-"""A Dask cluster of processes trains as one process does, whatever happens to its workers."""
+"""A Dask cluster of processes trains as one process does, whatever happens to its workers.
+
+The cluster speaks TLS if openssl can make a certificate.
+"""
 
 import json
 import logging
 import os
+import shutil
 import signal
+import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import dask.config
 import numpy as np
 import pytest
+from distributed.comm import CommClosedError
 
 from app.errors import BadData, ClusterFailed
 from app.training import cluster, trainer
 from app.training.cluster import ClusterEngine, cluster_engine
 from app.training.options import Training
 from app.training.shards import training as sharded
+from app.training.shards import versions
 from app.training.shards.engines import EngineSums, SerialEngine
 from app.training.targets.file import new_config
 from tests import commands
 from tests.shards import N, as_queries, checked, drawn, in_one, write_text, written
+from tests.test_tls import Certificate, certified, tls_proxy
 
 SHARDS = drawn(shards=5, queries=20)
 
 
+TLS = "distributed.comm.tls"
+ENCRYPTED = "distributed.comm.require-encryption"
+
+
 @pytest.fixture(scope="module")
-def engine() -> Iterator[ClusterEngine]:
-    with dask_state_put_back(), cluster_engine("local:2") as found:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterEngine]:
+    with ExitStack() as stack:
+        stack.enter_context(dask_state_put_back())
+        has_openssl = shutil.which("openssl") is not None
+        if has_openssl:
+            folder = tmp_path_factory.mktemp("certificates")
+            stack.enter_context(dask.config.set(trusting(certified(folder, "cluster"))))
+        with dask.config.set({ENCRYPTED: has_openssl}):
+            found = stack.enter_context(cluster_engine("local:2"))
         yield found
+
+
+def trusting(one: Certificate) -> dict[str, str]:
+    """Settings of Dask: all sides have this certificate, and trust only it."""
+    files = {"cert": str(one.file), "key": str(one.key)}
+    roles = ("client", "scheduler", "worker")
+    named = {f"{TLS}.{role}.{kind}": file for role in roles for kind, file in files.items()}
+    return {f"{TLS}.ca-file": str(one.file), **named}
 
 
 @contextmanager
@@ -100,23 +128,25 @@ def test_a_stopped_workers_part_is_computed_by_another(
 def test_the_error_of_a_shard_is_that_of_one_process(
     engine: ClusterEngine, urls: list[str]
 ) -> None:
-    with pytest.raises(BadData, match="expected a readable file, got none there"):
+    with pytest.raises(BadData, match="expected a readable file, but there is none"):
         checked([*urls, "/nowhere/a.parquet"], engine)
 
 
 def test_a_worker_with_other_versions_is_refused(
     engine: ClusterEngine, urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = {**cluster._worker_versions(), "solar": "0.0.1"}
-    monkeypatch.setattr(cluster, "_worker_versions", lambda: others)
-    with pytest.raises(ClusterFailed, match=r"worker tcp://.*: expected solar 0\.0\.1, as here"):
+    others = {**versions.of_worker(), "solar": "0.0.1"}
+    monkeypatch.setattr(versions, "of_worker", lambda: others)
+    with pytest.raises(
+        ClusterFailed, match=r"worker t[cl][ps]://.*: expected solar 0\.0\.1, as here"
+    ):
         checked(urls, engine)
 
 
 def test_other_versions_are_refused_by_name() -> None:
-    cluster.refuse_others("worker", {"python": "3.11.7"}, {"python": "3.11.2"}, minor=("python",))
+    versions.refuse_others("worker", {"python": "3.11.7"}, {"python": "3.11.2"}, minor=("python",))
     with pytest.raises(ClusterFailed, match=r"scheduler: expected numpy 2\.4, as here, got none"):
-        cluster.refuse_others("scheduler", {"numpy": "2.4"}, {})
+        versions.refuse_others("scheduler", {"numpy": "2.4"}, {})
 
 
 def test_a_scheduler_that_is_gone_fails_the_training_after_the_patience(
@@ -128,6 +158,67 @@ def test_a_scheduler_that_is_gone_fails_the_training_after_the_patience(
         pytest.raises(ClusterFailed, match=r"for 0\.1 s \(--patience\); nothing was changed"),
     ):
         checked(["/nowhere/a.parquet"], gone)
+
+
+def test_a_scheduler_with_a_certificate_of_another_ca_is_refused_at_once(tmp_path: Path) -> None:
+    own, other = certified(tmp_path, "own"), certified(tmp_path, "other")
+    with (
+        tls_proxy("/nowhere", other) as port,
+        dask.config.set(trusting(own)),
+        cluster_engine(f"tls://127.0.0.1:{port}") as strange,
+        pytest.raises(ClusterFailed, match="expected certificates of one CA here and at the sched"),
+    ):
+        strange.connected()
+
+
+def test_a_certificate_that_the_scheduler_refuses_is_named_without_addresses() -> None:
+    alert = ssl.SSLError(1, "alert certificate expired")
+    alert.reason = "SSLV3_ALERT_CERTIFICATE_EXPIRED"
+    closed = CommClosedError("in <TLS remote=tls://10.0.0.1:8786>: closed")
+    closed.__cause__ = alert
+    with pytest.raises(ClusterFailed, match="of one CA") as raised:
+        cluster.refuse_certificates(closed)
+    assert "10.0.0.1" not in str(raised.value)
+    closed.__cause__ = ConnectionResetError()
+    cluster.refuse_certificates(closed)  # the scheduler may come back
+
+
+@pytest.mark.parametrize(
+    ("address", "settings", "message"),
+    [
+        ("tls://scheduler:8786", {f"{TLS}.ca-file": None}, "expected certificates for tls:// in"),
+        (
+            "tls://scheduler:8786",
+            {f"{TLS}.ca-file": "/no.pem", f"{TLS}.client.cert": "/no.pem"},
+            "expected PEM files in .*CA_FILE",
+        ),
+        ("tcp://127.0.0.1:8786", {ENCRYPTED: True}, "expected tls://, as Dask's setting"),
+    ],
+)
+def test_missing_certificates_are_named_at_once(
+    address: str, settings: dict[str, Any], message: str
+) -> None:
+    with (
+        dask.config.set(settings),
+        pytest.raises(ClusterFailed, match=message),
+        cluster_engine(address),
+    ):
+        pass
+
+
+def test_the_command_continues_from_its_checkpoint_and_says_so(
+    engine: ClusterEngine, urls: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, training = tmp_path / "model.json", Training(C=0.1)
+    keep = tmp_path / "model.json.checkpoint"
+    expected = sharded.train_shards(engine, checked(urls, engine), training, keep=keep)
+    address = engine.connected().scheduler.address
+    arguments = ["--cluster", address, "--C", "0.1", "--output", str(output)]
+    assert commands.solar("train", *urls, *arguments) == 0
+    assert capsys.readouterr().out.startswith(f"continued from {keep}\n100 queries")
+    weights = json.loads(output.read_text())["weights"].values()
+    np.testing.assert_array_equal(list(weights), expected.minimum.w)
+    assert not keep.exists()
 
 
 def test_the_command_trains_on_a_cluster_into_a_file(

@@ -98,6 +98,7 @@ def tls_proxy(path: str, certificate: Certificate) -> Iterator[int]:
         yield listening.sockets[0].getsockname()[1]
     finally:
         run(finish())
+        run(loop.shutdown_default_executor())  # waits for its thread
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

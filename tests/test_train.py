@@ -177,6 +177,7 @@ def test_the_api_key_comes_from_the_environment(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--output", "m", "--patience", "5"], "--patience: expected with --cluster only"),
         (["--C", "1"], "expected --model NAME, --output FILE or both, got neither"),
         (["--model", "m", "--C", "0"], "C: expected a value from"),
         (["--model", "m", "--penalty", "1"], "penalty: not an option of ranksvm; use C instead"),

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ def number(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
+
+
+def seconds(text: str) -> float:
+    """Parse a time above 0."""
+    found = number(text)
+    if not 0 < found < inf:
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, got {text!r}")
+    return found
 
 
 def positive(text: str) -> int:

@@ -13,6 +13,7 @@ from app.cli.options import (
     number,
     positive,
     require_client,
+    seconds,
     store_settings,
 )
 from app.domain.model_config import NORMALIZATIONS
@@ -52,7 +53,7 @@ def _add_data_and_targets(parser: argparse.ArgumentParser) -> None:
         "local:WORKERS; see docs/scale.md",
     )  # fmt: skip
     parser.add_argument(
-        "--patience", type=number, default=60.0, metavar="SECONDS",
+        "--patience", type=seconds, metavar="SECONDS",
         help="with --cluster: fail if no worker is there for this time (default 60)",
     )  # fmt: skip
     parser.add_argument(
@@ -118,6 +119,8 @@ def _train(options: argparse.Namespace) -> None:
     wanted = Training(
         options.trainer, options.loss, options.C, options.penalty, options.validation, options.by
     )
+    if options.patience is not None and options.cluster is None:
+        raise SolarError("--patience: expected with --cluster only")
     if options.group_by is not None:
         _train_groups(check_training(wanted), options)
         return
@@ -145,6 +148,7 @@ def _train(options: argparse.Namespace) -> None:
 def _on_cluster(training: Training, options: argparse.Namespace) -> None:
     from app.cli.with_store import with_store  # noqa: PLC0415
     from app.storage.keys import check_name  # noqa: PLC0415
+    from app.training.shards.engines import PATIENCE  # noqa: PLC0415
     from app.training.targets import shards  # noqa: PLC0415
 
     if options.url or (options.model is None and options.output is None):
@@ -168,7 +172,7 @@ def _on_cluster(training: Training, options: argparse.Namespace) -> None:
 
     request = shards.ShardsRequest(
         tuple(options.files), options.validate, training, options.output, options.model,
-        options.cluster, options.patience, options.normalization,
+        options.cluster, options.patience or PATIENCE, options.normalization,
     )  # fmt: skip
     print(shards.train_on_cluster(request, store_settings(options), opened))
 

@@ -7,20 +7,19 @@ so who can reach it is trusted: see docs/scale.md.
 
 import logging
 import os
-import platform
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
-from importlib.metadata import version
 from time import monotonic, sleep
 from typing import Any
 
 import distributed
 import psutil
-from distributed import Client, Future, LocalCluster, get_worker
+from distributed import Client, Future, LocalCluster, Security, get_worker
+from distributed.comm.core import FatalCommClosedError
 
-from app import __version__
 from app.errors import ClusterFailed, SolarError
+from app.training.shards import versions
 from app.training.shards.cache import Cache
 from app.training.shards.dispatch import Dispatch, TooManyLosses
 from app.training.shards.engines import PATIENCE, Task
@@ -30,11 +29,10 @@ TICK_SECONDS, ANSWER_SECONDS = 0.25, 10.0
 #: A worker may fill this share of its memory, less what one task needs; at 0.8 Dask pauses it. A
 #: worker without a limit gets the cache of one with 4 GB.
 WORKER_SHARE, TASK_BYTES, UNLIMITED = 0.6, 100_000_000, 4_000_000_000
-#: Packages that a scheduler and its workers must have in the versions of the client.
-SCHEDULER_PACKAGES = ("dask", "distributed", "msgpack", "cloudpickle")
-WORKER_PACKAGES = ("dask", "distributed", "numba", "numpy", "pyarrow")
-
 GONE = (OSError, TimeoutError, distributed.CancelledError)
+VARIABLES = "DASK_DISTRIBUTED__COMM__TLS__"
+NO_TLS = f"cluster: expected certificates of one CA here and at the scheduler ({VARIABLES}…)"
+UNENCRYPTED = "cluster: expected tls://, as Dask's setting require-encryption says"
 
 
 class ClusterEngine:
@@ -64,12 +62,14 @@ class ClusterEngine:
         while self._client is None:
             try:
                 self._client = Client(
-                    self._address, timeout=ANSWER_SECONDS, set_as_default=False, name="solar"
-                )
+                    self._address, timeout=min(ANSWER_SECONDS, self._patience),
+                    set_as_default=False, name="solar",
+                )  # fmt: skip
                 self._check_scheduler(self._client)
             except GONE as error:
                 self.disconnect()
-                self.wait(f"the scheduler does not answer: {type(error).__name__}")
+                refuse_certificates(error)
+                self.wait(f"the scheduler does not answer: {type(_cause(error)).__name__}")
         return self._client
 
     def disconnect(self) -> None:
@@ -114,8 +114,7 @@ class ClusterEngine:
     def _check_scheduler(self, client: Client) -> None:
         found = client.sync(client.scheduler.versions, callback_timeout=ANSWER_SECONDS)
         there = {"python": found["host"]["python"], **found["packages"]}
-        here = {"python": platform.python_version(), **_installed(SCHEDULER_PACKAGES)}
-        refuse_others("scheduler", here, there, minor=("python",))
+        versions.refuse_others("scheduler", versions.of_scheduler(), there, minor=("python",))
 
 
 class _Pass:
@@ -159,7 +158,7 @@ class _Pass:
         client = self._engine.connected()
         for at, worker in self._dispatch.assign(self._workers, monotonic()):
             self._futures[at, worker] = client.submit(
-                run_task, _worker_versions(), self._task, self._calls[at],
+                run_task, versions.of_worker(), self._task, self._calls[at],
                 workers=[worker], pure=False, key=f"solar-{os.urandom(8).hex()}",
             )  # fmt: skip
 
@@ -226,10 +225,10 @@ class _Pass:
         )
 
 
-def run_task(versions: dict[str, str], task: Task, call: tuple[Any, ...]) -> Any:
+def run_task(expected: dict[str, str], task: Task, call: tuple[Any, ...]) -> Any:
     """Run a task on a worker, with the cache of that worker."""
     worker = get_worker()
-    refuse_others(f"worker {worker.address}", versions, _worker_versions())
+    versions.refuse_others(f"worker {worker.address}", expected, versions.of_worker())
     if not hasattr(worker, "solar_cache"):
         limit = worker.memory_manager.memory_limit or UNLIMITED
         used = TASK_BYTES + psutil.Process().memory_info().rss
@@ -237,30 +236,37 @@ def run_task(versions: dict[str, str], task: Task, call: tuple[Any, ...]) -> Any
     return task(worker.solar_cache, *call)
 
 
-def refuse_others(
-    who: str, here: dict[str, str], there: dict[str, str], minor: Sequence[str] = ()
-) -> None:
-    """Raise ClusterFailed if a version differs; those of `minor` may in their last number.
-
-    >>> refuse_others("scheduler", {"dask": "2026.8.0"}, {"dask": "2026.7.0"})
-    Traceback (most recent call last):
-    app.errors.ClusterFailed: scheduler: expected dask 2026.8.0, as here, got 2026.7.0
-    """
-    for name, expected in here.items():
-        got = str(there.get(name) or "none")
-        parts = 2 if name in minor else len(expected.split("."))
-        if got.split(".")[:parts] != expected.split(".")[:parts]:
-            raise ClusterFailed(f"{who}: expected {name} {expected}, as here, got {got}")
-
-
-@cache
-def _worker_versions() -> dict[str, str]:
-    python = ".".join(platform.python_version_tuple()[:2])
-    return {"solar": __version__, "python": python, **_installed(WORKER_PACKAGES)}
+def check_certificates(address: str) -> None:
+    """Raise ClusterFailed if the certificates for `tls://` are not there, or needed for `tcp://`."""
+    if not address.startswith("tls:"):
+        if Security().require_encryption:
+            raise ClusterFailed(UNENCRYPTED)
+        return
+    expected = "CA_FILE, CLIENT__CERT and CLIENT__KEY"
+    try:
+        context = Security().get_connection_args("client")["ssl_context"]
+    except OSError as error:  # of files, or of what is in them
+        raise ClusterFailed(
+            f"cluster: expected PEM files in {VARIABLES}{expected}, got {error}"
+        ) from None
+    if context is None:
+        raise ClusterFailed(f"cluster: expected certificates for tls:// in {VARIABLES}{expected}")
 
 
-def _installed(packages: Sequence[str]) -> dict[str, str]:
-    return {name: version(name) for name in packages}
+def refuse_certificates(error: BaseException) -> None:
+    """Raise ClusterFailed if one side refused the certificate of the other: waiting is no use."""
+    cause = _cause(error)
+    alert = isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")
+    if alert or isinstance(error, FatalCommClosedError):
+        got = str(cause).rpartition(">: ")[2]  # without the addresses
+        raise ClusterFailed(f"{NO_TLS}, got {got}") from None
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the first error of a chain."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 @contextmanager
@@ -269,6 +275,7 @@ def cluster_engine(address: str, patience: float = PATIENCE) -> Iterator[Cluster
     with _quiet(), ExitStack() as stack:
         if address.startswith("local"):
             address = stack.enter_context(_local(address.partition(":")[2])).scheduler_address
+        check_certificates(address)
         engine = ClusterEngine(address, patience)
         stack.callback(engine.disconnect)
         yield engine
@@ -279,7 +286,7 @@ def _local(count: str) -> LocalCluster:
     return LocalCluster(
         n_workers=int(count) if count else None, threads_per_worker=1, processes=True,
         host="127.0.0.1", dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
-        silence_logs=False,
+        silence_logs=logging.CRITICAL,
     )  # fmt: skip
 
 

@@ -56,6 +56,8 @@ def _shard_rows(shard: Shard, field: str) -> Iterator[TableRows]:
 
 
 def _kind(path: Path) -> str:
+    if path.is_dir():
+        return "parquet"
     suffixes = [suffix for suffix in path.suffixes if suffix not in letor.PACKED]
     last = suffixes[-1] if suffixes else ""
     return {

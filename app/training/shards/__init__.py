@@ -8,6 +8,7 @@
     parts.py        what is computed for one shard: pure functions
     cache.py        decoded rows in bounded memory
     engines.py      who computes the parts, and the sums over all of them
+    versions.py     what a cluster and its client must have in common
     checkpoint.py   the weights of a training that is interrupted
     training.py     the training itself
 

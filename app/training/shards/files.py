@@ -18,6 +18,10 @@ STAMPS = (
 NO_EXTRA = "expected the extra `cluster`: pip install 'solar-ranking[cluster]'"
 
 
+class RedirectRefused(OSError):
+    """A server named another place: it may be one that a job must not read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """A URL as it was given, its name in messages, and the prefix that it must not leave."""
@@ -142,8 +146,12 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 async def _no_redirect(response: Any) -> None:
     """Raise for every answer that is not the file itself; aiohttp calls it."""
+    if response.status == 404:
+        raise FileNotFoundError
+    if response.status >= 400:
+        raise OSError(f"status {response.status}")
     if response.status >= 300:
-        raise OSError(f"expected the file, got status {response.status}; redirects are refused")
+        raise RedirectRefused(f"status {response.status}")
 
 
 @contextmanager
@@ -154,10 +162,9 @@ def _translated(name: str) -> Iterator[None]:
     except SolarError:
         raise
     except FileNotFoundError:
-        raise BadData(f"{name}: expected a readable file, got none there") from None
+        raise BadData(f"{name}: expected a readable file, but there is none") from None
     except Exception as error:  # noqa: BLE001  # each file system has errors of its own
-        raise BadData(f"{name}: expected a readable file, got {_short(error)}") from None
-
-
-def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error)[:200]}"
+        kind = type(error).__name__  # an answer over HTTP ends before "got"
+        raise BadData(
+            f"{name}: expected a readable file ({kind}), got {str(error)[:200]}"
+        ) from None

@@ -68,7 +68,10 @@ class CheckedShards:
 
 @dataclass(frozen=True, slots=True)
 class ShardedModel:
-    """A model trained on shards; `tried` has (parameter, quality on held-out queries)."""
+    """A model trained on shards; `tried` has (parameter, quality on held-out queries).
+
+    `resumed`: the training continued from a checkpoint.
+    """
 
     minimum: Minimum
     parameter: float
@@ -77,6 +80,7 @@ class ShardedModel:
     queries: int
     documents: int
     ndcg: float
+    resumed: bool = False
 
 
 # ---- the shards ----
@@ -176,12 +180,12 @@ def train_shards(
     """Train as `train_batch` does; the weights of each iteration are kept in the file `keep`."""
     training = check_sharded_training(training)
     checkpoint = Checkpoint(keep, _digest(repr((checked.reading, checked.validating, training))))
-    ordering = checked.ordering
+    ordering, resumed = checked.ordering, checkpoint.resumed
     if not ordering.any():
         raise BadData("labels: expected two documents of one query with different labels, got none")
     run = _Run(engine, checked, checkpoint, report)
     if training.given is not None:
-        return run.final(training.given, None, Fits(1))
+        return replace(run.final(training.given, None, Fits(1)), resumed=resumed)
     share = _share(checked, training)
     held = trainer.held_out(ordering, share)
     rest, validation = run.sums(~held), run.sums(held)
@@ -197,7 +201,7 @@ def train_shards(
     else:
         fits.skip_to_last()
         model = run.final(best.parameter, best.minimum.w, fits)
-    return replace(model, tried=tried)
+    return replace(model, tried=tried, resumed=resumed)
 
 
 def _share(checked: CheckedShards, training: Training) -> float:

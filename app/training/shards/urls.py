@@ -8,7 +8,6 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from urllib.parse import urlsplit
 
 from app.errors import Forbidden, InvalidInput, SolarError
 
@@ -16,8 +15,14 @@ from app.errors import Forbidden, InvalidInput, SolarError
 MOST_URLS, LONGEST_URL = 1000, 1024
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 #: Ways to leave a prefix, to name another file system, or to hide either.
-_HIDDEN = re.compile(r"%2e|%2f|%5c|::|[\\?#\x00-\x20\x7f]", re.IGNORECASE)
+_HIDDEN = re.compile(r"%2e|%2f|%5c|%25|::|[\\?#\x00-\x20\x7f]", re.IGNORECASE)
 _LOCAL = re.compile(r"(file|local|memory):", re.IGNORECASE)
+#: A host is a name, an IPv4 address, or an IPv6 address in brackets.
+_SCHEDULER = re.compile(
+    r"(?P<scheme>tcp|tls)://(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<port>[1-9][0-9]{0,4})",
+    re.ASCII,
+)
+MOST_PORT = 65535
 
 
 def prefixes_of(setting: str) -> tuple[str, ...]:
@@ -43,7 +48,7 @@ def url_problem(url: str) -> str:
     if _LOCAL.match(url):
         return "expected no file: URL; name a local file by its absolute path"
     if _HIDDEN.search(url):
-        return "expected a plain URL without ?, #, ::, \\, spaces and escaped dots or slashes"
+        return "expected a plain URL without ?, #, ::, \\, spaces and escaped dots, slashes or %"
     if {".", ".."} & set(PurePosixPath(url).parts) or "/./" in url:
         return "expected no . and .. in the path"
     return ""
@@ -81,13 +86,13 @@ def check_cluster(address: str, name: str) -> str:
     """
     if re.fullmatch(r"local(:[1-9][0-9]{0,2})?", address):
         return address
-    found = urlsplit(address)
-    if found.scheme not in ("tcp", "tls") or not found.hostname or found.path or found.query:
+    found = _SCHEDULER.fullmatch(address)
+    if found is None or int(found["port"]) > MOST_PORT:
         raise SolarError(
             f"{name}: expected tcp://HOST:PORT, tls://HOST:PORT, local or local:WORKERS, got "
             f"{address[:64]!r}"
         )
-    if found.scheme == "tcp" and not _is_loopback(found.hostname):
+    if found["scheme"] == "tcp" and not _is_loopback(found["host"].strip("[]")):
         raise SolarError(
             f"{name}: expected tls:// for a scheduler that is not on a loopback address"
         )

@@ -56,7 +56,7 @@ def train_on_cluster(request: ShardsRequest, settings: Settings, with_store: Wit
     weights = dict(zip(config.columns, found.minimum.w.tolist(), strict=True))
     written = TrainingRequest((), None, request.training, request.output)
     written.write(weights, config.normalization, config.splines, about)
-    lines = [summary(about)]
+    lines = [f"continued from {request.checkpoint}"] * found.resumed + [summary(about)]
     if name is not None and trained is not None:
         seq = with_store(lambda store: _replace(store, name, trained, settings))
         lines.append(f"model {name}: record {seq} replaces the model")
