@@ -194,6 +194,13 @@ def test_both_stages_of_the_image_name_the_same_cpu() -> None:
         assert "NUMBA_CACHE_DIR=/opt/solar/kernels" in stage
 
 
+def test_the_builder_gets_the_locked_dependencies_of_both_images() -> None:
+    copied = (ROOT / ".dockerignore").read_text().splitlines()
+    for name in ("build", "run", "cluster"):
+        assert (ROOT / f"requirements/{name}.txt").exists()
+        assert f"!requirements/{name}.txt" in copied
+
+
 # ---- make up ----
 
 
