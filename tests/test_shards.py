@@ -368,7 +368,13 @@ PREFIXES = prefixes_of("/srv/shards,s3://bucket/judged/, https://host")
 
 @pytest.mark.parametrize(
     "url",
-    ["/srv/shards/a.parquet", "s3://bucket/judged/2026/*.parquet", "https://host/a.txt.gz"],
+    [
+        "/srv/shards/a.parquet",
+        "/srv/shards",
+        "s3://bucket/judged/2026/*.parquet",
+        "https://host",
+        "https://host/a.txt.gz",
+    ],
 )
 def test_urls_below_a_prefix_are_allowed(url: str) -> None:
     assert below_prefix([url], PREFIXES)
@@ -377,7 +383,7 @@ def test_urls_below_a_prefix_are_allowed(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "/srv/shards-other/a", "/srv/shards", "s3://bucket/other", "s3://bucket", "https://host.evil/a",
+        "/srv/shards-other/a", "/srv/shard", "s3://bucket/other", "s3://bucket", "https://host.evil/a",
         "https://host@evil/a", "http://host/a", "//srv/shards/a", "relative/a",
     ],
 )  # fmt: skip
@@ -416,7 +422,7 @@ def test_a_link_out_of_the_prefix_is_refused(tmp_path: Path) -> None:
     (inside / "a.parquet").symlink_to(outside / "a.parquet")
     (inside / "folder").symlink_to(outside)
     for url in (inside / "a.parquet", inside / "folder" / "a.parquet", inside / "folder"):
-        with pytest.raises(BadData, match=r"^shards\[0\].*: expected a file below its prefix"):
+        with pytest.raises(BadData, match=r"^shards\[0\]: expected a file below its prefix"):
             files.expand(Location(str(url), "shards[0]", f"{inside}/"))
 
 
@@ -442,6 +448,7 @@ def test_schedulers_on_loopback_and_with_tls_are_accepted() -> None:
     for address in (
         "tcp://127.0.0.1:1",
         "tcp://[::1]:1",
+        "tcp://[::ffff:127.0.0.1]:1",
         "tls://scheduler:8786",
         "local",
         "local:2",

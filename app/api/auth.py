@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from ipaddress import ip_address
 from typing import Any
 
 from fastapi import Security
 from fastapi.security import HTTPBearer
 
 from app.api.errors import Problem
+from app.domain.addresses import is_loopback
 from app.errors import SolarError
 
 SCOPES = ("rank", "feedback", "read", "admin")
@@ -136,23 +136,6 @@ def authenticate(keys: tuple[Key, ...], headers: Mapping[bytes, bytes], scope: s
     if scope not in found.scopes:
         raise Problem(403, f"authorization: expected an API key with the scope {scope}")
     return found
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is a loopback address, which only this machine can reach.
-
-    >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("::ffff:127.0.0.1")
-    (True, True, True)
-    >>> is_loopback("0.0.0.0"), is_loopback("")
-    (False, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 #: Server names of test clients: Starlette's TestClient, and httpx in its documentation.

@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from app.api.auth import TEST_CLIENTS, is_loopback
+from app.api.auth import TEST_CLIENTS
 from app.api.errors import Problem
+from app.domain.addresses import is_loopback
 from app.errors import SolarError
 
 #: Methods that change nothing; every other call needs an allowed origin.

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable
 
 from app import __version__
 from app.api.application import new_application
-from app.api.auth import is_loopback
 from app.api.routers import health
 from app.api.routers.health import ProcessHealth
 from app.api.routing import Guard
 from app.cli.options import add_store_arguments, natural, store_settings
 from app.cli.with_store import with_store
 from app.config import Settings
+from app.domain.addresses import is_loopback
 from app.errors import SolarError, Unavailable
 from app.learning.learner import warm_up
 from app.learning.options import LearnerOptions

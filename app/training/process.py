@@ -31,6 +31,12 @@ from app.training.options import REPLACEMENT, TASK, UPLOAD, TrainingTask
 log = logging.getLogger("solar.jobs")
 
 Report = Callable[[str, Any], None]
+CLUSTER_FAILED = (
+    "the cluster of SOLAR_CLUSTER failed; the log of the service has the cause; nothing was "
+    "changed; start the job again to continue"
+)
+#: Bytes of an upload that show its kind.
+KIND_BYTES = 64
 #: The share of a job that is done once the data is read, and once the model is trained. The rest
 #: is the covariance, and the wait for the log. Measured on 83 MB, reading takes 4 to 34 % of the
 #: time, training 20 to 95 %.
@@ -51,7 +57,8 @@ def main(arguments: Sequence[str]) -> None:
         try:
             work(task, report)
         except ClusterFailed as error:
-            report("failed", str(error))
+            log.warning("cluster failed: %s", error)  # names addresses
+            report("failed", CLUSTER_FAILED)
         except (SolarError, ValueError) as error:
             report("refused", without_input(error))
         except MemoryError:
@@ -67,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def work(task: TrainingTask, report: Report) -> None:
     """Read the data, train, and write the record."""
-    if task.blob and codec.kind_is(Path(UPLOAD).read_bytes(), "shards"):
+    if task.blob and codec.kind_is(_first_bytes(Path(UPLOAD)), "shards"):
         from app.training import shards_job  # noqa: PLC0415  # an extra
 
         shards_job.train_job(task, report)
@@ -88,6 +95,11 @@ def work(task: TrainingTask, report: Report) -> None:
     seconds = round(monotonic() - began, 3)
     about = trainer.describe_training(found, task.training, task.config.normalization)
     report("done", {**about, "seconds": seconds})
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(KIND_BYTES)
 
 
 def read_judgements(task: TrainingTask, report: Report = lambda *_: None) -> Judgements:

@@ -1,6 +1,7 @@
 """Training on shards: files of judged queries that need not fit into memory.
 
     urls.py         which URLs a job may name
+    extra.py        the message if the extra `cluster` is not installed
     files.py        shards as files of any file system, with a stamp that shows changes
     parquet.py      rows of parquet files
     text.py         rows of LETOR/SVMlight text

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from app.config import GIB
-from app.errors import SolarError
 from app.ranking.arrays import Floats
 from app.ranking.batch import partial_sums
 from app.ranking.batch.partial_sums import LossSum
@@ -17,7 +16,7 @@ from app.ranking.batch.path import Measure
 from app.ranking.limits import MOST_FEATURES_FULL
 from app.training.shards import parts
 from app.training.shards.cache import Cache
-from app.training.shards.files import NO_EXTRA
+from app.training.shards.extra import extra_needed
 from app.training.shards.parts import ShardPart
 from app.training.shards.urls import check_cluster
 
@@ -89,9 +88,7 @@ class EngineSums:
 def opened_engine(address: str, patience: float, name: str) -> Iterator[Engine]:
     """Connect to a cluster; SolarError if the extra is not installed. `name` is the option's."""
     check_cluster(address, name)
-    try:
-        from app.training.cluster import cluster_engine  # noqa: PLC0415  # an extra
-    except ImportError:
-        raise SolarError(NO_EXTRA) from None
+    with extra_needed():
+        from app.training.cluster import cluster_engine  # noqa: PLC0415
     with cluster_engine(address, patience) as engine:
         yield engine

@@ -6,10 +6,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from app.errors import BadData, SolarError
+from app.errors import BadData
 from app.ranking.arrays import Floats
 from app.training.shards.blocks import QueryRows
-from app.training.shards.files import NO_EXTRA
+from app.training.shards.extra import extra_needed
 
 QUERY, LABEL, FEATURES = "qid", "label", "features"
 #: Bytes of rows, in float32, that one batch decodes.
@@ -63,10 +63,8 @@ def parquet_pieces(file: IO[bytes], name: str, n: int, names: Sequence[str]) -> 
 
 @contextmanager
 def _opened(file: IO[bytes]) -> Iterator[Any]:
-    try:
-        from pyarrow.parquet import ParquetFile  # noqa: PLC0415  # the extra may be missing
-    except ImportError:
-        raise SolarError(NO_EXTRA) from None
+    with extra_needed():
+        from pyarrow.parquet import ParquetFile  # noqa: PLC0415
     with ParquetFile(file, pre_buffer=False, buffer_size=PARQUET_BYTES) as parquet:
         yield parquet
 

@@ -4,16 +4,21 @@ The check is textual and refuses every spelling that another reader might resolv
 of a local directory are resolved when a shard is opened (`files.py`).
 """
 
-import ipaddress
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from app.domain.addresses import is_loopback
 from app.errors import Forbidden, InvalidInput, SolarError
 
 #: Most URLs in one job, and most characters of a URL.
 MOST_URLS, LONGEST_URL = 1000, 1024
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
+#: File systems of a job besides local paths. Redirects of web servers are refused; other file
+#: systems such as webhdfs redirect by design.
+SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "http", "https")
+_SCHEME = re.compile(f"({'|'.join(SCHEMES)})://")
+#: A pattern that makes a web server list further directories, of any address.
+_NESTED = re.compile(r"https?://.*([*\[].*/|\*\*)")
 #: Ways to leave a prefix, to name another file system, or to hide either.
 _HIDDEN = re.compile(r"%2e|%2f|%5c|%25|::|[\\?#\x00-\x20\x7f]", re.IGNORECASE)
 _LOCAL = re.compile(r"(file|local|memory):", re.IGNORECASE)
@@ -26,7 +31,7 @@ MOST_PORT = 65535
 
 
 def prefixes_of(setting: str) -> tuple[str, ...]:
-    """Parse SOLAR_SHARDS: absolute paths and URLs, separated by commas.
+    """Parse SOLAR_SHARDS: absolute paths and URLs of SCHEMES, separated by commas.
 
     >>> prefixes_of("/srv/shards, s3://bucket/judged/")
     ('/srv/shards/', 's3://bucket/judged/')
@@ -36,7 +41,7 @@ def prefixes_of(setting: str) -> tuple[str, ...]:
         if not (one.startswith("/") or _SCHEME.match(one)) or url_problem(one):
             raise SolarError(
                 "SOLAR_SHARDS: expected absolute paths and URLs such as s3://bucket/judged, "
-                f"separated by commas, got {one[:64]!r}"
+                f"separated by commas, with one of {', '.join(SCHEMES)}, got {one[:64]!r}"
             )
     return tuple(one.rstrip("/") + "/" for one in found)
 
@@ -70,8 +75,10 @@ def below_prefix(urls: Sequence[str], prefixes: Sequence[str]) -> tuple[str, ...
 def _prefix(at: int, url: str, prefixes: Sequence[str]) -> str:
     if wrong := url_problem(url):
         raise InvalidInput(f"shards[{at}]: {wrong}")
+    if _NESTED.match(url):
+        raise InvalidInput(f"shards[{at}]: expected patterns without ** in the last part only")
     for prefix in prefixes:
-        if url.startswith(prefix):
+        if f"{url}/".startswith(prefix):
             return prefix
     raise Forbidden(f"shards[{at}]: expected a URL below a prefix of SOLAR_SHARDS")
 
@@ -92,16 +99,8 @@ def check_cluster(address: str, name: str) -> str:
             f"{name}: expected tcp://HOST:PORT, tls://HOST:PORT, local or local:WORKERS, got "
             f"{address[:64]!r}"
         )
-    if found["scheme"] == "tcp" and not _is_loopback(found["host"].strip("[]")):
+    if found["scheme"] == "tcp" and not is_loopback(found["host"].strip("[]")):
         raise SolarError(
             f"{name}: expected tls:// for a scheduler that is not on a loopback address"
         )
     return address
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether a host is this machine by its name or its address; no name is looked up."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

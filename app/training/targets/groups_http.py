@@ -17,7 +17,7 @@ from solar_client.backoff import delay
 from app.domain.model_config import ModelConfig, new_model_config
 from app.evaluation.tables import placed
 from app.ranking.sparse import SparseRows
-from app.simulation.service_client import service_client
+from app.simulation.service_client import client_errors, service_client
 from app.training.groups import Fit, GroupTask, GroupTraining, Outcome
 from app.training.options import Training
 from app.training.targets.groups import GroupReport, GroupRequest, outcomes, replaced_counted
@@ -36,7 +36,7 @@ def groups_over_http(request: GroupRequest, bound: float, url: str) -> str:
             training = GroupTraining(request.training, bound)
             found = list(outcomes(request, tasks, training, workers))
         report = GroupReport(request, tasks)
-        with replaced_counted(report):
+        with replaced_counted(report), client_errors():
             for one in found:
                 if isinstance(one.found, Fit):
                     if one.task.model not in configs:
