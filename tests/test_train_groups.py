@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import solar_client
 
 from app.errors import Full
 from app.evaluation.letor import JudgedData, read_letor
@@ -30,7 +31,7 @@ from app.training.groups import (
     pooled_position,
 )
 from app.training.options import Training
-from app.training.targets import groups_store
+from app.training.targets import groups_http, groups_store
 from app.training.targets.file import new_config
 from app.training.targets.groups import GroupRequest
 from app.training.targets.groups_http import letor_text
@@ -300,6 +301,22 @@ def test_an_error_of_the_store_says_how_many_models_were_replaced(
     )  # fmt: skip
     assert (code, output) == (2, "")
     assert error == "solar: the store is full; models replaced before: 1\n"
+
+
+def test_an_error_of_the_service_says_how_many_models_were_replaced(
+    solar: Solar, text: Path, service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object, outcome: Outcome, *__: object) -> None:
+        if outcome.task.group == "b":
+            raise solar_client.SolarError("the job has failed")
+
+    monkeypatch.setattr(groups_http, "train_remotely", fails)
+    code, output, error = solar(
+        text, "--group-by", "qid-prefix", "--model", "o-{group}", "--url", service.url,
+        "--processes", "1", "--C", "1",
+    )  # fmt: skip
+    assert (code, output) == (2, "")
+    assert error == "solar: the job has failed; models replaced before: 1\n"
 
 
 def state(url: str, model: str) -> StoredState:

@@ -12,8 +12,9 @@ from app.errors import SolarError
 from app.main import create_app
 from app.training import trainer
 from app.training.options import Training
+from app.training.process import CLUSTER_FAILED
 from tests.api.services import PLAIN, Running, application, serving
-from tests.api.trainings import done
+from tests.api.trainings import done, ended_job, started_job
 from tests.servers import server, until, url
 from tests.shards import N, drawn, in_one, write_parquet, written
 
@@ -97,3 +98,10 @@ def test_without_prefixes_shards_are_forbidden(url: str) -> None:
 def test_a_service_does_not_start_with_wrong_settings(wrong: dict[str, str], url: str) -> None:
     with pytest.raises(SolarError, match=f"SOLAR_{next(iter(wrong)).upper()}: expected"):
         create_app(Settings(**wrong), url)  # type: ignore[arg-type]
+
+
+def test_a_failed_cluster_is_reported_without_its_cause(url: str, folder: Path) -> None:
+    with application(url, shards=str(folder), cluster="tls://127.0.0.1:9") as http:
+        answer = post(http, {"shards": [str(folder)], "C": 0.1})
+        found = ended_job(http, started_job(answer))
+    assert (found["state"], found["error"]) == ("failed", CLUSTER_FAILED)
