@@ -569,6 +569,47 @@ def test_the_example_of_a_dask_cluster_is_restricted_and_encrypted() -> None:
     assert size(worker["resources"]["limits"]["memory"]) >= size(limit.removesuffix("B"))
 
 
+def test_pods_of_the_dask_cluster_reach_dns_each_other_and_nothing_else() -> None:
+    policies = of_kind(example("dask-cluster"), "NetworkPolicy")
+    cluster = {"dask.org/cluster-name": "solar-training"}
+    scheduler, worker = ({**cluster, "dask.org/component": one} for one in ("scheduler", "worker"))
+    api = {COMPONENT: "api"}
+
+    def rules(labels: dict[str, str], direction: str) -> list[tuple[str, str]]:
+        peers = {"ingress": "from", "egress": "to"}[direction]
+        return sorted(
+            (_peer(peer), " ".join(f"{port['protocol']}:{port['port']}" for port in ports))
+            for one in policies
+            if selects(one["spec"]["podSelector"], labels)
+            for rule in one["spec"].get(direction, ())
+            for ports in [rule.get("ports", ())]
+            for peer in rule[peers]
+        )
+
+    own, dns = ("solar-training", ""), DNS[1:]
+    operator = ("dask-operator dask-kubernetes-operator", "TCP:8787")
+    assert rules(scheduler, "egress") == sorted([own, dns])
+    assert rules(worker, "egress") == sorted([own, dns, ("0.0.0.0/0", "TCP:443")])
+    assert rules(scheduler, "ingress") == sorted([own, ("api", "TCP:8786"), operator])
+    assert rules(worker, "ingress") == [own]
+    assert rules(api, "egress") == [("solar-training scheduler", "TCP:8786")]
+    assert rules(api, "ingress") == []
+
+
+def test_workers_of_the_dask_cluster_read_shards_and_cannot_change_them() -> None:
+    (found,) = of_kind(example("dask-cluster"), "DaskCluster")
+    for role, shards in (("worker", True), ("scheduler", False)):
+        spec = found["spec"][role]["spec"]
+        (container,) = spec["containers"]
+        mounts = {one["name"]: one for one in container["volumeMounts"]}
+        volumes = {one["name"]: one for one in spec["volumes"]}
+        assert mounts.keys() == volumes.keys()
+        assert ("shards" in mounts) == shards
+        if shards:
+            assert mounts["shards"]["readOnly"] is True
+            assert volumes["shards"]["persistentVolumeClaim"]["readOnly"] is True
+
+
 def example(name: str) -> tuple[Manifest, ...]:
     return tuple(yaml.safe_load_all((K8S / "examples" / f"{name}.yaml").read_text()))
 

@@ -18,7 +18,9 @@ dask_hash=sha256:5cf138e03cb1851063b82b74e9fd4679251238e3867fcae1e3682aada641072
 
 [ -x "$python" ] || { echo "$python not found; run make setup first" >&2; exit 1; }
 
-if [ ! -e "$ops/.made" ]; then
+# The marker names what is installed: other versions are installed again.
+made=$ops/.made-$(echo "$wheel $tools $dask" | cksum | cut -d ' ' -f 1)
+if [ ! -e "$made" ]; then
     rm -rf "$ops"
     mkdir -p "$ops"
     "$python" -m venv "$ops/venv"
@@ -36,7 +38,7 @@ if [ ! -e "$ops/.made" ]; then
     else
         ln -s "$(command -v kubectl)" "$ops/kubectl"
     fi
-    touch "$ops/.made"
+    touch "$made"
 fi
 kubectl=$PWD/$ops/kubectl
 "$kubectl" version --client
