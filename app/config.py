@@ -242,7 +242,8 @@ class Settings(BaseSettings):
     shards: str = Field(
         default="",
         description="prefixes of the shards that a training job may name, separated by commas: "
-        "absolute paths of directories, or URLs such as `s3://bucket/judged`; empty: none (403)",
+        "absolute paths of directories, or URLs of S3, Google, Azure and web servers such as "
+        "`s3://bucket/judged`; empty: none (403)",
     )
     cluster: str = Field(
         default="",
