@@ -101,7 +101,8 @@ def test_a_service_does_not_start_with_wrong_settings(wrong: dict[str, str], url
 
 
 def test_a_failed_cluster_is_reported_without_its_cause(url: str, folder: Path) -> None:
-    with application(url, shards=str(folder), cluster="tls://127.0.0.1:9") as http:
+    with application(url, shards=str(folder), cluster="tls://127.0.0.1:9") as client:
+        http: Any = client
         answer = post(http, {"shards": [str(folder)], "C": 0.1})
         found = ended_job(http, started_job(answer))
     assert (found["state"], found["error"]) == ("failed", CLUSTER_FAILED)
