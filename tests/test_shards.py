@@ -1,17 +1,20 @@
 """Training on shards equals training in one process; bad shards are refused by name."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from app.domain.model_config import ModelConfig, new_model_config
 from app.errors import BadData, Forbidden, InvalidInput, SolarError
@@ -32,6 +35,7 @@ from app.training.shards.checkpoint import Checkpoint, CheckpointedTrainer
 from app.training.shards.dispatch import Dispatch, TooManyLosses
 from app.training.shards.engines import EngineSums, SerialEngine
 from app.training.shards.files import Location, located
+from app.training.shards.parts import Reading, ShardPart
 from app.training.shards.urls import below_prefix, check_cluster, prefixes_of
 from tests.shards import (
     N,
@@ -212,6 +216,62 @@ def test_blocks_have_whole_queries_and_do_not_depend_on_the_pieces(
         assert np.concatenate([one.X for one in found]).ravel().tolist() == rows.ravel().tolist()
     for one in whole:
         assert one.query_bytes().sum() <= most or len(one.names) == 1
+
+
+# ---- the cache of a worker ----
+
+
+def read_as(url: str, training: str, names: str) -> ShardPart:
+    (shard,) = files.expand(located([url])[0])
+    return ShardPart(shard, Reading(training, N, tuple(names)))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_two_trainings_at_once_on_a_worker_have_their_own_columns(tmp_path: Path) -> None:
+    url = str(write_columns(tmp_path / "a.parquet", SHARDS[0], "abcd"))
+    one, two = read_as(url, "one", "abcd"), read_as(url, "two", "dcba")
+    cache, w = Cache(1 << 20), np.arange(N) / N
+    expected = {part: parts.part_loss(Cache(0), part, w) for part in (one, two)}
+    for first, second in ((one, two), (two, one)):
+        reading = parts.blocks(cache, first)
+        next(reading)  # one thread is inside a shard
+        assert parts.part_loss(cache, second, w).loss == expected[second].loss  # another thread
+        assert len(list(reading)) > 1
+        parts.query_names(cache, first, np.array([parts._hash("0-3")], np.uint64))
+        for part in (second, first):
+            found = parts.part_loss(cache, part, w)
+            assert found.gradient.tobytes() == expected[part].gradient.tobytes()
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_late_thread_keeps_nothing_for_a_training_that_has_ended(tmp_path: Path) -> None:
+    url = str(write_columns(tmp_path / "a.parquet", SHARDS[0], "abcd"))
+    one, cache = read_as(url, "one", "abcd"), Cache(1 << 20)
+    reading = parts.blocks(cache, one)
+    next(reading)
+    cache.use_for("two")
+    list(reading)
+    cache.keep_residuals("one", "key", np.zeros(N), cast(Any, None))
+    assert (cache.rows, cache.residuals, cache.reserved) == ({}, {}, 0)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_threads_that_read_at_once_share_the_room_of_a_cache(tmp_path: Path) -> None:
+    given = checked(written(tmp_path, SHARDS)).parts()
+    size = sum(rows.nbytes for rows in parts._read(Cache(0), given[0]))
+    cache = Cache(3 * size)  # two thirds are for rows: two shards
+    cache.use_for(given[0].reading.training)
+    threads = [parts._read(cache, part) for part in given]
+    held = 0
+    for _ in zip_longest(*threads):
+        held = max(held, cache.reserved + cache.sizes["rows"])
+    assert size < held <= 2 * size
+    assert 1 <= len(cache.rows) <= 2
+    assert (cache.reserved, cache.sizes["rows"]) == (0, sum(map(bytes_of, cache.rows.values())))
+
+
+def bytes_of(rows: Iterable[QueryRows]) -> int:
+    return sum(one.nbytes for one in rows)
 
 
 # ---- refused shards ----
@@ -588,6 +648,16 @@ def test_every_part_is_computed_whatever_happens(data: st.DataObject) -> None:
     assert sorted(finished) == list(range(count))
 
 
-def test_the_sizes_of_blocks_are_within_the_contract() -> None:
-    assert blocks.BLOCK_BYTES <= 32_000_000
-    assert Cache(0).room("rows", None) == 0
+def test_the_blocks_of_a_shard_have_at_most_32_megabytes(tmp_path: Path) -> None:
+    count, n = 40_000, 50
+    rows = np.zeros((count, n), np.float32)
+    path, names = tmp_path / "a.parquet", np.repeat(np.arange(count // 40), 40)
+    table = {"qid": names, "label": np.arange(count) % 3.0}
+    values = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), n)
+    parquet.write_table(pa.table({**table, "features": values}), path)
+    (part,) = checked([str(path)]).parts()
+    ramped = replace(part, reading=replace(part.reading, ramps=tuple((at, 0.5) for at in range(n))))
+    for one, width in ((part, n), (ramped, 2 * n)):
+        sizes = [block.X.nbytes for block in parts.blocks(Cache(0), one)]
+        assert sum(sizes) == 8 * count * width
+        assert max(sizes) <= blocks.BLOCK_BYTES <= 32_000_000

@@ -30,7 +30,7 @@ from app.training.shards.blocks import (
     normalized_rows,
     rows_with_ramps,
 )
-from app.training.shards.cache import Cache, Located
+from app.training.shards.cache import Cache, GatheredRows, Located
 from app.training.shards.files import Location, Shard
 
 Hashes = NDArray[np.uint64]
@@ -144,6 +144,7 @@ def survey(cache: Cache, part: ShardPart) -> Survey:
 
 def query_names(cache: Cache, part: ShardPart, hashes: Hashes) -> list[str]:
     """Return the ids of the queries with these hashes that a shard has, in its order."""
+    cache.use_for(part.reading.training)
     wanted = set(hashes.tolist())
     read = _read(cache, part) if wanted else ()
     return [name for rows in read for name in rows.names if _hash(name) in wanted]
@@ -199,7 +200,7 @@ def _losses(cache: Cache, part: ShardPart, w: Floats) -> Iterator[LossSum]:
     for block in blocks(cache, part):
         tree = block.tree()
         residuals, scores = partial_sums.residuals_at(block.X, tree, w)
-        cache.keep_residuals((part, block.at), w, Located(tree, residuals))
+        cache.keep_residuals(part.reading.training, (part, block.at), w, Located(tree, residuals))
         yield partial_sums.loss_sum(block.X, residuals, scores)
 
 
@@ -249,7 +250,7 @@ def _located(cache: Cache, part: ShardPart, block: Block, w: Floats) -> Located:
         return there
     tree = block.tree()
     found = Located(tree, partial_sums.residuals_at(block.X, tree, w)[0])
-    cache.keep_residuals((part, block.at), w, found)
+    cache.keep_residuals(part.reading.training, (part, block.at), w, found)
     return found
 
 
@@ -273,19 +274,20 @@ def blocks(cache: Cache, part: ShardPart) -> Iterator[Block]:
 
 def _read(cache: Cache, part: ShardPart) -> Iterator[QueryRows]:
     """Yield the rows of a shard in blocks, and keep them if the whole shard has room."""
-    if (known := cache.rows.get(part.shard)) is not None:
+    key = part.shard, part.reading
+    if (known := cache.rows.get(key)) is not None:
         files.check_stamp(part.shard)
         yield from known
         return
-    gathered: list[QueryRows] = []
-    size, room = 0, cache.room("rows", part.shard)
-    with files.opened(part.shard) as file:
-        for rows in in_blocks(_pieces(file, part), part.reading.block_bytes):
-            size += rows.nbytes
-            gathered = [*gathered, rows] if size <= room else []
-            yield rows
-    if gathered:
-        cache.keep_rows(part.shard, tuple(gathered), size)
+    gathered = GatheredRows(cache, part.reading.training)
+    try:
+        with files.opened(part.shard) as file:
+            for rows in in_blocks(_pieces(file, part), part.reading.block_bytes):
+                gathered.add(rows)
+                yield rows
+        gathered.keep(key)
+    finally:
+        gathered.drop()
 
 
 def _pieces(file: Any, part: ShardPart) -> Iterator[QueryRows]:
