@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from threading import Thread
+from time import process_time
 from typing import Any, cast
 
 import numpy as np
@@ -596,16 +597,91 @@ def test_a_part_returns_to_the_worker_that_has_its_rows() -> None:
             assert one.finish(at, worker, now=1.0)
 
 
-def test_a_slow_part_gets_one_second_copy_after_five_times_the_median() -> None:
+def test_a_slow_part_gets_a_second_copy_after_five_times_the_median() -> None:
     one, workers = Dispatch("abc", {}, 0.0), {"x": 1, "y": 1, "z": 1}
     assert one.assign(workers, now=0.0) == [(0, "x"), (1, "y"), (2, "z")]
     for at, worker in ((0, "x"), (1, "y")):
         one.finish(at, worker, now=2.0)
     assert one.assign(workers, now=9.9) == []
     assert one.assign(workers, now=10.1) == [(2, "x")]
-    assert one.assign(workers, now=99.0) == []
+    assert one.assign(workers, now=10.9) == []
     assert one.finish(2, "x", now=11.0)
     assert not one.finish(2, "z", now=12.0)  # the first answer counts
+
+
+def test_a_copy_goes_to_no_stuck_worker_and_another_follows_if_it_is_late_too() -> None:
+    one, workers = Dispatch("abc", {}, 1.0), {"x": 1, "y": 1, "z": 1}
+    assert one.assign(workers, now=0.0) == [(0, "x"), (1, "y"), (2, "z")]
+    one.finish(2, "z", now=1.0)
+    free = {"x": 2, "y": 2, "z": 1}  # x and y are stopped, and have a thread that is free
+    assert one.assign(free, now=10.0) == [(0, "z")]
+    one.finish(0, "z", now=11.0)
+    assert one.assign(free, now=11.0) == [(1, "z")]
+    more = {**free, "v": 1, "w": 1}
+    assert one.assign(more, now=12.0) == []
+    assert one.assign(more, now=17.0) == [(1, "v")]
+    assert one.assign(more, now=99.0) == []  # three copies are the most
+
+
+def test_a_stuck_worker_costs_the_next_pass_no_time_until_it_answers() -> None:
+    homes: dict[Any, str] = {"a": "x", "b": "y"}
+    stuck, workers = {"x"}, {"x": 1, "y": 1}
+    one = Dispatch("ab", homes, 1.0, stuck)
+    assert one.assign(workers, now=0.0) == [(1, "y"), (0, "x")]  # x may have recovered
+    one.finish(1, "y", now=1.0)
+    assert one.assign(workers, now=1.0) == [(0, "y")]
+    one.finish(0, "x", now=9.0)
+    assert stuck == {"x"}  # late
+    again = Dispatch("ab", {}, 1.0, stuck)
+    again.assign(workers, now=0.0)
+    assert again.finish(1, "x", now=1.0)
+    assert stuck == set()
+
+
+@pytest.mark.parametrize(("now", "stopped"), [(60.1, ()), (1.0, ("x",))])
+def test_the_only_part_of_a_first_pass_gets_a_copy_after_a_minute_or_if_its_worker_is_silent(
+    now: float, stopped: tuple[str, ...]
+) -> None:
+    one = Dispatch("a", {}, 0.0)
+    assert one.assign({"x": 1, "y": 1}, now=0.0) == [(0, "x")]
+    assert one.assign({"y": 1}, now=0.9) == []
+    assert one.assign({"y": 1}, now=now, silent=stopped) == [(0, "y")]
+
+
+def test_a_part_that_cannot_be_read_is_tried_once_more_by_another_worker() -> None:
+    one, workers = Dispatch("a", {}, 1.0), {"x": 1, "y": 1}
+    assert one.assign(workers, now=0.0) == [(0, "x")]
+    assert one.fail(0, "x")
+    assert one.assign(workers, now=0.0) == [(0, "y")]
+    assert not one.fail(0, "y")
+    alone = Dispatch("a", {}, 1.0)
+    assert alone.assign({"x": 1}, now=0.0) == [(0, "x")]
+    assert alone.fail(0, "x")
+    assert alone.assign({"x": 1}, now=0.0) == [(0, "x")]  # there is no other
+    assert not alone.fail(0, "x")
+
+
+def test_a_copy_that_cannot_be_read_leaves_the_others_running() -> None:
+    one, workers = Dispatch("ab", {}, 1.0), {"x": 1, "y": 1, "z": 1}
+    one.assign(workers, now=0.0)
+    one.finish(1, "y", now=1.0)
+    assert one.assign(workers, now=6.0) == [(0, "y")]
+    assert one.fail(0, "x")
+    assert one.running() == {(0, "y")}
+    assert one.finish(0, "y", now=7.0)
+
+
+def test_the_time_of_the_decisions_grows_with_the_parts_alone() -> None:
+    def seconds(parts: int) -> float:
+        one, workers = Dispatch(range(parts), {}, 0.0), {f"w{at}": 1 for at in range(16)}
+        began = process_time()
+        for _ in range(parts):
+            one.assign(workers, now=0.0)
+            one.finish(*min(one.running()), now=1.0)
+        return process_time() - began
+
+    few, many = (min(seconds(parts) for _ in range(3)) for parts in (1000, 4000))
+    assert many < 8 * few  # 4 on a quiet machine; 11 where each decision looks at all parts
 
 
 def test_a_part_of_a_lost_worker_is_started_again_three_times() -> None:
