@@ -4,6 +4,7 @@ SolarError
 ├── InvalidInput        the caller's input is invalid; the message is written for the caller
 ├── Forbidden           the settings do not allow what the caller names
 ├── BadData             a file of judged data is invalid
+│   └── ReadFailed          it cannot be read, here or now
 ├── ClusterFailed       the cluster that trains is gone, or has other versions
 ├── Unreadable          stored bytes cannot be decoded: serve what is in memory
 │   ├── BadBlob             they are damaged; a state can be rebuilt from its log
@@ -58,6 +59,10 @@ class ClusterFailed(SolarError):
 
 class BadData(SolarError):
     """A line of a data file is invalid; the message names the line and the cause."""
+
+
+class ReadFailed(BadData):
+    """A file cannot be read: it is not there, or its server does not answer; others may have it."""
 
 
 class Unreadable(SolarError):

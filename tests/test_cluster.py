@@ -9,27 +9,34 @@ import os
 import shutil
 import signal
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask.config
+import distributed
 import numpy as np
 import pytest
+from distributed import LocalCluster
 from distributed.comm import CommClosedError
 
-from app.errors import BadData, ClusterFailed
+from app.errors import BadData, ClusterFailed, ReadFailed
 from app.training import cluster, trainer
 from app.training.cluster import ClusterEngine, cluster_engine
 from app.training.options import Training
 from app.training.shards import training as sharded
-from app.training.shards import versions
+from app.training.shards import versions, workers
+from app.training.shards.cache import Cache
 from app.training.shards.engines import EngineSums, SerialEngine
 from app.training.targets.file import new_config
 from tests import commands
+from tests.api.services import PLAIN, serving
+from tests.api.trainings import done
 from tests.shards import N, as_queries, checked, drawn, in_one, write_text, written
 from tests.test_tls import Certificate, certified, tls_proxy
+from tests.waits import until
 
 SHARDS = drawn(shards=5, queries=20)
 
@@ -63,14 +70,16 @@ def trusting(one: Certificate) -> dict[str, str]:
 def dask_state_put_back() -> Iterator[None]:
     """Undo what a local cluster changes in its process: variables for its workers, log handlers."""
     environ = dict(os.environ)
+    names = ("distributed.nanny", "distributed.scheduler", "distributed.worker")
+    handlers = {name: list(logging.getLogger(name).handlers) for name in names}
     try:
         yield
     finally:
         for name in os.environ.keys() - environ.keys():
             del os.environ[name]
         os.environ.update(environ)
-        for name in ("distributed.nanny", "distributed.scheduler", "distributed.worker"):
-            logging.getLogger(name).handlers.clear()
+        for name, before in handlers.items():
+            logging.getLogger(name).handlers[:] = before
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +91,15 @@ def pids(engine: ClusterEngine) -> list[int]:
     return list(engine.connected().run(os.getpid).values())
 
 
-def test_a_cluster_trains_as_one_process_does(engine: ClusterEngine, urls: list[str]) -> None:
-    training = Training(C=0.01)
-    found = sharded.train_shards(engine, checked(urls, engine), training)
-    expected = trainer.train_batch(in_one(SHARDS), training)
+@pytest.mark.parametrize(
+    ("training", "shards"), [(Training(C=0.01), 5), (Training(), 2)], ids=["given", "chosen"]
+)
+def test_a_cluster_trains_as_one_process_does(
+    engine: ClusterEngine, urls: list[str], training: Training, shards: int
+) -> None:
+    found = sharded.train_shards(engine, checked(urls[:shards], engine), training)
+    expected = trainer.train_batch(in_one(SHARDS[:shards]), training)
+    assert found.parameter == expected.parameter
     assert found.ndcg == pytest.approx(
         trainer.describe_training(expected, training, "none")["ndcg@10"]
     )
@@ -123,6 +137,122 @@ def test_a_stopped_workers_part_is_computed_by_another(
         os.kill(stopped, signal.SIGCONT)
     assert found.loss == expected.loss
     assert found.gradient.tobytes() == expected.gradient.tobytes()
+
+
+@contextmanager
+def impatient(engine: ClusterEngine, patience: float) -> Iterator[ClusterEngine]:
+    """Connect once more, with less patience."""
+    with cluster_engine(engine.connected().scheduler.address, patience) as found:
+        found.connected()
+        yield found
+
+
+@contextmanager
+def all_stopped(engine: ClusterEngine) -> Iterator[None]:
+    stopped = pids(engine)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+def pause_at(fraction: float, dask_worker: Any) -> None:
+    """Let a worker pause at this share of its memory."""
+    dask_worker.memory_manager.memory_pause_fraction = fraction
+
+
+@contextmanager
+def all_paused(engine: ClusterEngine) -> Iterator[None]:
+    client = engine.connected()
+    client.run(pause_at, 1e-6)
+    try:
+        until(lambda: statuses(engine) == {"paused"})
+        yield
+    finally:
+        client.run(pause_at, 0.8)
+        until(lambda: statuses(engine) == {"running"})
+
+
+def statuses(engine: ClusterEngine) -> set[str]:
+    client = engine.connected()
+    found: dict[str, Any] = client.sync(client.scheduler.identity)["workers"]
+    return {one["status"] for one in found.values()}
+
+
+def test_a_training_fails_after_the_patience_if_all_workers_are_stopped(
+    engine: ClusterEngine, urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "SILENT_SECONDS", 0.6)
+    with (
+        impatient(engine, 0.3) as other,
+        all_stopped(engine),
+        pytest.raises(ClusterFailed, match=r"no worker sends heartbeats.* for 0\.3 s"),
+    ):
+        checked(urls, other)
+
+
+def test_a_training_fails_after_the_patience_if_all_workers_are_paused(
+    engine: ClusterEngine,
+) -> None:
+    def quick(_: Cache, at: int) -> int:
+        return at
+
+    with impatient(engine, 0.3) as other:
+        running = other.map(quick, [(at,) for at in range(40)])
+        assert next(running) == 0
+        with all_paused(engine), pytest.raises(ClusterFailed, match="all are paused"):
+            list(running)
+
+
+def test_a_long_part_does_not_fail_even_if_its_worker_pauses_meanwhile(
+    engine: ClusterEngine,
+) -> None:
+    def pauses(_: Cache, at: int) -> int:
+        memory = distributed.get_worker().memory_manager
+        memory.memory_pause_fraction = 1e-6
+        time.sleep(1.2)
+        memory.memory_pause_fraction = 0.8
+        return at
+
+    with impatient(engine, 0.3) as other:
+        assert list(other.map(pauses, [(0,), (1,)])) == [0, 1]
+
+
+def test_what_one_worker_cannot_read_another_one_reads(
+    engine: ClusterEngine, tmp_path: Path
+) -> None:
+    def reads(_: Cache, at: int, once: Path) -> int:
+        try:
+            (once / str(at)).mkdir()
+        except FileExistsError:
+            return at
+        raise ReadFailed("the server does not answer")
+
+    assert list(engine.map(reads, [(0, tmp_path), (1, tmp_path)])) == [0, 1]
+
+
+def test_a_pass_goes_on_after_a_restart_of_the_scheduler() -> None:
+    def quick(_: Cache, at: int) -> int:
+        return at
+
+    def started(port: int = 0) -> LocalCluster:
+        return LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, scheduler_port=port,
+            protocol="tcp://", host="127.0.0.1", dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        )  # fmt: skip
+
+    with dask_state_put_back(), ExitStack() as stack:
+        with started() as one:
+            address = one.scheduler_address
+            engine = stack.enter_context(cluster_engine(address))
+            running = engine.map(quick, [(at,) for at in range(40)])
+            assert next(running) == 0
+        stack.enter_context(started(int(address.rpartition(":")[2])))
+        assert list(running) == list(range(1, 40))
 
 
 def test_the_error_of_a_shard_is_that_of_one_process(
@@ -204,6 +334,38 @@ def test_missing_certificates_are_named_at_once(
         cluster_engine(address),
     ):
         pass
+
+
+def test_a_job_over_http_trains_on_the_cluster_of_the_service(
+    engine: ClusterEngine, urls: list[str]
+) -> None:
+    folder, address = str(Path(urls[0]).parent), engine.connected().scheduler.address
+    names = [f"{TLS}.ca-file", f"{TLS}.client.cert", f"{TLS}.client.key"]
+    files = {f"DASK_{variable(name)}": dask.config.get(name) for name in names}
+    given = {name: file for name, file in files.items() if file}
+    environ = {**given, "SOLAR_CLUSTER": address, "SOLAR_SHARDS": folder}
+    with serving(environ=environ) as service, service.client() as http:
+        http.put("/models/m", json={"features": N, **PLAIN})
+        answer = http.post("/models/m/warm-start", json={"shards": [f"{folder}/*"], "C": 0.1})
+        assert answer.status_code == 202, answer.text
+        result = done(http, answer.json()["id"])["result"]
+        until(lambda: http.get("/models/m").json()["version"] >= result["seq"])
+        weights = list(http.get("/models/m").json()["weights"].values())
+    names_read = set().union(*engine.connected().run(cached_names).values())
+    assert names_read == {f"shards[0], file {at}.parquet" for at in range(5)}
+    expected = trainer.train_batch(in_one(SHARDS), Training(C=0.1)).weights
+    np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-9)
+
+
+def cached_names(dask_worker: Any) -> set[str]:
+    """Return the names of the shards that a worker has in its cache."""
+    cache = getattr(dask_worker, "solar_cache", Cache(0))
+    return {shard.name for shard, _ in cache.rows}
+
+
+def variable(name: str) -> str:
+    """Return the variable of a setting of Dask, without `DASK_`."""
+    return name.upper().replace(".", "__").replace("-", "_")
 
 
 def test_the_command_continues_from_its_checkpoint_and_says_so(

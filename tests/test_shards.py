@@ -1,6 +1,7 @@
 """Training on shards equals training in one process; bad shards are refused by name."""
 
 import os
+import resource
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,7 +29,7 @@ from app.ranking.batch.ranksvm import squared_hinge
 from app.ranking.batch.warmstart import scatter, spreads
 from app.training import trainer
 from app.training.options import Training, check_sharded_training
-from app.training.shards import blocks, files, parts
+from app.training.shards import blocks, files, memory, parts
 from app.training.shards import training as sharded
 from app.training.shards.blocks import QueryRows, in_blocks
 from app.training.shards.cache import Cache
@@ -38,6 +39,7 @@ from app.training.shards.engines import EngineSums, SerialEngine
 from app.training.shards.files import Location, located
 from app.training.shards.parts import Reading, ShardPart
 from app.training.shards.urls import below_prefix, check_cluster, prefixes_of
+from app.training.shards.workers import Heartbeats
 from tests.shards import (
     N,
     as_queries,
@@ -722,6 +724,45 @@ def test_every_part_is_computed_whatever_happens(data: st.DataObject) -> None:
         one.assign(homes, now)
         finished += [at for at, worker in sorted(one.running()) if one.finish(at, worker, now)]
     assert sorted(finished) == list(range(count))
+
+
+# ---- workers and their memory ----
+
+
+def seen(last: float, status: str = "running", **counts: int) -> dict[str, Any]:
+    return {
+        "last_seen": last, "status": status, "nthreads": 1, "metrics": {"task_counts": counts}
+    }  # fmt: skip
+
+
+def test_a_worker_without_a_heartbeat_is_silent_by_the_clock_of_the_caller() -> None:
+    one = Heartbeats()
+    for now, last in ((0.0, 500.0), (9.0, 500.0), (20.0, 501.0), (29.0, 501.0)):
+        found = one.look({"x": seen(last)}, now, ())
+        assert (found.ready, found.silent, found.why) == ({"x": 1}, set(), "")
+    found = one.look({"x": seen(501.0), "y": seen(7.0)}, 31.0, {"x"})
+    assert (found.ready, found.silent, found.why) == ({"y": 1}, {"x"}, "")
+    assert "no worker sends heartbeats" in one.look({"x": seen(501.0)}, 31.0, {"x"}).why
+
+
+def test_a_paused_worker_goes_on_while_it_computes_a_part() -> None:
+    one = Heartbeats()
+    busy = {"x": seen(1.0, "paused", executing=1), "y": seen(1.0, "paused", ready=1)}
+    assert not one.look(busy, 0.0, {"x"}).why
+    for computing in (set[str](), {"y"}):  # another client's, or only queued
+        assert "all are paused" in one.look(busy, 0.0, computing).why
+    assert "has no worker" in one.look({}, 0.0, ()).why
+
+
+def test_the_workers_of_a_job_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    gb = 10**9
+    assert memory.local_memory(2, cores=8, memory=16 * gb) == 2 * gb
+    free = memory.cache_bytes(8 * gb, 1)
+    assert 0 < memory.cache_bytes(8 * gb, 4) <= free - 2 * memory.TASK_BYTES
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2 * gb, 2 * gb))
+    assert memory.local_memory(4, cores=4, memory=16 * gb) == gb // 2
+    assert memory.local_workers(64) == 5
+    assert memory.cache_bytes(100 * gb, 1) < 0.6 * 2 * gb
 
 
 def test_the_blocks_of_a_shard_have_at_most_32_megabytes(tmp_path: Path) -> None:

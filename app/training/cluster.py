@@ -8,30 +8,33 @@ so who can reach it is trusted: see docs/scale.md.
 import logging
 import os
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from threading import Lock
 from time import monotonic, sleep
 from typing import Any
 
 import distributed
-import psutil
+from dask.system import CPU_COUNT
 from distributed import Client, Future, LocalCluster, Security, get_worker
 from distributed.comm.core import FatalCommClosedError
+from distributed.system import MEMORY_LIMIT
 
-from app.errors import ClusterFailed, SolarError
-from app.training.shards import versions
+from app.errors import ClusterFailed, ReadFailed, SolarError
+from app.training.shards import memory, versions
 from app.training.shards.cache import Cache
 from app.training.shards.dispatch import Dispatch, TooManyLosses
 from app.training.shards.engines import PATIENCE, Task
+from app.training.shards.workers import Heartbeats, Workers
 
 #: Seconds between two looks at the workers, and for one answer of the scheduler.
 TICK_SECONDS, ANSWER_SECONDS = 0.25, 10.0
-#: A worker may fill this share of its memory, less what one task needs; at 0.8 Dask pauses it. A
-#: worker without a limit gets the cache of one with 4 GB.
-WORKER_SHARE, TASK_BYTES, UNLIMITED = 0.6, 100_000_000, 4_000_000_000
+#: A worker without a limit gets the cache of one with 4 GB.
+UNLIMITED = 4_000_000_000
 GONE = (OSError, TimeoutError, distributed.CancelledError)
 VARIABLES = "DASK_DISTRIBUTED__COMM__TLS__"
 NO_TLS = f"cluster: expected certificates of one CA here and at the scheduler ({VARIABLES}…)"
+_CREATION = Lock()
 UNENCRYPTED = "cluster: expected tls://, as Dask's setting require-encryption says"
 
 
@@ -43,12 +46,14 @@ class ClusterEngine:
         self._client: Client | None = None
         self._homes: dict[Any, str] = {}
         self._usual: dict[str, float] = {}
+        self._stuck: set[str] = set()
+        self._heartbeats = Heartbeats()
         self._seen = monotonic()
 
     def map(self, task: Task, calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         """Yield `task(cache, *call)` for each call, in their order."""
         names = [getattr(call[0], "shard", call[0]) for call in calls]
-        dispatch = Dispatch(names, self._homes, self._usual.get(task.__name__, 0.0))
+        dispatch = Dispatch(names, self._homes, self._usual.get(task.__name__, 0.0), self._stuck)
         one = _Pass(self, dispatch, task, calls)
         try:
             for at in range(len(calls)):
@@ -79,24 +84,21 @@ class ClusterEngine:
             with suppress(*GONE):
                 client.close(timeout=TICK_SECONDS)
 
-    def workers(self) -> tuple[dict[str, int], set[str]]:
-        """Return the threads of each worker that takes tasks, and all workers; wait for one.
-
-        A worker at its memory limit is paused: it ends its tasks, and takes no others.
-        """
+    def workers(self, computing: Collection[str] = ()) -> Workers:
+        """Return the workers; wait while there is none, and a moment if none goes on."""
         while True:
             found: dict[str, Any] = {}
             with suppress(*GONE):
                 client = self.connected()
                 asked = client.sync(client.scheduler.identity, callback_timeout=ANSWER_SECONDS)
                 found = asked["workers"]
-            ready = {at: one["nthreads"] for at, one in found.items() if one["status"] == "running"}
-            if ready:
+            workers = self._heartbeats.look(found, monotonic(), computing)
+            if workers.why:
+                self.wait(workers.why)
+            else:
                 self._seen = monotonic()
-                return ready, set(found)
             if found:
-                return {}, set(found)
-            self.wait("the scheduler has no worker")
+                return workers
 
     def answered(self) -> None:
         """Note that a worker has answered."""
@@ -126,7 +128,7 @@ class _Pass:
         self._engine, self._dispatch, self._task, self._calls = engine, dispatch, task, calls
         self._futures: dict[tuple[int, str], Future[Any]] = {}
         self._results: dict[int, Any] = {}
-        self._workers: dict[str, int] = {}
+        self._workers = Workers({}, set(), set(), "")
         self._looked = -TICK_SECONDS
 
     def result(self, at: int) -> Any:
@@ -151,12 +153,14 @@ class _Pass:
     def _start(self) -> None:
         """Look who is there, and send parts to the threads that are free."""
         if monotonic() - self._looked > TICK_SECONDS:
-            (self._workers, present), self._looked = self._engine.workers(), monotonic()
-            for key in self._dispatch.running():
-                if key[1] not in present:
+            running = self._dispatch.running()
+            self._workers = self._engine.workers({worker for _, worker in running})
+            self._looked = monotonic()
+            for key in running:
+                if key[1] not in self._workers.present:
                     self._lose(*key)
-        client = self._engine.connected()
-        for at, worker in self._dispatch.assign(self._workers, monotonic()):
+        client, there = self._engine.connected(), self._workers
+        for at, worker in self._dispatch.assign(there.ready, monotonic(), there.silent):
             self._futures[at, worker] = client.submit(
                 run_task, versions.of_worker(), self._task, self._calls[at],
                 workers=[worker], pure=False, key=f"solar-{os.urandom(8).hex()}",
@@ -165,7 +169,7 @@ class _Pass:
     def _collect(self) -> None:
         """Wait for an answer, TICK_SECONDS at most, and take all that are there."""
         if not self._futures:
-            self._engine.wait("no worker takes tasks: all are paused at their memory limit")
+            sleep(TICK_SECONDS)
             return
         with suppress(TimeoutError), self._engine.connected().as_current():
             distributed.wait(
@@ -192,12 +196,15 @@ class _Pass:
             self._results[at] = result
 
     def _fail(self, at: int, worker: str, error: BaseException) -> None:
-        """Raise the error of a task; one of a second copy counts, too: tasks are pure."""
-        if isinstance(error, SolarError):
-            raise error
+        """Raise the error of a task; what one worker could not read, another one tries."""
         if isinstance(error, distributed.KilledWorker):
             self._lose(at, worker)
             return
+        self._futures.pop((at, worker)).release()
+        if isinstance(error, ReadFailed) and self._dispatch.fail(at, worker):
+            return
+        if isinstance(error, SolarError):
+            raise error
         raise ClusterFailed(
             f"worker {worker}: expected a result, got {type(error).__name__}: {str(error)[:200]}"
         )
@@ -229,10 +236,10 @@ def run_task(expected: dict[str, str], task: Task, call: tuple[Any, ...]) -> Any
     """Run a task on a worker, with the cache of that worker."""
     worker = get_worker()
     versions.refuse_others(f"worker {worker.address}", expected, versions.of_worker())
-    if not hasattr(worker, "solar_cache"):
-        limit = worker.memory_manager.memory_limit or UNLIMITED
-        used = TASK_BYTES + psutil.Process().memory_info().rss
-        worker.solar_cache = Cache(max(0, int(WORKER_SHARE * limit) - used))
+    with _CREATION:
+        if not hasattr(worker, "solar_cache"):
+            limit = worker.memory_manager.memory_limit or UNLIMITED
+            worker.solar_cache = Cache(memory.cache_bytes(limit, worker.state.nthreads))
     return task(worker.solar_cache, *call)
 
 
@@ -283,8 +290,10 @@ def cluster_engine(address: str, patience: float = PATIENCE) -> Iterator[Cluster
 
 def _local(count: str) -> LocalCluster:
     """Start a scheduler and workers on this machine, each worker with one thread."""
+    n = int(count) if count else memory.local_workers(CPU_COUNT)
+    limit = memory.local_memory(n, CPU_COUNT, MEMORY_LIMIT)
     return LocalCluster(
-        n_workers=int(count) if count else None, threads_per_worker=1, processes=True,
+        n_workers=n, threads_per_worker=1, processes=True, memory_limit=limit,
         host="127.0.0.1", dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
         silence_logs=logging.CRITICAL,
     )  # fmt: skip

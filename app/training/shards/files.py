@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from app.errors import BadData, SolarError
+from app.errors import BadData, ReadFailed, SolarError
 from app.training.shards.extra import extra_needed
 from app.training.shards.urls import url_problem
 
@@ -223,7 +223,7 @@ def _translated(name: str) -> Iterator[None]:
             cause = error.__cause__  # fsspec calls every answer of a web server so
         if type(cause).__module__ == "builtins" and not isinstance(cause, FILE_ERRORS):
             raise
-        raise BadData(f"{name}: expected a readable file{_described(cause)}") from None
+        raise ReadFailed(f"{name}: expected a readable file{_described(cause)}") from None
 
 
 def _described(error: Exception) -> str:
