@@ -15,8 +15,8 @@ from app.errors import Forbidden, InvalidInput, SolarError
 MOST_URLS, LONGEST_URL = 1000, 1024
 #: File systems of a job besides local paths. Redirects of web servers are refused; other file
 #: systems such as webhdfs redirect by design.
-SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "http", "https")
-_SCHEME = re.compile(f"({'|'.join(SCHEMES)})://")
+SHARD_SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "http", "https")
+_SCHEME = re.compile(f"({'|'.join(SHARD_SCHEMES)})://")
 #: A pattern that makes a web server list further directories, of any address.
 _NESTED = re.compile(r"https?://.*([*\[].*/|\*\*)")
 #: Ways to leave a prefix, to name another file system, or to hide either.
@@ -31,7 +31,7 @@ MOST_PORT = 65535
 
 
 def prefixes_of(setting: str) -> tuple[str, ...]:
-    """Parse SOLAR_SHARDS: absolute paths and URLs of SCHEMES, separated by commas.
+    """Parse SOLAR_SHARDS: absolute paths and URLs of SHARD_SCHEMES, separated by commas.
 
     >>> prefixes_of("/srv/shards, s3://bucket/judged/")
     ('/srv/shards/', 's3://bucket/judged/')
@@ -41,7 +41,7 @@ def prefixes_of(setting: str) -> tuple[str, ...]:
         if not (one.startswith("/") or _SCHEME.match(one)) or url_problem(one):
             raise SolarError(
                 "SOLAR_SHARDS: expected absolute paths and URLs such as s3://bucket/judged, "
-                f"separated by commas, with one of {', '.join(SCHEMES)}, got {one[:64]!r}"
+                f"separated by commas, with one of {', '.join(SHARD_SCHEMES)}, got {one[:64]!r}"
             )
     return tuple(one.rstrip("/") + "/" for one in found)
 
