@@ -26,8 +26,8 @@ from app.errors import BadData, ClusterFailed, ReadFailed
 from app.training import cluster, trainer
 from app.training.cluster import ClusterEngine, cluster_engine
 from app.training.options import Training
+from app.training.shards import heartbeats, versions
 from app.training.shards import training as sharded
-from app.training.shards import versions, workers
 from app.training.shards.cache import Cache
 from app.training.shards.engines import EngineSums, SerialEngine
 from app.training.targets.file import new_config
@@ -185,7 +185,7 @@ def statuses(engine: ClusterEngine) -> set[str]:
 def test_a_training_fails_after_the_patience_if_all_workers_are_stopped(
     engine: ClusterEngine, urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "SILENT_SECONDS", 0.6)
+    monkeypatch.setattr(heartbeats, "MOST_SILENT", 0.6)
     with (
         impatient(engine, 0.3) as other,
         all_stopped(engine),

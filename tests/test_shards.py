@@ -37,9 +37,9 @@ from app.training.shards.checkpoint import Checkpoint, CheckpointedTrainer
 from app.training.shards.dispatch import Dispatch, TooManyLosses
 from app.training.shards.engines import EngineSums, SerialEngine
 from app.training.shards.files import Location, located
+from app.training.shards.heartbeats import Heartbeats
 from app.training.shards.parts import Reading, ShardPart
 from app.training.shards.urls import below_prefix, check_cluster, prefixes_of
-from app.training.shards.workers import Heartbeats
 from tests.shards import (
     N,
     as_queries,

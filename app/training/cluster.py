@@ -25,15 +25,15 @@ from app.training.shards import memory, versions
 from app.training.shards.cache import Cache
 from app.training.shards.dispatch import Dispatch, TooManyLosses
 from app.training.shards.engines import PATIENCE, Task
-from app.training.shards.workers import Heartbeats, Workers
+from app.training.shards.heartbeats import ClusterWorkers, Heartbeats
 
 #: Seconds between two looks at the workers, and for one answer of the scheduler.
 TICK_SECONDS, ANSWER_SECONDS = 0.25, 10.0
 #: A worker without a limit gets the cache of one with 4 GB.
 UNLIMITED = 4_000_000_000
 GONE = (OSError, TimeoutError, distributed.CancelledError)
-VARIABLES = "DASK_DISTRIBUTED__COMM__TLS__"
-NO_TLS = f"cluster: expected certificates of one CA here and at the scheduler ({VARIABLES}…)"
+TLS_NAMES = "DASK_DISTRIBUTED__COMM__TLS__"
+NO_TLS = f"cluster: expected certificates of one CA here and at the scheduler ({TLS_NAMES}…)"
 _CREATION = Lock()
 UNENCRYPTED = "cluster: expected tls://, as Dask's setting require-encryption says"
 
@@ -84,7 +84,7 @@ class ClusterEngine:
             with suppress(*GONE):
                 client.close(timeout=TICK_SECONDS)
 
-    def workers(self, computing: Collection[str] = ()) -> Workers:
+    def workers(self, computing: Collection[str] = ()) -> ClusterWorkers:
         """Return the workers; wait while there is none, and a moment if none goes on."""
         while True:
             found: dict[str, Any] = {}
@@ -128,7 +128,7 @@ class _Pass:
         self._engine, self._dispatch, self._task, self._calls = engine, dispatch, task, calls
         self._futures: dict[tuple[int, str], Future[Any]] = {}
         self._results: dict[int, Any] = {}
-        self._workers = Workers({}, set(), set(), "")
+        self._workers = ClusterWorkers({}, set(), set(), "")
         self._looked = -TICK_SECONDS
 
     def result(self, at: int) -> Any:
@@ -254,10 +254,10 @@ def check_certificates(address: str) -> None:
         context = Security().get_connection_args("client")["ssl_context"]
     except OSError as error:  # of files, or of what is in them
         raise ClusterFailed(
-            f"cluster: expected PEM files in {VARIABLES}{expected}, got {error}"
+            f"cluster: expected PEM files in {TLS_NAMES}{expected}, got {error}"
         ) from None
     if context is None:
-        raise ClusterFailed(f"cluster: expected certificates for tls:// in {VARIABLES}{expected}")
+        raise ClusterFailed(f"cluster: expected certificates for tls:// in {TLS_NAMES}{expected}")
 
 
 def refuse_certificates(error: BaseException) -> None:

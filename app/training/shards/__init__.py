@@ -9,6 +9,9 @@
     parts.py        what is computed for one shard: pure functions
     cache.py        decoded rows in bounded memory
     engines.py      who computes the parts, and the sums over all of them
+    memory.py       how much memory the workers may use
+    dispatch.py     which worker computes which part next
+    heartbeats.py   which workers of a cluster go on
     versions.py     what a cluster and its client must have in common
     checkpoint.py   the weights of a training that is interrupted
     training.py     the training itself

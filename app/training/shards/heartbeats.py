@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 #: A worker without a heartbeat for this time is stopped or cut off. Each sends two a second; in a
 #: cluster of n workers one in n / 200 + 1 seconds, so n / 50 are added.
-SILENT_SECONDS = 10.0
+MOST_SILENT = 10.0
 
 
-class Workers(NamedTuple):
+class ClusterWorkers(NamedTuple):
     """Threads of the workers that take tasks, all workers, and those without a heartbeat.
 
     A worker at its memory limit is paused: it ends its tasks, and takes no others. `why` says why
@@ -27,15 +27,17 @@ class Heartbeats:
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, float]] = {}
 
-    def look(self, found: Mapping[str, Any], now: float, computing: Collection[str]) -> Workers:
+    def look(
+        self, found: Mapping[str, Any], now: float, computing: Collection[str]
+    ) -> ClusterWorkers:
         """Return the workers; `found` is the scheduler's answer, `computing` have parts."""
         self._last = {at: self._changed(at, one["last_seen"], now) for at, one in found.items()}
-        most = SILENT_SECONDS + len(found) / 50
+        most = MOST_SILENT + len(found) / 50
         silent = {at for at, (_, since) in self._last.items() if now - since > most}
         heard = {at: one for at, one in found.items() if at not in silent}
         ready = {at: one["nthreads"] for at, one in heard.items() if one["status"] == "running"}
         goes_on = ready or any(_executes(heard[at]) for at in computing if at in heard)
-        return Workers(ready, set(found), silent, "" if goes_on else _why(found, heard))
+        return ClusterWorkers(ready, set(found), silent, "" if goes_on else _why(found, heard))
 
     def _changed(self, worker: str, heartbeat: float, now: float) -> tuple[float, float]:
         last = self._last.get(worker, (0.0, now))
