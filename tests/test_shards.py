@@ -762,7 +762,7 @@ def test_the_workers_of_a_job_share_its_memory(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (2 * gb, 2 * gb))
     assert memory.local_memory(4, cores=4, memory=16 * gb) == gb // 2
     assert memory.local_workers(64) == 5
-    assert memory.cache_bytes(100 * gb, 1) < 0.6 * 2 * gb
+    assert memory.cache_bytes(100 * gb, 1) == 0  # the allocator takes the rest
 
 
 def test_the_blocks_of_a_shard_have_at_most_32_megabytes(tmp_path: Path) -> None:

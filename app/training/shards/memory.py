@@ -7,6 +7,8 @@ import psutil
 
 #: A worker may fill this share of its memory, less what its tasks need; at 0.8 Dask pauses it.
 WORKER_SHARE, TASK_BYTES = 0.6, 100_000_000
+#: Arrow's allocator takes this much address space with the first shard, which counts as data.
+ARROW_BYTES = 1_200_000_000
 #: Least memory of a worker of `local`; N workers of `local:N` may have less.
 LOCAL_BYTES = 400_000_000
 
@@ -15,7 +17,7 @@ def cache_bytes(limit: int, threads: int) -> int:
     """Return the bytes for the cache of a worker with `limit` bytes of memory."""
     used = psutil.Process().memory_info()
     data = getattr(used, "data", used.rss)  # only Linux tells
-    rooms = (WORKER_SHARE * limit - used.rss, WORKER_SHARE * data_limit() - data)
+    rooms = (WORKER_SHARE * limit - used.rss, WORKER_SHARE * data_limit() - data - ARROW_BYTES)
     return max(0, int(min(rooms)) - threads * TASK_BYTES)
 
 
