@@ -125,6 +125,28 @@ class Settings(BaseSettings):
         description="lifetime of a logged impression, in seconds; later feedback on it is "
         "refused (410, or 404 for a `request_id` chosen by the client)",
     )
+    conversion_seconds: float = Field(
+        default=21_600.0,
+        ge=5.0,
+        le=7 * DAY,
+        description="lifetime of an impression with a click, and of the tokens of impressions, "
+        "in seconds, at least `SOLAR_IMPRESSION_SECONDS`: purchases come late; clicked lists may "
+        "use a quarter of the store's memory",
+    )
+    token_keys: str = Field(
+        default="",
+        repr=False,
+        description="keys that sign the tokens of impressions, separated by commas: the entries "
+        "that `solar key --token` prints, the one that signs first; empty: no tokens, and "
+        "`/beacon` is 404",
+    )
+    beacon_rate: float = Field(
+        default=20.0,
+        ge=0.1,
+        le=1e6,
+        description="maximum number of events a second at `/beacon` from one address, with a burst "
+        "of ten seconds, and a hundred times as many for one worker; above it 429",
+    )
     dedupe_seconds: float = Field(
         default=3600.0,
         ge=60.0,
@@ -137,8 +159,8 @@ class Settings(BaseSettings):
         default=0.05,
         ge=0.001,
         le=60.0,
-        description="timeout of `/rank` for storing the impression, in seconds; after it the "
-        "answer has `logged: false`",
+        description="timeout of `/rank` for the turn to store the impression, and then for storing "
+        "it, in seconds; after it the answer has `logged: false`",
     )
     wait_seconds: float = Field(
         default=1.0,
@@ -218,8 +240,8 @@ class Settings(BaseSettings):
         default=5_000,
         ge=1,
         le=_MAXIMUM,
-        description="maximum number of models in the store; above it no model is created (409), "
-        "and existing models work as before",
+        description="maximum number of models and followers in the store; above it none is "
+        "created (409), and existing ones work as before",
     )
     source_share: float = Field(
         default=1.0,
@@ -295,6 +317,11 @@ class Settings(BaseSettings):
     def dedupe_window(self) -> float:
         """Seconds for which a repeated event is recognised."""
         return max(self.dedupe_seconds, 2 * self.impression_seconds)
+
+    @property
+    def token_seconds(self) -> float:
+        """Seconds for which a token is good: as long as any list is remembered."""
+        return max(self.conversion_seconds, self.impression_seconds)
 
     @property
     def uploads(self) -> Path:

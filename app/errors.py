@@ -11,6 +11,8 @@ SolarError
 │   └── NewerFormat         a newer release wrote them; they are neither damaged nor repaired
 ├── NoSuchModel         the model does not exist, or was deleted
 ├── ModelExists         a model of this name exists already
+├── IsFollower          the model follows another one, which ranks and learns in its place
+├── HasFollowers        models follow this one: delete them first
 ├── NoSuchVersion       the version of a model is not kept
 ├── VersionExists       a version of this name exists already
 ├── TooManyVersions     the model has as many named versions as it may have
@@ -31,6 +33,8 @@ SolarError
     ├── Backlog             the backlog limit is reached: retry later
     │   └── WorkBacklog         the records that wait take too much work
     ├── Changed             a request has a new impression or other feedback: rebuild the record
+    ├── TooLate             a write reached the store after its deadline; nothing was written
+    ├── Stalled             a follower is too far behind: the log does not wait for it
     └── Fenced              another learner took the lease over, or the state has advanced
         └── RolledBack          the log and the learnt records differ (after a failover)
 
@@ -83,6 +87,18 @@ class NoSuchModel(SolarError):
 
 class ModelExists(SolarError):
     """A model of this name exists already."""
+
+
+class IsFollower(SolarError):
+    """A follower cannot do this: it neither ranks nor gets feedback or changes of its own."""
+
+    def __init__(self, name: str, leader: str) -> None:
+        super().__init__(f"model: {name} follows {leader}; send this to {leader}, or delete {name}")
+        self.leader = leader
+
+
+class HasFollowers(SolarError):
+    """Models follow this one; nothing was deleted."""
 
 
 class NoSuchVersion(SolarError):
@@ -174,6 +190,14 @@ class Changed(StoreError):
     def __init__(self, message: str, skipped: Set[int] = frozenset()) -> None:
         super().__init__(message)
         self.skipped = skipped
+
+
+class TooLate(StoreError):
+    """A write reached the store after its deadline; nothing was written."""
+
+
+class Stalled(StoreError):
+    """A follower is so far behind that the log does not wait for it; only a new one helps."""
 
 
 class Fenced(StoreError):

@@ -17,12 +17,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import __version__, config
 from app.api.application import new_application
-from app.api.browsers import read_origins
+from app.api.browsers import OPEN_PATHS, read_origins
 from app.api.dependencies import check_settings
 from app.api.routers import (
+    beacon,
+    beacon_script,
     console,
     docs,
+    duels,
     feedback,
+    followers,
     health,
     history,
     jobs,
@@ -58,7 +62,7 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
     telemetry = telemetry_options(settings)
     app = new_application(
         __version__,
-        fast=(rank.router, feedback.router),
+        fast=(rank.router, feedback.router, beacon.router),
         routers=_routers(settings),
         lifespan=_lifespan,
         telemetry=telemetry,
@@ -73,15 +77,25 @@ def create_app(settings: Settings | None = None, store_url: str | None = None) -
 def _routers(settings: Settings) -> Iterator[APIRouter]:
     """All routers besides those of /rank and /feedback."""
     yield from (models.router, versions.router, history.router, stream.router)
+    yield from (followers.router, duels.router)
     yield from (questions.router, recent.router, jobs.router)
-    yield from (health.router, status.router, docs.router)
+    yield from (health.router, status.router, docs.router, beacon_script.router)
     if settings.console:
         yield console.router
 
 
+class _Origins(CORSMiddleware):
+    """CORS for the origins of the settings; paths for all origins answer by themselves."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        own = scope["type"] == "http" and scope["path"] in OPEN_PATHS
+        await (self.app if own else super().__call__)(scope, receive, send)
+
+
 def _allow_origins(app: FastAPI, origins: str) -> None:
     app.add_middleware(
-        CORSMiddleware,
+        _Origins,
         allow_origins=read_origins(origins),
         allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=["authorization", "content-type", "last-event-id", "prefer"],

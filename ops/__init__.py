@@ -7,5 +7,6 @@ overview.py     first row of every dashboard        quality.py      dashboard *R
 service.py      dashboard *Service*                 pipeline.py     dashboard *Learning pipeline*
 windows.py      PromQL of means in a window         recorded.py     recording rules
 model_rows.py   rows of *Ranking quality*           rules.py        alerts
+duel_rows.py    its rows of duels and followers
 grafana.py      boards → JSON                       prometheus.py   rules → YAML
 """

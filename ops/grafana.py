@@ -114,6 +114,9 @@ def _panel(panel: Panel) -> _PanelBuilder:
         builder.min(panel.minimum)
     if panel.maximum is not None:
         builder.max(panel.maximum)
+    if panel.logarithmic and isinstance(builder, timeseries.Panel):
+        scale = common.ScaleDistributionConfig().type(kinds.ScaleDistribution.LOG)
+        builder.scale_distribution(scale.log(10))
     for at, query in enumerate(panel.queries):
         target = _target(query.expr, query.legend, chr(ord("A") + at))
         builder.with_target(target.instant() if panel.kind == "number" else target.range())
@@ -174,19 +177,28 @@ def _number() -> stat.Panel:
     return builder.no_value("–")
 
 
-def _timeline(no: str, yes: str) -> statetimeline.Panel:
+def _timeline(*steps: tuple[float | None, str]) -> statetimeline.Panel:
+    """A line of states; each step is a least value and its colour."""
     colours = dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE)
-    colours.steps([models.Threshold(None, no), models.Threshold(1.0, yes)])
+    colours.steps([models.Threshold(*step) for step in steps])
     by_value = dashboard.FieldColor().mode(models.FieldColorModeId.THRESHOLDS)
     builder = statetimeline.Panel().thresholds(colours).color_scheme(by_value)
     builder.legend(_legend(False)).tooltip(_tooltip()).row_height(0.8)
     return builder.show_value(kinds.VisibilityMode.AUTO)
 
 
+def _verdicts() -> statetimeline.Panel:
+    builder = _timeline((None, "orange"), (0.0, "text"), (1.0, "blue"))
+    texts = {"-1": "challenger", "0": "undecided", "1": "champion"}
+    found = {value: models.ValueMappingResult(text) for value, text in texts.items()}
+    return builder.mappings([models.ValueMap(found)])
+
+
 _BUILDERS: dict[str, Callable[[], _PanelBuilder]] = {
     "lines": _lines,
     "stacked": _stacked,
     "number": _number,
-    "states": lambda: _timeline("red", "green"),
-    "phases": lambda: _timeline("text", "blue"),
+    "states": lambda: _timeline((None, "red"), (1.0, "green")),
+    "phases": lambda: _timeline((None, "text"), (1.0, "blue")),
+    "verdicts": _verdicts,
 }

@@ -72,7 +72,7 @@ ROW = Row(
             "Share not remembered",
             "percentunit",
             "Share of the rankings that asked for logging and were not stored, in the shown time "
-            "range. Feedback on them is rejected. More than 1 % in 10 minutes, for 10 minutes, "
+            "range. Feedback on them is rejected. More than 0.1 % in 10 minutes, for 10 minutes, "
             "fires SolarImpressionsNotRemembered.",
             (
                 Query(

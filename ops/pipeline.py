@@ -130,7 +130,7 @@ ALL_MODELS = Row(
             "Models",
             "short",
             "Models in the store. Metrics by model show the 200 with most requests, and those that "
-            "are damaged, lag, were rolled back, have a failed training job, data of a newer "
+            "are damaged, lag, duel, were rolled back, have a failed training job, data of a newer "
             "format or a halved trace of the covariance.",
             (Query(f"max(solar_models{{{INSTANCE}}})", "models"),),
             decimals=0, minimum=0,
@@ -239,8 +239,8 @@ REPLACEMENTS = Row(
         Panel(
             "Model replacements",
             "short",
-            "Applied records that replace the whole model: warm starts, rollbacks by a user, and "
-            f"replays without a source. {NONE}",
+            "Applied records that replace the whole model: warm starts, rollbacks by a user, "
+            f"replays without a source, and promotions of a challenger. {NONE}",
             (_increase("solar_replacements_total", "model, kind", "{{model}} {{kind}}"),),
             width=6, decimals=0, minimum=0,
         ),

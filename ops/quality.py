@@ -1,6 +1,7 @@
 """Dashboard *Ranking quality*: whether models beat the submitted order, and how they learn."""
 
 from ops import overview, recorded
+from ops.duel_rows import DUEL, FOLLOWERS
 from ops.model_rows import (
     BAND,
     CLICKS,
@@ -224,6 +225,9 @@ BOARD = Board(
     "SOLAR: Ranking quality",
     "Whether the models rank better than the submitted order, and how they learn. Lines are of "
     "models with feedback in the shown time range.",
-    (overview.ROW, LEAD, MEASURES, LISTS, EXPLORATION, MODEL_STATE, DEBIASED_WINS),
+    (
+        overview.ROW, LEAD, MEASURES, LISTS, DUEL, FOLLOWERS, EXPLORATION, MODEL_STATE,
+        DEBIASED_WINS,
+    ),
     ("5m", "30m", "1h", "6h", "1d"),
-)
+)  # fmt: skip

@@ -28,10 +28,18 @@ UPDATES = "model_kind:solar_updates:max"
 LOSS = "model:solar_squared_hinge_loss:max"
 BACKLOG = "model:solar_lag_records:max"
 VERSION = "model:solar_version:max"
+DUEL_QUERIES = "model:solar_duel_queries:max"
+FOLLOWER_LAG = "model_leader:solar_follower_lag_records:max"
+FOLLOWER_UPDATES = "model_leader_kind:solar_follower_updates:max"
+FOLLOWER_LOSS = "model_leader:solar_follower_squared_hinge_loss:max"
+COMPARED = "model_leader:solar_follower_compared_lists:max"
+AGREEMENT = "model_leader:solar_follower_agreement_summed:max"
 _SHARED = (
     *(name for side in ("online", "baseline", "lead") for measure in ("ndcg", "map")
       for name in sums(side, measure)),
     QUERIES, ABANDONED, WINS, WEIGHT, PRODUCTS, UPDATES, LOSS, BACKLOG, VERSION,
+    sums("duel", "ndcg")[0], DUEL_QUERIES,
+    FOLLOWER_LAG, FOLLOWER_UPDATES, FOLLOWER_LOSS, COMPARED, AGREEMENT,
 )  # fmt: skip
 
 #: Of the last hour: NDCG@10 as served minus as submitted, and the lead by debiased wins. An upper

@@ -14,7 +14,14 @@ _NOT_WORSE_BY_WINS = (
     f"{recorded.HOUR_WEIGHT} > 0 "
     f"unless ({recorded.WINS_LEAD_LIMIT} < 0 and {recorded.HOUR_WEIGHT} > {LEAST})"
 )
+#: The backlog of the leader itself has alerts of its own.
+_LEADER_LAGS = (
+    f'unless on (leader) label_replace({BACKLOG} > 1000, "leader", "$1", "model", "(.+)")'
+)
 _IMPRESSIONS = "sum(rate(solar_impressions_total[10m]))"
+_CLICKED_LISTS = "sum(rate(solar_clicked_lists_total[10m]))"
+#: Events whose tokens were verified.
+_BEACONS = 'sum(rate(solar_beacon_events_total{outcome!~"over-rate|refused|too-large"}[10m]))'
 
 ALERTS = (
     Alert(
@@ -50,6 +57,20 @@ ALERTS = (
         "The evidence of drift of model {{ $labels.model }} has been above the alarm level for 10 "
         "minutes. Users may look for other documents than before, and find them further down. "
         "Check what changed: season, catalogue, features or click tracking.",
+    ),
+    Alert(
+        "SolarDuelDecided",
+        "max by (model, champion, challenger) (solar_duel_verdict)",
+        "!= 0 and max by (model, champion, challenger) (solar_duel_on) == 1",
+        "0m", "info",
+        "Duel of model {{ $labels.model }}: "
+        "{{ if gt $value 0.0 }}{{ $labels.champion }}{{ else }}{{ $labels.challenger }}{{ end }} "
+        "beats "
+        "{{ if gt $value 0.0 }}{{ $labels.challenger }}{{ else }}{{ $labels.champion }}{{ end }}",
+        "The duel of model {{ $labels.model }} between {{ $labels.champion }} and "
+        "{{ $labels.challenger }} has a verdict. Until it ends, a share of the requests gets lists "
+        "that the losing side helps to order. Promote the challenger if it has won, or end the "
+        "duel.",
     ),
     Alert(
         "SolarBacklogGrowing",
@@ -109,6 +130,27 @@ ALERTS = (
         "current weights, and new feedback waits. Check that a learner process runs.",
     ),
     Alert(
+        "SolarFollowerStalled",
+        "max by (model, leader) (solar_follower_stalled)",
+        "> 0",
+        "0m", "warning",
+        "Follower {{ $labels.model }} of model {{ $labels.leader }} has stalled",
+        "Follower {{ $labels.model }} was so far behind model {{ $labels.leader }} that the log "
+        "was trimmed without it. Users notice nothing, but it learns nothing more and takes part "
+        "in no duel. Delete it and create it again.",
+    ),
+    Alert(
+        "SolarFollowerBehind",
+        recorded.FOLLOWER_LAG,
+        f"> 1000 unless max by (model, leader) (solar_follower_stalled) > 0 {_LEADER_LAGS}",
+        "30m", "warning",
+        "Follower {{ $labels.model }} is {{ $value | humanize }} records behind model "
+        "{{ $labels.leader }}",
+        "For 30 minutes follower {{ $labels.model }} has not learnt more than 1,000 records that "
+        "wait in the log of model {{ $labels.leader }}. Users notice nothing, but it gets no lists "
+        "of a duel and stalls if it falls further behind. Check the CPU time of the learners.",
+    ),
+    Alert(
         "SolarModelDamaged",
         "max(solar_models_damaged)",
         "> 0",
@@ -141,12 +183,36 @@ ALERTS = (
     Alert(
         "SolarImpressionsNotRemembered",
         f'sum(rate(solar_impressions_total{{outcome="dropped"}}[10m])) / ({_IMPRESSIONS} > 0)',
-        "> 0.01",
+        "> 0.001",
         "10m", "warning",
         "{{ $value | humanizePercentage }} of the rankings are not remembered",
-        "More than 1 % of the rankings that asked for logging have not been stored for 10 minutes. "
-        "Users get their rankings, but feedback on these is rejected and teaches nothing. Check "
-        "the memory and the latency of the store.",
+        "More than 0.1 % of the rankings that asked for logging have not been stored for 10 "
+        "minutes. Users get their rankings, but feedback on these is rejected and teaches nothing. "
+        "Check the memory and the latency of the store.",
+    ),
+    Alert(
+        "SolarClickedListsDropped",
+        'sum(rate(solar_clicked_lists_total{outcome="dropped"}[10m])) '
+        f"/ ({_CLICKED_LISTS} > 0)",
+        "> 0.01",
+        "10m", "warning",
+        "{{ $value | humanizePercentage }} of the clicked lists are forgotten early",
+        "For 10 minutes the clicked lists have used a quarter of the store's memory, and more than "
+        "1 % of the new ones are kept only as long as lists without a click. Purchases later than "
+        "that are rejected and teach nothing. Raise the memory limit, or shorten "
+        "SOLAR_CONVERSION_SECONDS.",
+    ),
+    Alert(
+        "SolarBeaconsForged",
+        'sum(rate(solar_beacon_events_total{outcome="forged"}[10m])) '
+        f"/ ({_BEACONS} > 0.1)",
+        "> 0.1",
+        "10m", "info",
+        "{{ $value | humanizePercentage }} of the events of beacons have forged tokens",
+        "For 10 minutes more than 10 % of the events at /beacon have had a token that no key of "
+        "the service made for this viewer. They teach nothing. Check that all workers have the "
+        "same SOLAR_TOKEN_KEYS, that a replaced key is still listed, and that pages send the "
+        "viewer of the ranking; else somebody guesses tokens.",
     ),
     Alert(
         "SolarMemoryNearLimit",

@@ -118,7 +118,7 @@ IMPRESSIONS = Row(
             "/rank answers per second whose impression was stored (remembered) or not (dropped). "
             "An impression is dropped if the store is slow, unreachable or more than 80 % full "
             "(with several API keys, 70 % to 90 %, by key). "
-            "Feedback on it is rejected. More than 1 % dropped in 10 minutes, for 10 minutes, "
+            "Feedback on it is rejected. More than 0.1 % dropped in 10 minutes, for 10 minutes, "
             "fires SolarImpressionsNotRemembered.",
             (
                 Query(
@@ -136,6 +136,41 @@ IMPRESSIONS = Row(
             "70 % to 90 %, by key). A full store refuses all feedback.",
             (Query(f"max(solar_store_memory_share{{{INSTANCE}}})", "used"),),
             width=12, decimals=1, minimum=0, maximum=1,
+        ),
+    ),
+)  # fmt: skip
+
+BEACONS = Row(
+    "Beacons and clicked lists",
+    (
+        Panel(
+            "Beacon events",
+            "reqps",
+            "Events per second at /beacon, by what became of them. Only accepted ones are in the "
+            "log. More than 10 % forged for 10 minutes fires SolarBeaconsForged. Without "
+            "SOLAR_TOKEN_KEYS there are none.",
+            (
+                Query(
+                    f"sum by (outcome) (rate(solar_beacon_events_total{{{INSTANCE}}}[{RATE}]))",
+                    "{{outcome}}",
+                ),
+            ),
+            "stacked", 12, minimum=0,
+        ),
+        Panel(
+            "Clicked lists",
+            "reqps",
+            "Lists per second that get their first click: remembered for late purchases (kept), or "
+            "only as long as other lists, because clicked lists use a quarter of the store's "
+            "memory (dropped). More than 1 % dropped in 10 minutes, for 10 minutes, fires "
+            "SolarClickedListsDropped.",
+            (
+                Query(
+                    f"sum by (outcome) (rate(solar_clicked_lists_total{{{INSTANCE}}}[{RATE}]))",
+                    "{{outcome}}",
+                ),
+            ),
+            "stacked", 12, minimum=0,
         ),
     ),
 )  # fmt: skip
@@ -218,5 +253,5 @@ BOARD = Board(
     "service",
     "SOLAR: Service",
     "Requests, errors, latency, store availability, and memory and CPU of the processes.",
-    (overview.ROW, REQUESTS, STORE, IMPRESSIONS, PROCESSES),
+    (overview.ROW, REQUESTS, STORE, IMPRESSIONS, BEACONS, PROCESSES),
 )

@@ -40,19 +40,21 @@ class Panel:
 
     The panels of a row fill whole lines.
 
-    `states` shows yes or no where no is a fault; `phases` shows yes or no without a judgement.
+    `states` shows yes or no where no is a fault; `phases` shows yes or no without a judgement;
+    `verdicts` shows which side of a duel is better.
     """
 
     title: str
     unit: str
     description: str
     queries: tuple[Query, ...]
-    kind: Literal["lines", "stacked", "number", "states", "phases"] = "lines"
+    kind: Literal["lines", "stacked", "number", "states", "phases", "verdicts"] = "lines"
     width: int = 8
     height: int = 8
     decimals: int | None = None
     minimum: float | None = None
     maximum: float | None = None
+    logarithmic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Alert:
     value: str
     condition: str
     duration: str
-    severity: Literal["critical", "warning"]
+    severity: Literal["critical", "warning", "info"]
     summary: str
     description: str
 

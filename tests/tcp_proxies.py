@@ -9,13 +9,20 @@ is killed.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, Self, TypeAlias
 
 HOST = "127.0.0.1"
 Peer: TypeAlias = Literal["client", "replica", "sentinel"]
 Direction: TypeAlias = Literal["requests", "answers"]
 BOTH: tuple[Direction, ...] = ("requests", "answers")
+#: Whether data pass: of a request so far (the answer is empty), or of its answer.
+Passes: TypeAlias = Callable[[bytes, bytes], bool]
+
+
+def let_pass(_request: bytes, _answer: bytes) -> bool:
+    """Cause no fault."""
+    return True
 
 
 class TcpProxies:
@@ -53,10 +60,14 @@ class TcpProxies:
 
 
 class TcpProxy:
-    """A proxy of one server; `lag` delays its replicas by seconds."""
+    """A proxy of one server; `lag` delays its replicas by seconds.
+
+    `passes` sees all data, in the thread of the proxies; what it does not let pass is lost.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, target: int) -> None:
         self.loop, self.target, self.lag = loop, target, 0.0
+        self.passes: Passes = let_pass
         self.links: set[_Link] = set()
         self.cuts: frozenset[tuple[Peer, Direction]] = frozenset()
 
@@ -96,6 +107,7 @@ class _Link:
         self.proxy = proxy
         self.peer: Peer = "client"
         self.requests, self.answers = _Stream(self, "requests"), _Stream(self, "answers")
+        self._request, self._is_answered = b"", False
         self._ended = 0
         proxy.links.add(self)
 
@@ -112,7 +124,17 @@ class _Link:
             self.peer = "replica"
         elif b"sentinel-" in data[:4096]:
             self.peer = "sentinel"
-        self.requests.put(data)
+        if self._is_answered:
+            self._request, self._is_answered = b"", False
+        self._request += data
+        if self.proxy.passes(self._request, b""):
+            self.requests.put(data)
+
+    def answered(self, data: bytes) -> None:
+        """Forward data of the server."""
+        self._is_answered = True
+        if self.proxy.passes(self._request, data):
+            self.answers.put(data)
 
     def ended(self) -> None:
         """Forget the link once both connections have ended: held data may arrive until then."""
@@ -198,7 +220,7 @@ class _Server(asyncio.Protocol):
         self._link.requests.pump()
 
     def data_received(self, data: bytes) -> None:
-        self._link.answers.put(data)
+        self._link.answered(data)
 
     def connection_lost(self, _: Exception | None) -> None:
         if self._link.peer == "replica":

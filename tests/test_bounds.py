@@ -71,6 +71,27 @@ def test_weights_agree_with_the_naive_bound(event: Ranking, bound: float) -> Non
     assert found.listed() == event.pairs.listed()
 
 
+@given(rankings(), given_bounds, st.data())
+def test_a_pair_that_got_weight_before_gets_the_rest_of_its_bound(
+    event: Ranking, bound: float, data: st.DataObject
+) -> None:
+    shares = [0.0, 1e-9, 0.5, 1.0, 3.0]
+    each = st.lists(st.sampled_from(shares), min_size=len(event.pairs), max_size=len(event.pairs))
+    before = event.pairs.weights * np.array(data.draw(each))
+    found, scaled = bounded(event.documents, replace(event.pairs, before=before), bound)
+    most = [oracles.bounded_weight(x, MOST, bound) for x in event.gaps()]
+    naive = [
+        (*pair, min(weight, limit - got))
+        for pair, weight, limit, got in zip(
+            event.pairs.listed(), event.pairs.weights.tolist(), most, before.tolist(), strict=True
+        )
+    ]
+    learnt = [one for one in naive if one[2] >= LEAST]
+    assert found.listed() == [(p, o) for p, o, _ in learnt]
+    np.testing.assert_allclose(found.weights, [weight for *_, weight in learnt], rtol=1e-6)
+    assert scaled <= len(found)
+
+
 @given(rankings(), given_bounds)
 def test_the_bound_holds_and_a_second_pass_changes_nothing(event: Ranking, bound: float) -> None:
     found, _ = bounded(*event, bound)

@@ -185,3 +185,20 @@ def test_scores_and_scales_computed_in_parts_have_the_same_bits(shape: tuple[int
     span = exact.max(axis=0) - exact.min(axis=0)
     scaled = (exact - exact.min(axis=0)) / np.where(span > 0.0, span, 1.0)
     assert np.array_equal(candidates.min_max(documents), scaled.astype(np.float32))
+
+
+@given(rows())
+def test_the_order_is_the_last_feature(documents: Rows) -> None:
+    count = len(documents)
+    places = np.array([[1.0 - at / max(1, count - 1)] for at in range(count)], np.float32)
+    expected = np.concatenate([documents, places], axis=1)
+    for _ in range(2):  # the second time the values of `_order` are kept ones
+        assert candidates.with_order(documents).tobytes() == expected.tobytes()
+
+
+def test_the_kept_values_of_the_order_are_bounded_and_cannot_be_changed() -> None:
+    for count in range(1, 2 * candidates.ORDER_COLUMNS):
+        candidates.order_column(count)
+    assert candidates.order_column.cache_info().currsize == candidates.ORDER_COLUMNS
+    with pytest.raises(ValueError, match="read-only"):
+        candidates.order_column(3)[0] = 7.0

@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from app.domain import codec
+from app.domain import codec, duel_fields
+from app.domain.duels import Duel, DuelResult, DuelState, EndDuel, Tournament
 from app.domain.impressions import Impression, PriorFeedback
 from app.domain.model import SUMS, Model, ModelState, Part, initial_state
 from app.domain.model_config import ModelConfig, new_model_config
@@ -81,6 +82,37 @@ feedback = st.builds(
     weights=maybe(floats),
     query=words,
     source=words,
+    swaps=maybe(positions),
+    duel=maybe(positions),
+)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+naturals = st.integers(0, 2**53)
+tournaments = st.lists(words, min_size=1, max_size=3).flatmap(
+    lambda names: st.builds(
+        Tournament,
+        naturals,
+        st.integers(0, len(names) - 1),
+        st.just(tuple(names)),
+        naturals,
+        finite,
+        st.booleans(),
+    )
+)
+duels = st.builds(Duel, words, finite, finite, maybe(naturals), words, maybe(tournaments))
+verdicts = st.sampled_from([-1, 0, 1])
+counts = [naturals] * 5
+duel_states = st.builds(
+    DuelState,
+    naturals,
+    duels,
+    *counts,
+    finite,
+    finite,
+    verdicts,
+    st.lists(st.tuples(naturals, naturals, naturals), max_size=3).map(tuple),
+    st.lists(st.builds(DuelResult, words, words, *counts, finite, verdicts), max_size=2).map(tuple),
+    naturals,
+    words,
 )
 records: st.SearchStrategy[Record] = st.one_of(
     feedback,
@@ -95,6 +127,8 @@ records: st.SearchStrategy[Record] = st.one_of(
         forgetting=maybe(numbers),
     ),
     st.just(ResetMeasures()),
+    duels,
+    st.builds(EndDuel, naturals, words),
 )
 states = st.builds(
     ModelState,
@@ -102,6 +136,7 @@ states = st.builds(
     chain=st.binary(min_size=32, max_size=32),
     model=models,
     sums=arrays.arrays(np.float64, len(SUMS), elements=numbers),
+    duel=maybe(duel_states),
 )
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | numbers | words,
@@ -119,7 +154,7 @@ def bits(value: Any) -> Any:
     if is_dataclass(value):
         parts = [(part.name, bits(getattr(value, part.name))) for part in fields(value)]
         return type(value).__name__, parts
-    return value
+    return [bits(one) for one in value] if isinstance(value, tuple) else value
 
 
 def sealed(header: bytes, body: bytes = b"", version: int = 1) -> bytes:
@@ -151,9 +186,11 @@ def test_a_state_survives_encoding_bit_for_bit(state: ModelState, epoch: int) ->
     assert bits(load_state(stored)) == bits(state)
 
 
-@given(st.lists(words, max_size=4).map(tuple), matrices, positions)
-def test_an_impression_survives_encoding_bit_for_bit(ids: Any, documents: Any, from_: Any) -> None:
-    shown = Impression(ids, documents, from_)
+@given(st.lists(words, max_size=4).map(tuple), matrices, positions, maybe(positions))
+def test_an_impression_survives_encoding_bit_for_bit(
+    ids: Any, documents: Any, from_: Any, duel: Any
+) -> None:
+    shown = Impression(ids, documents, from_, duel=duel)
     assert bits(Impression.load(shown.dump())) == bits(shown)
 
 
@@ -251,13 +288,13 @@ def test_each_kind_of_damage_has_a_separate_message() -> None:
 
 def test_a_newer_format_is_refused_with_both_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NewerFormat) as refused:
-        codec.load_blob(sealed(b"any content", version=6), "w")
-    assert str(refused.value) == "written by a newer release (format 6, this one reads up to 5)"
-    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 6)
-    assert codec.load_blob(sealed(b'["w",{},[]]', version=6), "w").kind == "w"
+        codec.load_blob(sealed(b"any content", version=8), "w")
+    assert str(refused.value) == "written by a newer release (format 8, this one reads up to 7)"
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 8)
+    assert codec.load_blob(sealed(b'["w",{},[]]', version=8), "w").kind == "w"
     with pytest.raises(NewerFormat) as refused:
-        codec.load_blob(sealed(b'["w",{},[]]', version=7), "w")
-    assert str(refused.value) == "written by a newer release (format 7, this one reads up to 6)"
+        codec.load_blob(sealed(b'["w",{},[]]', version=9), "w")
+    assert str(refused.value) == "written by a newer release (format 9, this one reads up to 8)"
 
 
 def test_a_newer_format_is_not_handled_as_damage_or_as_a_failure_of_the_store() -> None:
@@ -291,6 +328,8 @@ NEWER_NAMES = {
     "shown-drawn": ("shown", "odds"),
     "reset-measures": ("reset-measures", ""),
     "sums-gap": ("sums", "largest_gap"),
+    "end-duel": ("end-duel", "why"),
+    "shown-duel": ("shown", "duel"),
 }
 
 
@@ -299,13 +338,16 @@ def test_a_blob_is_written_in_the_lowest_format_that_can_carry_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = golden_blobs()
-    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 6)
-    monkeypatch.setitem(codec.NEEDED_FORMATS, NEWER_NAMES[name], 7)
+    monkeypatch.setitem(codec.NEEDED_FORMATS, ("w", "later"), 7)
+    monkeypatch.setitem(codec.NEEDED_FORMATS, NEWER_NAMES[name], 8)
     after = golden_blobs()
-    assert [other for other in after if after[other] != before[other]] == [name]
-    assert after[name][3] == 7
-    assert after[name][4:-4] == before[name][4:-4]
-    assert codec.load_blob(after[name], NEWER_NAMES[name][0]).kind == NEWER_NAMES[name][0]
+    changed = [other for other in after if after[other] != before[other]]
+    assert changed == [one for one in before if NEWER_NAMES[name] in names_in(before[one])]
+    assert name in changed
+    for one in changed:
+        assert after[one][3] == 8
+        assert after[one][4:-4] == before[one][4:-4]
+        assert codec.load_blob(after[one], NEWER_NAMES[name][0]).kind == NEWER_NAMES[name][0]
 
 
 # ---- invalid content with a valid checksum ----
@@ -323,7 +365,7 @@ def test_a_sealed_blob_with_any_bytes_for_a_header_is_refused(header: bytes, bod
 
 
 @given(
-    st.sampled_from(["feedback", "replace", "retune", "reset-measures"]),
+    st.sampled_from(["feedback", "replace", "retune", "reset-measures", "duel", "end-duel"]),
     st.dictionaries(words, json_values, max_size=3),
     st.lists(
         st.tuples(
@@ -391,7 +433,19 @@ def golden_blobs() -> dict[str, bytes]:
         counting, features=("bm25", "preis €", "bm25>0.1", "bm25>7"), splines={"bm25": (0.1, 7.0)}
     )
     keeping = replace(exploring, counting=3)
+    acting = replace(keeping, actions={"click": 1.0, "add_to_cart": 2.5})
+    bought = PriorFeedback(np.array([2, 0]), np.array([1, 2]), np.array([0.5, 0.0, 4.0]))
     certainty = Certainty(0.75, 12)
+    swapped = replace(record, swaps=np.array([[0, 1]]))
+    teams = np.array([812, -1, 1, 0])
+    tournament = Tournament(0, 0, ("shop-b", "shop-c"), 50_000, 0.05, promote=True)
+    fought = DuelState(
+        812, Duel("shop-c", 0.5, tournament.alpha_each, champion="shop-b",
+                  tournament=replace(tournament, id=700, step=1)),
+        9, 4, 3, 5, 2, 1.5, 2.25, 1, ((1, 1, 0), (9, 5, 2)),
+        (DuelResult("", "shop-b", 40, 11, 12, 10, 13, 75.5, -1),), 900, "rollback",
+    )  # fmt: skip
+    sums_66 = replace(state, sums=np.arange(66) / 4.0, duel=fought)
     sums_57 = replace(state, sums=np.append(np.arange(56) / 4.0, 1.75))
     sums_56 = replace(state, sums=np.append(np.arange(56) / 4.0, 0.0))
     sums_29 = replace(state, sums=np.append(np.arange(27) / 4.0, [0.625, 3.5]))
@@ -453,9 +507,33 @@ def golden_blobs() -> dict[str, bytes]:
         "part-gap": dump_part(
             Part(bytes(range(32)), 5, model.weights, model.spread, Tally(1, 3, 1, 2.75, 4.5, 9.0))
         ),
+        **{
+            f"replace-{reason.split()[0]}": codec.dump_record(Replace(model, reason))
+            for reason in ("rollback to version 3", "without source web", "promotion of shop-b")
+        },
+        "feedback-duel": codec.dump_record(replace(swapped, duel=teams)),
+        "shown-duel": Impression(
+            ("a", "ü"), documents[:2], np.array([1, 0]), swaps=np.array([[0, 1]]), duel=teams[:3]
+        ).dump(),
+        "duel": codec.dump_record(Duel("shop-b", 0.2, 0.05)),
+        "duel-version": codec.dump_record(Duel("version", 0.25, 0.05, version=800)),
+        "duel-tournament": codec.dump_record(fought.settings),
+        "end-duel": codec.dump_record(EndDuel(812, "ended")),
+        "sums-duel": dump_state(sums_66, 7, "0a1b")[2],
         "so-far": PriorFeedback(
             np.array([2, 0]), np.array([1, 2]), np.array([1.0, 0.0, 1.0])
         ).dump(),
+        "feedback-gains": codec.dump_record(
+            replace(record, gains=np.array([4.0]), gains_before=np.array([0.5]))
+        ),
+        "feedback-examined": codec.dump_record(
+            replace(record, examined=np.array([3]), examined_before=np.array([0]))
+        ),
+        "so-far-gains": replace(bought, gains=np.array([4.0, 0.5])).dump(),
+        "so-far-examined": replace(bought, examined=np.array([0, 3])).dump(),
+        "replace-actions": codec.dump_record(Replace(replace(model, config=acting), "rollback")),
+        "retune-actions": codec.dump_record(Retune(actions={"purchase": 10.0, "click": 0.5})),
+        "meta-actions": codec.dump_blob("meta", codec.dump_config(acting), {}),
     }
 
 
@@ -470,9 +548,10 @@ def test_every_golden_blob_can_still_be_read(path: Path) -> None:
     kind = path.stem.split("-", 1)[1]
     suffixes = (
         "bare aside drawn swapped explore prior term bound bounded exploration certainty drift "
-        "variance gap counting squares splines"
+        "variance gap counting squares splines duel version tournament rollback without promotion "
+        "gains examined actions"
     )
-    for suffix in (f"-{one}" for one in suffixes.split()):
+    for suffix in (f"-{one}" for one in suffixes.split() if kind != "end-duel"):
         kind = kind.removesuffix(suffix)
     assert codec.load_blob(path.read_bytes(), kind).kind == kind
 
@@ -500,18 +579,20 @@ FORMAT_1 = {
 }  # fmt: skip
 
 
+def names_in(blob: bytes) -> set[tuple[str, str]]:
+    """Every (kind, name) of a field or an array of a blob, with "" for the kind itself."""
+    kind, plain, described = codec._header(
+        memoryview(blob)[8:][: int.from_bytes(blob[4:8], "little")]
+    )
+    names = ["", *plain, *(f"settings.{one}" for one in plain.get("settings", ()))]
+    return {(kind, name) for name in (*names, *(one for one, *_ in described))}
+
+
 def names_in_golden_blobs(version: int) -> set[tuple[str, str]]:
-    """Every (kind, name) of a field or an array, with "" for the kind itself."""
-    found = set()
-    for path in GOLDEN.glob(f"v{version}-*.bin"):
-        blob = path.read_bytes()
-        assert blob[3] == version
-        kind, plain, described = codec._header(
-            memoryview(blob)[8:][: int.from_bytes(blob[4:8], "little")]
-        )
-        names = ["", *plain, *(f"settings.{one}" for one in plain.get("settings", ()))]
-        found |= {(kind, name) for name in (*names, *(one for one, *_ in described))}
-    return found
+    """The names in all golden files of a format."""
+    blobs = [path.read_bytes() for path in GOLDEN.glob(f"v{version}-*.bin")]
+    assert {blob[3] for blob in blobs} == {version}
+    return set[tuple[str, str]]().union(*(names_in(blob) for blob in blobs))
 
 
 def known_names() -> set[tuple[str, str]]:
@@ -530,7 +611,9 @@ def known_names() -> set[tuple[str, str]]:
         of("feedback", fields_of(Feedback)) | of("retune", fields_of(Retune))
         | of("replace", replaced) | of("reset-measures", fields_of(ResetMeasures))
         | of("shown", fields_of(Impression)) | of("so-far", fields_of(PriorFeedback))
-        | of("sums", [*CommitInfo._fields, "values", *SUMS[26:30], "squares", SUMS[-1]])
+        | of("sums", [*CommitInfo._fields, "values", *SUMS[26:30], "squares", SUMS[56]])
+        | of("sums", ["duel", "duel_lists", "follower"])
+        | of("duel", fields_of(Duel)) | of("end-duel", fields_of(EndDuel))
         | of("meta", config)
         | of("w", ["seq", "chain", "values", "certainty"]) | of("spread", ["values"])
         | of("part", [*({*fields_of(Part)} - {"tally"}), *Tally._fields])
@@ -590,6 +673,89 @@ def test_golden_blobs_decode_to_their_known_values() -> None:
     assert isinstance(bent, Replace)
     assert bent.model.config.splines == {"bm25": (0.1, 7.0)}
     assert bent.model.config.given == ("bm25", "preis €")
+    shown = Impression.load((GOLDEN / "v6-shown-duel.bin").read_bytes())
+    assert shown.duel is not None
+    assert shown.duel.tolist() == [812, -1, 1]
+    duel = codec.load_record((GOLDEN / "v6-duel.bin").read_bytes())
+    assert duel == Duel("shop-b", 0.2, 0.05)
+    last = codec.load_record((GOLDEN / "v6-duel-tournament.bin").read_bytes())
+    assert isinstance(last, Duel)
+    assert last.tournament == Tournament(700, 1, ("shop-b", "shop-c"), 50_000, 0.05, promote=True)
+    assert codec.load_record((GOLDEN / "v6-end-duel.bin").read_bytes()) == EndDuel(812, "ended")
+
+
+def test_golden_blobs_with_gains_decode_to_their_known_values() -> None:
+    bought = codec.load_record((GOLDEN / "v7-feedback-gains.bin").read_bytes())
+    assert isinstance(bought, Feedback)
+    assert bought.gains is not None
+    assert bought.gains_before is not None
+    assert (bought.gains.tolist(), bought.gains_before.tolist()) == ([4.0], [0.5])
+    seen = codec.load_record((GOLDEN / "v7-feedback-examined.bin").read_bytes())
+    assert isinstance(seen, Feedback)
+    assert seen.examined is not None
+    assert seen.examined_before is not None
+    assert (seen.examined.tolist(), seen.examined_before.tolist()) == ([3], [0])
+    so_far = PriorFeedback.load((GOLDEN / "v7-so-far-gains.bin").read_bytes())
+    assert so_far.gains is not None
+    assert (so_far.gains.tolist(), so_far.examined) == ([4.0, 0.5], None)
+    retuned = codec.load_record((GOLDEN / "v7-retune-actions.bin").read_bytes())
+    assert retuned == Retune(actions={"purchase": 10.0, "click": 0.5})
+    acting = codec.load_record((GOLDEN / "v7-replace-actions.bin").read_bytes())
+    assert isinstance(acting, Replace)
+    assert acting.model.config.gains_of_actions == {"click": 1.0, "add_to_cart": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("v1-replace", "warm start"), ("v5-replace-splines", "warm start"),
+        ("v1-replace-prior", "rollback"), ("v1-replace-rollback", "rollback"),
+        ("v1-replace-without", "replay"), ("v1-replace-promotion", "promotion"),
+    ],
+)  # fmt: skip
+def test_the_kind_of_an_old_replacement_is_read_from_its_reason(name: str, kind: str) -> None:
+    record = codec.load_record((GOLDEN / f"{name}.bin").read_bytes())
+    assert isinstance(record, Replace)
+    assert record.kind == kind
+
+
+def golden_state(sums: str) -> ModelState:
+    """The state of the golden files with these sums."""
+    kept = {name: (GOLDEN / f"v1-{name}.bin").read_bytes() for name in ("w", "spread", "meta")}
+    fields = {name.encode(): blob for name, blob in kept.items()}
+    blob = (GOLDEN / sums).read_bytes()
+    return load_state({**fields, b"seq": b"7", b"chain": bytes(range(32)), b"sums": blob})
+
+
+def test_a_duel_is_stored_beside_the_sums() -> None:
+    state = golden_state("v6-sums-duel.bin")
+    assert state.sums.tolist() == (np.arange(66) / 4.0).tolist()
+    duel = state.duel
+    assert duel is not None
+    assert (duel.id, duel.settings.champion, duel.ended, duel.why) == (
+        812,
+        "shop-b",
+        900,
+        "rollback",
+    )
+    assert (duel.lists, duel.wins, duel.losses, duel.won, duel.lost) == (9, 4, 3, 5, 2)
+    assert (duel.evidence, duel.largest, duel.verdict) == (1.5, 2.25, 1)
+    assert duel.curve == ((1, 1, 0), (9, 5, 2))
+    assert duel.results == (DuelResult("", "shop-b", 40, 11, 12, 10, 13, 75.5, -1),)
+    assert golden_state("v5-sums-gap.bin").duel is None
+
+
+@given(
+    st.sampled_from(["duel", *duel_fields.dump_duel_state(DuelState(1, Duel("b", 0.2, 0.05)))]),
+    json_values,
+)
+def test_a_stored_duel_with_any_value_is_loaded_or_refused(name: str, value: Any) -> None:
+    fields = duel_fields.dump_duel_state(DuelState(1, Duel("b", 0.2, 0.05), curve=((1, 1, 0),)))
+    try:
+        found = duel_fields.load_duel_state(value if name == "duel" else {**fields, name: value})
+    except BadBlob:
+        return
+    assert duel_fields.load_duel_state(duel_fields.dump_duel_state(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -615,13 +781,17 @@ def test_splines_in_another_order_than_their_columns_are_refused() -> None:
         codec.load_config({**fields, "splines": {"a": [1.0], "b": [2.0]}})
 
 
+@pytest.mark.parametrize(
+    "share", [10**400, -(10**400), float("nan"), float("inf"), True, "1", None]
+)
+def test_a_share_that_is_no_finite_number_is_refused(share: Any) -> None:
+    with pytest.raises(BadBlob, match="share: expected float"):
+        duel_fields.load_duel({"challenger": "b", "share": share, "alpha": 0.05})
+
+
 def test_sums_missing_in_an_old_state_start_at_0() -> None:
-    kept = {name: (GOLDEN / f"v1-{name}.bin").read_bytes() for name in ("w", "spread", "meta")}
-    fields = {name.encode(): blob for name, blob in kept.items()}
-    sums = (GOLDEN / "v1-sums-aside.bin").read_bytes()
-    chain = bytes(range(32))
-    state = load_state({**fields, b"seq": b"7", b"chain": chain, b"sums": sums})
-    assert state.sums.tolist() == [*(np.arange(17) / 4.0), *[0.0] * 40]
+    state = golden_state("v1-sums-aside.bin")
+    assert state.sums.tolist() == [*(np.arange(17) / 4.0), *[0.0] * (len(SUMS) - 17)]
     assert state.measures()["debiased_weight"] == 0.0
 
 

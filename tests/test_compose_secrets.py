@@ -15,6 +15,7 @@ from redis import exceptions as foreign
 
 from app import config
 from app.api import auth
+from app.api.tokens import read_token_keys
 from app.storage.embedded.server import server_binary
 from tests.servers import client, until
 
@@ -55,7 +56,7 @@ def test_each_container_gets_only_the_secrets_that_it_needs() -> None:
 
 def made_secrets(folder: Path) -> Path:
     """The directory of secrets that `make up` writes in a folder."""
-    (folder / "docker").mkdir(exist_ok=True)
+    (folder / "docker").mkdir(parents=True, exist_ok=True)
     script = folder / "docker" / "up.sh"
     script.write_bytes((ROOT / "docker" / "up.sh").read_bytes())
     subprocess.run(["/bin/sh", script, "secrets"], check=True, stdout=subprocess.DEVNULL)
@@ -81,6 +82,8 @@ def test_make_up_generates_secrets_that_the_service_accepts(tmp_path: Path) -> N
     assert admin is not None
     assert web.scopes == {"rank", "feedback"}
     assert admin.scopes == {"rank", "feedback", "read", "admin"}
+    assert read_token_keys(given.token_keys, 1.0) is not None
+    assert texts(made_secrets(tmp_path / "other"))["solar"] != made["solar"]
     assert all(len(made[name]) == 43 for name in made if name != "solar")
     assert len(set(made.values())) == len(made)
     assert not (tmp_path / ".env").exists()
@@ -106,6 +109,7 @@ def test_make_up_moves_the_secrets_of_an_older_env_file(tmp_path: Path) -> None:
     }
     given = config.read_settings({config.ENV_FILE: str(secrets / "solar")})
     assert given.keys == keys
+    assert read_token_keys(given.token_keys, 1.0) is not None  # the file had none
     assert given.redis_url == "redis://solar:one@redis:6379/0"
     assert (tmp_path / ".env").read_text() == "# mine\nPUBLISH_API=8001\n"
 

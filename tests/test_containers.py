@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,17 @@ def test_only_the_api_and_grafana_can_be_published_beyond_this_machine() -> None
         if not port.startswith("127.0.0.1:")
     }
     assert public == {"proxy", "grafana"}
+
+
+def test_the_api_sees_the_address_of_the_visitor_behind_the_proxy() -> None:
+    """The rate of beacons is by address; Docker's networks are in these ranges."""
+    proxy = (ROOT / "docker" / "proxy" / "nginx.conf").read_text()
+    assert "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;" in proxy
+    trusted = COMPOSE["services"]["api"]["environment"]["FORWARDED_ALLOW_IPS"]
+    assert trusted == "172.16.0.0/12,192.168.0.0/16"  # with *, a visitor could state any address
+    networks = [ip_network(one) for one in trusted.split(",")]
+    for docker in ("172.18.0.5", "172.31.0.2", "192.168.16.3"):
+        assert any(ip_address(docker) in network for network in networks)
 
 
 def test_only_containers_with_a_port_reach_other_networks() -> None:

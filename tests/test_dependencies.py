@@ -10,7 +10,7 @@ from app.domain.model import initial_state
 from app.domain.model_config import new_model_config
 from app.errors import ModelExists, Unavailable
 from app.main import create_app
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
 from app.storage.store import Store
 from tests.api.services import application
 from tests.servers import server, url, with_store

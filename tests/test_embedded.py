@@ -268,11 +268,40 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_server(tmp_path: Path) -> Non
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
 def test_the_launcher_notices_a_parent_that_died_before_the_guard_was_set() -> None:
     other_pid = str(os.getpid() + 1)
-    command = [sys.executable, "-I", "-S", embedded.LAUNCHER, "kernel", other_pid, "0"]
+    command = [sys.executable, "-I", "-S", embedded.LAUNCHER, "kernel", other_pid, "0", "0"]
     done = subprocess.run([*command, "/bin/echo", "ran"], capture_output=True, check=False)
     assert done.returncode == 1
     assert done.stdout == b""
     assert b"parent process has already ended" in done.stderr
+
+
+AUTOGROUP = Path("/proc/self/autogroup")
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="the kernel does not group by session")
+def test_a_process_of_lower_priority_gives_way_to_other_sessions() -> None:
+    code = (
+        "import os, time, pathlib; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
+        "end = time.monotonic() + 1.0\n"
+        "while time.monotonic() < end: pass\n"
+        "group = pathlib.Path('/proc/self/autogroup').read_text().split()[-1]\n"
+        "print(os.nice(0), group, time.process_time())"
+    )
+    both = []
+    for nice in (0, 10):
+        output = tempfile.TemporaryFile()  # noqa: SIM115  # closed below
+        both.append((embedded.tied([sys.executable, "-c", code], output=output, nice=nice), output))
+    found = []
+    for process, output in both:
+        with process:
+            assert process.wait(60.0) == 0
+        output.seek(0)
+        found.append(output.read().split())
+        output.close()
+    plain, lower = found
+    assert plain[:2] == [b"0", b"0"]
+    assert lower[:2] == [b"10", b"10"]
+    assert float(lower[2]) < float(plain[2]) / 2  # of the same core; a tenth by their weights
 
 
 def test_the_embedded_server_must_be_started_from_the_main_thread(tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ def test_models_get_equal_shares_whatever_their_turns_take() -> None:
 
 
 @pytest.mark.parametrize(
-    "unfair", [lambda queue: queue._waiting[0], lambda queue: queue._waiting[-1]],
+    "unfair",
+    [lambda queue: next(iter(queue._waiting), None), lambda queue: [None, *queue._waiting][-1]],
     ids=["first come, first served", "last come, first served"],
 )  # fmt: skip
 def test_an_unfair_queue_is_found(unfair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +153,54 @@ def test_two_threads_run_two_models_at_once() -> None:
         await asyncio.gather(queue.run("a", meet), queue.run("b", meet))
 
     asyncio.run(act())
+
+
+def test_a_follower_gets_a_quarter_of_the_time_of_a_model() -> None:
+    async def act() -> Counter[str]:
+        computer = Computer()
+        work = {"shop": 0.02, "shop/b": 0.005}
+        async with running(*(computer.flood(*one) for one in work.items())):
+            await until(lambda: computer.now >= 8.0)
+            return computer.used.copy()
+
+    used = asyncio.run(act())
+    assert 0.9 * used["shop"] <= 4 * used["shop/b"] <= 1.1 * used["shop"]
+
+
+def test_a_model_that_was_idle_waits_for_one_turn_of_followers_at_most() -> None:
+    async def act() -> None:
+        computer = Computer()
+        async with running(*(computer.flood(f"shop/b{at}", 0.005) for at in range(6))):
+            await until(lambda: computer.now >= 2.0)
+            before = len(computer.turns)
+            await computer.turn("shop", 0.001)
+            assert computer.turns.index("shop") - before <= 1
+
+    asyncio.run(act())
+
+
+def test_followers_leave_a_thread_to_models() -> None:
+    async def act() -> None:
+        queue, loop = FairQueue(3), asyncio.get_running_loop()
+        release = asyncio.Event()
+
+        def slow() -> None:
+            asyncio.run_coroutine_threadsafe(release.wait(), loop).result(20)
+
+        followers = [asyncio.create_task(queue.run(f"shop/b{at}", slow)) for at in range(4)]
+        await until(lambda: queue._free == 1)
+        assert await asyncio.wait_for(queue.run("shop", lambda: 5), 20.0) == 5
+        assert len(queue._waiting) == 2
+        followers[2].cancel()
+        release.set()
+        await asyncio.gather(*followers, return_exceptions=True)
+        assert (queue._free, queue._free_for_followers) == (3, 2)
+
+    asyncio.run(act())
+
+
+def test_a_follower_is_learnt_with_one_thread_too() -> None:
+    assert asyncio.run(FairQueue(1).run("shop/b", lambda: 5)) == 5
 
 
 def test_the_time_of_models_that_are_gone_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

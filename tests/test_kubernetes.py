@@ -238,7 +238,7 @@ def test_every_variable_is_a_valid_setting_of_the_service(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_PODS)
 def test_secrets_are_only_referenced(name: str) -> None:
     assert of_kind(overlay(name), "Secret") == []
-    secret = {"SOLAR_KEYS", "SOLAR_REDIS_URL"}
+    secret = {"SOLAR_KEYS", "SOLAR_REDIS_URL", "SOLAR_TOKEN_KEYS"}
     assert not secret & set(settings_of(overlay(name)))
     for spec in pod_specs(overlay(name)):
         for container in spec["containers"]:
@@ -247,6 +247,17 @@ def test_secrets_are_only_referenced(name: str) -> None:
     for path in K8S.rglob("*"):
         if path.is_file() and path.suffix != ".md":
             assert not re.search(r"://[^/\s]*:[^/\s]*@", path.read_text()), path
+
+
+@pytest.mark.parametrize("name", WITH_PODS)
+def test_the_api_gets_token_keys_from_its_secret_if_there_are_any(name: str) -> None:
+    """`/beacon`, which the Ingress exposes, is 404 without them."""
+    api = named(overlay(name), "Deployment", "solar-api")
+    (container,) = api["spec"]["template"]["spec"]["containers"]
+    given = {one["name"]: one["valueFrom"]["secretKeyRef"] for one in container["env"]}
+    expected = {"name": "solar-keys", "key": "token-keys", "optional": True}
+    assert given["SOLAR_TOKEN_KEYS"] == expected
+    assert "--from-literal=token-keys=" in (ROOT / "docs" / "kubernetes.md").read_text()
 
 
 @pytest.mark.parametrize("name", WITH_PODS)
@@ -519,7 +530,7 @@ def test_the_example_ingress_exposes_only_client_paths() -> None:
             paths.append(one["path"])
             service = one["backend"]["service"]
             assert (service["name"], service["port"]["name"]) == ("solar-api", *names)
-    assert sorted(paths) == ["/feedback", "/jobs", "/models", "/rank"]
+    assert sorted(paths) == ["/beacon", "/feedback", "/jobs", "/models", "/rank", "/solar.js"]
 
 
 def test_the_example_ingress_limits_headers_bodies_and_time() -> None:

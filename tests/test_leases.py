@@ -310,7 +310,7 @@ def test_a_training_lease_of_version_0_2_counts_for_60_seconds(url: str) -> None
 @on_servers
 def test_a_worker_of_version_0_2_finds_the_lease_of_a_job_of_this_version(url: str) -> None:
     async def act(store: Store) -> None:
-        epoch, held = await create_model(store), job_lease()
+        epoch, held = await create_model(store), job_lease(seconds=60.0)
         assert await store.jobs.begin(held, epoch, {})
         flat, trains = old_script(url, "job_look", [KEYS.job(JOB), KEYS.training])
         assert dict(zip(flat[::2], flat[1::2], strict=True))[b"trains"] == trains

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.domain.candidates import NO_PINS, Ranking
+from app.domain.duels import Duel, DuelState
 from app.domain.facts import (
     Committed,
     Deleted,
@@ -25,6 +27,7 @@ from app.domain.facts import (
 )
 from app.domain.model import SUMS
 from app.domain.model_config import COUNTING, ModelConfig
+from app.observability.follower_metrics import Follower
 from app.observability.metric_help import HELP
 from app.observability.metrics import DEPRECATED_NAMES, MOST_DELETED, Metrics
 from app.observability.model_metrics import ModelTotals, StoreHealth
@@ -33,7 +36,7 @@ from app.observability.quality_help import SIDES
 from app.observability.quality_metrics import PRODUCTS
 from app.ranking.arrays import Floats
 from app.ranking.serving import expected_loss
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
 
 STATUS_GAUGES = ("solar_learner_present", "solar_learner_fencing_token", "solar_training")
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -379,12 +382,14 @@ def test_replacements_are_counted_by_kind_and_unknown_reasons_as_other(metrics: 
         "warm start",
         "without source robots",
         "rollback to version 7",
+        "promotion of shop-b",
         "unknown reason",
     ):
         metrics.learnt(Replaced("m", reason))
     found = paged(metrics)
-    for kind in ("warm-start", "replay", "rollback", "other"):
+    for kind in ("warm-start", "replay", "rollback", "promotion", "other"):
         assert found[series("solar_replacements_total", model="m", kind=kind)] == 1
+    assert series("solar_freshness_seconds_count", model="m") not in found
 
 
 def test_status_gauges_are_absent_for_a_model_without_a_status(metrics: Metrics) -> None:
@@ -434,10 +439,14 @@ def test_deprecated_names_have_the_values_and_labels_of_the_new_names(metrics: M
 
 
 def test_every_help_text_is_a_sentence_and_names_each_label(metrics: Metrics) -> None:
-    judged = serving("m", exploration=1.0, queries=2.0, debiased_weight=8.0, debiased_wins=6.0)
+    won = {"debiased_weight": 8.0, "debiased_wins": 6.0}
+    judged = serving("m", exploration=1.0, queries=2.0, duel_queries=2.0, **won)
+    judged = replace(judged, duel=DuelState(7, Duel("b", 0.2, 0.05)))
+    follower = Follower("b", "m", False, 0, dict.fromkeys(SUMS, 1.0))
     metrics.explored("m", ranked(0, 1, 2), NO_PINS)
-    health, totals = StoreHealth(True, 0.0), ModelTotals(learners=1)
-    found = metrics.page([judged], {"m": ModelStatus(9)}, health, totals).decode()
+    health, totals, status = StoreHealth(True, 0.0), ModelTotals(learners=1), {"m": ModelStatus(9)}
+    page = metrics.page([judged], status, health, totals, followers=[follower])
+    found = page.decode()
     families = {one.name: one for one in text_string_to_metric_families(found)}
     assert set(HELP) <= set(families)
     for name in HELP:

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 from dataclasses import replace
+from itertools import count
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -390,9 +392,14 @@ def test_a_stop_within_a_record_commits_its_part(url: str) -> None:
         await store.models.create("books", first())
         record = long_record(0, 300)  # 43,500 pairs take seconds, one by one
         await append(store, [record])
-        rare = replace(PAIR_BY_PAIR, part=1000.0)  # after the first part none is due
+        looks = count()  # at the clock: some after each pair
+        rare = replace(  # after the first part none is due
+            PAIR_BY_PAIR, part=1000.0, clock=lambda: (next(looks), monotonic())[1]
+        )
         async with learning(store, rare):
             await eventually(lambda: progress(store), lambda found: found[1] > 0)
+            more = next(looks) + 1000
+            await eventually(lambda: asyncio.sleep(0.0, next(looks)), lambda found: found > more)
         part = (await store.states.load("books")).state.part
         assert part is not None
         assert part.pairs > 1

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from app.api import auth
 from app.runtime import protocol
@@ -652,6 +653,40 @@ def test_the_limit_of_open_files_is_raised_to_the_hard_limit() -> None:
             check=True, timeout=TIMEOUT,
         )  # fmt: skip
         assert ran.stdout.split() == [str(hard), str(limit)]
+
+
+# ---- the body ----
+
+
+class Closable(asyncio.Transport):
+    """A transport that only closes."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+async def never_answered(_scope: Any, _receive: Any, _send: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_body_of_one_part_is_not_copied() -> None:
+    async def run() -> None:
+        config = uvicorn.Config(never_answered, log_config=None, interface="asgi3")
+        config.load()
+        connection = LimitedProtocol(config, ServerState(), {})
+        connection.connection_made(Closable())
+        connection.data_received(CHUNKED)
+        part, cycle = b"the bytes of the parser", connection.cycle
+        for _ in range(2):
+            connection.on_body(part)
+            assert (await cycle.receive()).get("body") is part
+        for one in (part, b"a", b"b"):
+            connection.on_body(one)
+        assert type(cycle.body) is bytearray  # bytes would be copied for each part
+        assert (await cycle.receive()).get("body") == part + b"ab"
+        connection.connection_lost(None)
+
+    asyncio.run(run())
 
 
 # ---- uvicorn ----

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from app.api.auth import SCOPES
+from app.api.browsers import OPEN_PATHS
 from app.config import VARIABLES, Settings, is_size
 
 ROOT = Path(__file__).parents[1]
@@ -38,9 +39,16 @@ def test_the_page_has_the_default_of_every_limit() -> None:
 def test_everyone_of_the_threat_model_has_a_row() -> None:
     table = PAGE.partition("\n## Threat model\n")[2].partition("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| **")]
-    assert len(rows) == 4 + len(SCOPES)
+    assert len(rows) == 5 + len(SCOPES)
     assert all(any(f"`{scope}` key**" in row for row in rows) for scope in SCOPES)
     assert all(len([cell for cell in row.split(" | ") if len(cell) > 10]) == 4 for row in rows)
+
+
+def test_the_page_names_every_path_that_is_open_to_all_origins() -> None:
+    cors = PAGE.partition("\n## CORS\n")[2].partition("\n## ")[0]
+    assert cors.strip().startswith("There is no CORS unless `SOLAR_CORS` is set, but for ")
+    first = cors.partition(":")[0]
+    assert set(re.findall(r"`(/[^`]+)`", first)) == OPEN_PATHS
 
 
 def test_the_page_names_the_protocol_and_the_way_to_report() -> None:

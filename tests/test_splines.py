@@ -20,7 +20,7 @@ from app.evaluation.letor import JudgedData
 from app.evaluation.synthetic import SyntheticData
 from app.ranking.batch import path
 from app.ranking.batch.judgements import Judgements
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
 from app.training import trainer
 from app.training.options import Training
 from app.training.splines import quantile_splines, with_splines

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,12 @@ from app.errors import (
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.jobs import Lease
 from app.storage.keys import MODELS, Keys, event_hash, read_slices
+from app.storage.late_impressions import LateImpression
 from app.storage.log import (
     APPENDED,
     NO_IMPRESSION,
+    NOT_REPEATED,
+    ONLY_CLICKS,
     OTHER_BODY,
     REPEATED,
     TOO_FAR_AHEAD,
@@ -341,6 +345,30 @@ def test_an_entry_is_kept_for_the_window_and_the_allowed_difference_of_clocks(ur
         assert 30_000 < connection.pttl(KEYS.impression(1, "r")) <= 60_000  # a click keeps its TTL
 
 
+def test_a_list_that_lives_longer_takes_only_clicks_after_its_first_lifetime(url: str) -> None:
+    numbers = count()
+
+    async def act(store: Store) -> None:
+        epoch = await store.models.create("books", first())
+        shown = [NewImpression("r", b"shown")]
+
+        async def judged() -> int:
+            labels = event(f"labels {next(numbers)}", request="r", expected=b"1", new=b"1")
+            [found] = await append(store, epoch, labels._replace(first_life_only=True))
+            return found.outcome
+
+        await store.log.store_impressions("books", epoch, shown, 1.0)
+        await append(store, epoch, event("click", request="r", new=b"1", keep=60_000))
+        assert await judged() == APPENDED
+        await eventually(judged, ONLY_CLICKS.__eq__)
+        late = event("late click", request="r", expected=b"1", new=b"1")
+        assert [one.outcome for one in await append(store, epoch, late)] == [APPENDED]
+        await store.log.store_impressions("books", epoch, shown, 60.0)
+        assert await judged() == APPENDED  # it is ranked again
+
+    with_store(url, act)
+
+
 def test_an_internal_event_has_a_key_for_the_time_that_its_caller_states(url: str) -> None:
     async def act(store: Store) -> None:
         epoch = await store.models.create("books", first())
@@ -477,7 +505,7 @@ def test_an_event_may_be_accepted_only_if_it_is_repeated(url: str) -> None:
         epoch = await store.models.create("books", first())
         await append(store, epoch, event("e"))
         known, unknown = (event(name)._replace(repeated_only=True) for name in "ef")
-        assert await append(store, epoch, known, unknown) == [(REPEATED, 1), (NO_IMPRESSION, 0)]
+        assert await append(store, epoch, known, unknown) == [(REPEATED, 1), (NOT_REPEATED, 0)]
         assert await store.log.tail("books") == 1
 
     with_store(url, act)
@@ -492,15 +520,18 @@ def test_a_request_belongs_to_the_tenant_of_its_impression(url: str) -> None:
         on_r: dict[str, Any] = {"request": "r", "new": b"1"}
         log = store.log
         mine, others = NewImpression("r", b"mine", "a"), NewImpression("r", b"theirs", "b")
-        assert await log.store_impressions("books", epoch, [mine], 60.0) == [True]
-        assert await log.store_impressions("books", epoch, [others], 60.0) == [False]
+        stored, new, _ = await log.store_impressions("books", epoch, [mine], 60.0)
+        assert (stored, new) == ([True], [True])
+        stored, new, _ = await log.store_impressions("books", epoch, [others], 60.0)
+        assert (stored, new) == ([False], [False])
         assert await log.load_impressions("books", epoch, ["r"]) == [(b"mine", b"", "a")]
         foreign, own = event("e", **on_r)._replace(tenant="b"), event("f", **on_r)
         assert await append(store, epoch, foreign) == [(NO_IMPRESSION, 0)]
         assert await append(store, epoch, own) == [(NO_IMPRESSION, 0)]  # of no tenant
         assert await append(store, epoch, own._replace(tenant="a")) == [(APPENDED, 1)]
         again = [mine, NewImpression("s", b"s", "b"), others]
-        assert await log.store_impressions("books", epoch, again, 60.0) == [True, True, False]
+        stored, new, _ = await log.store_impressions("books", epoch, again, 60.0)
+        assert (stored, new) == ([True, True, False], [False, True, False])
 
     with_store(url, act)
 
@@ -515,11 +546,58 @@ def test_an_impression_of_an_older_release_is_open_to_all_tenants(url: str) -> N
         click = event("e", request="r", new=b"1")._replace(tenant="a")
         assert await append(store, epoch, click) == [(APPENDED, 1)]
         resent = NewImpression("r", b"shown", "b")
-        assert await store.log.store_impressions("books", epoch, [resent], 60.0) == [True]
+        written = await store.log.store_impressions("books", epoch, [resent], 60.0)
+        assert (written.stored, written.new) == ([True], [False])
         other = event("f", request="r", expected=b"1", new=b"2")._replace(tenant="c")
         assert await append(store, epoch, other) == [(APPENDED, 2)]
         await store.log.store_impressions("books", epoch, [NewImpression("r", b"new", "b")], 60.0)
         assert await store.log.load_impressions("books", epoch, ["r"]) == [(b"new", b"", "b")]
+
+    with_store(url, act)
+
+
+# ---- late impressions ----
+
+
+def test_a_late_impression_is_removed_unless_it_has_feedback_or_is_another_one(url: str) -> None:
+    async def act(store: Store) -> None:
+        log, epoch = store.log, await store.models.create("books", first())
+
+        async def kept() -> str:
+            found = await log.load_impressions("books", epoch, "rstuv")
+            return "".join(name for name, one in zip("rstuv", found, strict=True) if one)
+
+        shown = [NewImpression(name, b"shown", "a") for name in "rstuv"]
+        written = await log.store_impressions("books", epoch, shown, 60.0)
+        click = event("e", request="s", new=b"1")._replace(tenant="a")
+        assert await append(store, epoch, click) == [(APPENDED, 1)]
+        await log.store_impressions("books", epoch, [NewImpression("t", b"new", "a")], 59.0)
+        with client(url) as connection:
+            connection.hset(KEYS.impression(epoch, "u"), "t", "b")
+        late = [LateImpression.of(one) for one in shown[:4]]
+        for _ in "ab":  # a call may be resent
+            await store.late_impressions.forget("books", epoch, late, written.expire)
+            assert await kept() == "stuv"
+        assert (await log.load_impressions("books", epoch, ["s"])) == [(b"shown", b"1", "a")]
+
+    with_store(url, act)
+
+
+@pytest.mark.parametrize("tenant", ["", "b"])
+def test_a_late_impression_that_was_stored_again_stays(url: str, tenant: str) -> None:
+    """Another process may have stored the same list and answered so."""
+
+    async def act(store: Store) -> None:
+        log, epoch = store.log, await store.models.create("books", first())
+        shown = [NewImpression("r", b"shown", tenant)]
+        written = await log.store_impressions("books", epoch, shown, 60.0)
+        again = await log.store_impressions("books", epoch, shown, 61.0)
+        assert again.new == [False]
+        late = [LateImpression.of(shown[0])]
+        await store.late_impressions.forget("books", epoch, late, written.expire)
+        assert await log.load_impressions("books", epoch, ["r"]) == [(b"shown", b"", tenant)]
+        await store.late_impressions.forget("books", epoch, late, again.expire)
+        assert await log.load_impressions("books", epoch, ["r"]) == [None]
 
     with_store(url, act)
 
@@ -563,7 +641,7 @@ def test_a_request_of_another_tenant_is_not_noted(url: str) -> None:
         log, epoch = store.log, await store.models.create("books", first())
         await log.store_impressions("books", epoch, [NewImpression("r", b"mine", "a")], 60.0)
         foreign = [NewImpression("r", b"theirs", "b")]
-        assert await log.store_impressions("books", epoch, foreign, 60.0, 0) == [False]
+        assert (await log.store_impressions("books", epoch, foreign, 60.0, 0)).stored == [False]
         assert await log.recent_requests("books", epoch) == []
 
     with_store(url, act)
@@ -765,6 +843,24 @@ def test_a_learner_cannot_commit_after_a_lease_takeover(url: str) -> None:
             await store.states.commit("books", base, old, later(state, 1))
         assert await store.states.position("books") == base
         await store.states.commit("books", base, new, later(state, 1))
+
+    with_store(url, act)
+
+
+def test_an_append_that_names_a_committed_state_is_refused_after_another_commit(url: str) -> None:
+    async def act(store: Store) -> None:
+        state = first()
+        base = (await store.models.create("books", state), 0, state.chain)
+        await append_records(store, 2)
+        assert await append(store, 1, event("judged"), chain=state.chain) == [(0, 3)]
+        fence, new = await store.leases.take("books", 0, 5.0), later(state, 1)
+        await store.states.commit("books", base, fence, new)
+        before = keys_of(url)
+        with pytest.raises(Fenced, match="its state has changed"):
+            await append(store, 1, event("late"), chain=state.chain)
+        assert keys_of(url) == before
+        assert await append(store, 1, event("judged"), chain=state.chain) == [(1, 3)]
+        assert await append(store, 1, event("late"), chain=new.chain) == [(0, 4)]
 
     with_store(url, act)
 
@@ -1141,12 +1237,18 @@ def test_the_embedded_server_causes_no_warnings(url: str) -> None:
     assert with_store(url, lambda store: store.servers.complaints()) == []
 
 
+def _rewrites_its_log(connection: Any) -> bool:
+    found = connection.info("persistence")
+    return bool(found["aof_rewrite_in_progress"] or found["aof_rewrite_scheduled"])
+
+
 def test_weak_settings_of_a_server_are_reported() -> None:
     with bare_server("--appendonly", "no", "--maxmemory-policy", "allkeys-lru") as url:
         complaints = with_store(url, lambda store: store.servers.complaints())
         with client(url) as connection:
             connection.config_set("appendonly", "yes")
             connection.config_set("maxmemory-policy", "noeviction")
+            until(lambda: not _rewrites_its_log(connection))  # by a process that would outlive it
         everysec = with_store(url, lambda store: store.servers.complaints())
     assert [complaint.split(": got")[0].split(", got")[0] for complaint in complaints] == [
         "appendonly: expected yes",

@@ -15,7 +15,8 @@ from app.domain.model import initial_state
 from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, NoSuchModel, Unavailable
 from app.learning.learner import warm_up
-from app.serving.weight_cache import ServedModel, WeightCache
+from app.serving.served_model import ServedModel
+from app.serving.weight_cache import WeightCache
 from app.storage import hints
 from app.storage.cancellation import end
 from app.storage.embedded.server import EmbeddedServer

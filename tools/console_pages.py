@@ -4,7 +4,7 @@
     python -m tools.console_pages record benchmarks/console_requests.json
 
 `screenshots` writes every page, light and dark; `make screenshots` calls it with `build/console`.
-`docs/images` has six of these. `record` writes the requests of a minute, which
+`docs/images` has seven of these. `record` writes the requests of a minute, which
 `python -m benchmarks console` replays.
 """
 
@@ -65,10 +65,24 @@ def service() -> Iterator[str]:
         for _ in range(40):
             visit(http, "archive", rng)
         with running.client() as visitors, traffic(visitors, RATES):
+            _begin_duel(http)
             for name in ("before-sale", "sale"):
                 _wait_for_lists(http, 120)
                 http.post("/models/books/versions", json={"name": name}).raise_for_status()
             yield running.url
+
+
+def _begin_duel(http: httpx.Client) -> None:
+    """Let two models follow one, and begin a duel with the one that starts from nothing."""
+    _wait_for_lists(http, 60)
+    followers: dict[str, dict[str, Any]] = {
+        "books-cold": {"clicks": "click-skip-above", "start": "cold"},
+        "books-fast": {"gamma": 100},
+    }
+    for name, settings in followers.items():
+        http.put(f"/models/{name}", json={"follows": "books", **settings}).raise_for_status()
+    body = {"challenger": "books-cold", "share": 0.5}
+    http.put("/models/books/duel", json=body).raise_for_status()
 
 
 def _wait_for_lists(http: httpx.Client, more: int) -> None:

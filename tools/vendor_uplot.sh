@@ -10,10 +10,10 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 npm pack --silent "uplot@$version" >packed  # npm verifies the registry's hash
 tar -xzf "$(cat packed)"
-cp package/dist/uPlot.iife.min.js package/dist/uPlot.min.css "$folder"
+cp package/dist/uPlot.iife.min.js "$folder"
 cp package/LICENSE "$folder/uPlot.LICENSE"
 cd "$folder"
-files='uPlot.LICENSE uPlot.iife.min.js uPlot.min.css'
+files='uPlot.LICENSE uPlot.iife.min.js'
 {
     sed '/^```text$/,$d' README.md
     echo '```text'

@@ -1,7 +1,7 @@
 """Routes that continue in FastAPI: dependencies, pydantic, response models; and its errors."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from fastapi import Request, Response
@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope
 
+from app.api.admin_schemas import Body
 from app.api.auth import Key
 from app.api.errors import PROBLEM_MEDIA_TYPE, Problem, invalid, undecodable
 from app.api.memory import hold_decoded
@@ -31,7 +32,7 @@ class AdminRoute(GuardedRoute):
         handler = super().get_route_handler()
         if self.body_field is None:
             return handler
-        fields = tuple(self.body_field.field_info.annotation.model_fields)  # type: ignore[union-attr]
+        fields = tuple(_field_names(self.body_field.field_info.annotation))
         decode = object_decoder(fields)
 
         async def with_body(request: Request) -> Response:
@@ -47,6 +48,13 @@ class AdminRoute(GuardedRoute):
             return await handler(ReadRequest(request, body, decoded))
 
         return with_body
+
+
+def _field_names(body: Any) -> dict[str, None]:
+    """Return the names of the fields of a body, or of all its kinds."""
+    if isinstance(body, type) and issubclass(body, Body):
+        return dict.fromkeys(body.field_names())
+    return {name: None for kind in get_args(body) for name in _field_names(kind)}
 
 
 class ReadRequest(Request):

@@ -14,6 +14,17 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from app.api.duel_schemas import (
+    Agreement,
+    Compared,
+    DuelSummary,
+    Follows,
+    Lag,
+    MayDuel,
+    PassedBy,
+    SquaredLoss,
+    StalledFlag,
+)
 from app.domain.model_config import MOST_EXPLORATION, MOST_FORGETTING, ModelConfig
 from app.domain.names import unknown_name
 from app.ranking.limits import LEAST, MOST, MOST_FEATURES_FULL, MOST_FEATURES_SERVED
@@ -62,16 +73,32 @@ class Body(BaseModel):
         strict=True, extra="forbid", allow_inf_nan=False, frozen=True, hide_input_in_errors=True
     )
 
+    @classmethod
+    def field_names(cls) -> list[str]:
+        """Return the names of the fields as clients send them."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown(cls, given: Any) -> Any:
         """Report the first unknown field, and suggest a known one."""
         if isinstance(given, dict):
-            unknown = next((name for name in given if name not in cls.model_fields), None)
+            known = cls.field_names()
+            unknown = next((name for name in given if name not in known), None)
             if unknown is not None:
-                message = unknown_name("field", str(unknown), list(cls.model_fields))
+                message = unknown_name("field", str(unknown), known)
                 raise PydanticCustomError("unknown_field", "{message}", {"message": message})
         return given
+
+
+_ACTIONS = "gains of clicks by the name of what users did, 0 to 10"
+ActionGains = Annotated[
+    dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")],
+        Annotated[float, Field(ge=0, le=10)],
+    ],
+    Field(min_length=1, max_length=50),
+]
 
 
 class NewModel(Body):
@@ -105,6 +132,10 @@ class NewModel(Body):
         ForgettingShare, Field(description=f"{_FORGETTING}; omitted: 3e-5, 0 for `solar-i`")
     ] = _OPTIONAL
     splines: Annotated[NewSplines, Field(description=f"{_SPLINES}; fixed at creation")] = _OPTIONAL
+    actions: Annotated[
+        ActionGains,
+        Field(description=f"{_ACTIONS}; omitted: click 1, add_to_cart 2, purchase 4"),
+    ] = _OPTIONAL
 
 
 class ModelPatch(Body):
@@ -117,6 +148,7 @@ class ModelPatch(Body):
     pair_bound: Positive = _OPTIONAL
     exploration: ExplorationAmount = _OPTIONAL
     forgetting: Annotated[ForgettingShare, Field(description=_FORGETTING)] = _OPTIONAL
+    actions: Annotated[ActionGains, Field(description=_ACTIONS)] = _OPTIONAL
 
 
 class VersionBody(Body):
@@ -244,6 +276,12 @@ class ModelSummary(BaseModel):
         int | None, Field(description="seq of the last record in the committed weights")
     ] = None
     seq: Annotated[int, Field(description="seq of the last record in the log")]
+    follows: Annotated[str | None, Field(description="name of the leader; for followers only")] = (
+        None
+    )
+    duel: Annotated[
+        DuelSummary | None, Field(description="its duel, or its last one; absent: none yet")
+    ] = None
     damaged: Annotated[
         Literal[True] | None,
         Field(description="true: the stored state is damaged; `algorithm` and others are absent"),
@@ -336,6 +374,7 @@ class LearntModel(BaseModel):
         Field(description="how much rankings are randomised; absent: by the spread of the scores"),
     ] = _OPTIONAL
     forgetting: Annotated[float, Field(description=_FORGETTING)]
+    actions: Annotated[dict[str, float], Field(description=_ACTIONS)]
     version: int
     seq: int
     features: list[str]
@@ -355,6 +394,17 @@ class ModelDetails(Measures, LearntModel):
     drift: Annotated[
         float, Field(description="evidence that NDCG@10 has fallen; from 20 on an alarm")
     ]
+    duel: Annotated[
+        DuelSummary, Field(description="its duel, or its last one; absent: none yet")
+    ] = _OPTIONAL
+    follows: Follows = _OPTIONAL
+    lag: Lag = _OPTIONAL
+    stalled: StalledFlag = _OPTIONAL
+    may_duel: MayDuel = _OPTIONAL
+    squared_loss: SquaredLoss = _OPTIONAL
+    compared: Compared = _OPTIONAL
+    agreement: Agreement = _OPTIONAL
+    passed_by: PassedBy = _OPTIONAL
 
 
 class KeptVersion(BaseModel):

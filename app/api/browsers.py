@@ -17,8 +17,10 @@ from app.errors import SolarError
 
 #: Methods that change nothing; every other call needs an allowed origin.
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-#: Paths made for posts from pages of any origin: none yet.
-CROSS_SITE_PATHS: frozenset[str] = frozenset()
+#: Paths made for posts from pages of any origin: they carry no key and no cookie.
+CROSS_SITE_PATHS = frozenset({"/beacon"})
+#: Paths that answer pages of all origins, whatever SOLAR_CORS is.
+OPEN_PATHS = CROSS_SITE_PATHS | {"/solar.js"}
 #: Why a request with another Host header is refused (421), and one of a foreign page (403).
 OTHER_HOST = (
     "host: expected localhost, 127.0.0.1 or [::1]; to serve another name, add it to SOLAR_HOSTS "

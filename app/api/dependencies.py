@@ -10,9 +10,11 @@ import numpy as np
 from fastapi import Depends, Request
 
 from app.api.auth import read_keys
+from app.api.beacon_limits import BeaconLimits
 from app.api.browsers import read_hosts
 from app.api.quotas import SourceQuota, StoreQuota
 from app.api.routing import Call
+from app.api.tokens import SENDER, TokenKeys, read_token_keys
 from app.config import Settings
 from app.domain.model import ModelState, initial_state
 from app.domain.model_config import (
@@ -21,16 +23,19 @@ from app.domain.model_config import (
     has_full_covariance,
     new_model_config,
 )
-from app.errors import InvalidInput, ModelExists, NoSuchModel, Unavailable
+from app.errors import InvalidInput, ModelExists, NoSuchModel, SolarError, Unavailable
 from app.ingest.appender import Appender
+from app.ingest.clicked_lists import ClickedLists
 from app.observability.metrics import Metrics
 from app.ranking.limits import MOST_FEATURES_SERVED
 from app.serving.impression_writer import ImpressionWriter
 from app.serving.live import LiveFeeds
+from app.serving.served_model import ServedModel
 from app.serving.trial_runner import TrialRunner
-from app.serving.weight_cache import ServedModel, WeightCache
+from app.serving.weight_cache import WeightCache
 from app.storage.batching import Held, MemoryBudget
 from app.storage.connection import check_url
+from app.storage.states import LogPosition
 from app.storage.store import Store
 from app.training.job_runner import JobRunner
 from app.training.shards.urls import check_cluster, prefixes_of
@@ -57,6 +62,9 @@ class Service:
     memory: MemoryBudget
     live: LiveFeeds
     trial_runner: TrialRunner
+    clicked_lists: ClickedLists
+    tokens: TokenKeys | None
+    beacon_limits: BeaconLimits
 
     async def resolve(
         self, model: str, decode: Callable[[ServedModel], Awaitable[T]]
@@ -77,9 +85,17 @@ class Service:
             served = created
         return served, decoded
 
+    async def position(self, model: str) -> LogPosition:
+        """Return the position of a model's committed state; IsFollower for a follower."""
+        try:
+            return await self.store.states.position(model)
+        except NoSuchModel:
+            await self.weight_cache.refuse_follower(model)
+            raise
+
     async def _find(self, model: str) -> ServedModel:
         try:
-            return await self.weight_cache.load(model)
+            return await self.weight_cache.find(model)
         except NoSuchModel:
             if model != DEFAULT or not self.settings.default_features:
                 raise
@@ -93,7 +109,8 @@ class Service:
             raise InvalidInput(f"features: expected at most {MOST_FEATURES_SERVED}")
         async with self.holding(check_config(config)):
             state = initial_state(config, seed=os.urandom(16))
-            await self.store.models.create(model, state, self.settings.models)
+            most = self.settings.models - len(await self.store.followers.leaders())
+            await self.store.models.create(model, state, most)
         return state
 
     @asynccontextmanager
@@ -131,7 +148,12 @@ FromRoute = Annotated[Call, Depends(_of_route)]
 
 def check_settings(settings: Settings) -> None:
     """Raise SolarError if the service cannot start with these settings."""
-    read_keys(settings.keys)
+    names = {key.name for key in read_keys(settings.keys)}
+    if read_token_keys(settings.token_keys, settings.token_seconds) and SENDER in names:
+        raise SolarError(
+            f"SOLAR_KEYS: expected no key of the name {SENDER}, which is the source of beacons; a "
+            "new name keeps the secret valid"
+        )
     read_hosts(settings.hosts)
     check_url(settings.redis_url)
     prefixes_of(settings.shards)

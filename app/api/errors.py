@@ -12,7 +12,9 @@ from app.errors import (
     BadBlob,
     Changed,
     Full,
+    HasFollowers,
     InvalidInput,
+    IsFollower,
     ModelExists,
     NewerFormat,
     NoSuchModel,
@@ -81,6 +83,8 @@ def problem(error: Exception) -> Problem | None:
         return error
     if isinstance(error, InvalidInput):
         return Problem(422, str(error))
+    if isinstance(error, IsFollower):
+        return Problem(409, str(error))
     if isinstance(error, NewerFormat):
         return Problem(503, f"stored data was {error}; upgrade the service, then retry")
     for kind, (status, detail) in _KNOWN.items():
@@ -92,6 +96,10 @@ def problem(error: Exception) -> Problem | None:
 _KNOWN: dict[type[Exception], tuple[int, str]] = {
     NoSuchModel: (404, "model: no model of this name; create it with PUT /models/{name}"),
     ModelExists: (409, "model: exists with other settings; choose another name"),
+    HasFollowers: (
+        409,
+        "model: has followers; delete them first, or with it by ?followers=delete",
+    ),
     NoSuchVersion: (
         404,
         "version: not kept; GET /models/{name}/versions lists the kept versions",
@@ -168,7 +176,7 @@ def undecodable(error: Exception, fields: Mapping[str, Sequence[str]], within: s
 
 
 #: Parts of pydantic's locations that are not fields.
-_TAGS = ("names", "count", "by number", "by name")
+_TAGS = ("names", "count", "by number", "by name", "a version", "a model", "a follower")
 
 
 def invalid(errors: Sequence[Any], root: Sequence[str] = ("body", "query", "path")) -> Problem:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.api.routing import JSON, MSGPACK
+from app.api.routing import JSON, MSGPACK, TEXT
 
 _REFERENCE = "#/components/schemas/"
 _DOCUMENTS = [
@@ -73,6 +73,19 @@ FEEDBACK_BODIES = {
     },
 }  # fmt: skip
 
+BEACON_BODIES = {
+    "required": True,
+    "content": {
+        kind: _body(("Beacons",), {
+            "click": ("A click on the list of a token", {
+                "events": [{"token": "1.k1.t3kz9c.Ym9va3MAcGFnZS0x.q0nY0kA6cX2mJ9cYb1Q2Zw",
+                            "clicked": ["d7"]}],
+            }),
+        })
+        for kind in (JSON, TEXT)
+    },
+}  # fmt: skip
+
 PREFER = {
     "name": "Prefer", "in": "header", "schema": {"type": "string"}, "example": "wait=5",
     "description": "`wait=5`: answer 200 once the feedback is learnt, or 202 after 5 seconds",
@@ -86,7 +99,30 @@ NEW_MODELS: dict[str, Any] = {
     "counted": {"summary": "46 features, f1 to f46, diagonal covariance", "value": {
         "features": 46, "covariance": "diagonal",
     }},
+    "follower": {"summary": "A follower of books that learns faster", "value": {
+        "follows": "books", "gamma": 1e3,
+    }},
 }  # fmt: skip
+FOLLOWER_BANKS: dict[str, Any] = {
+    "grid": {"summary": "Four followers: two values of gamma, two readings of clicks", "value": {
+        "grid": {"gamma": [1e3, 1e4], "clicks": ["debiased", "click-skip-above"]},
+    }},
+}  # fmt: skip
+NEW_DUELS: dict[str, Any] = {
+    "submitted": {"summary": "Against the submitted order", "value": {
+        "challenger": "submitted", "share": 0.2,
+    }},
+    "follower": {"summary": "Against a follower", "value": {"challenger": "books-b"}},
+    "version": {"summary": "Against a kept version", "value": {"challenger": {"version": 0}}},
+    "tournament": {"summary": "A tournament of all followers", "value": {
+        "challenger": "followers", "max_lists": 50_000, "promote": True,
+    }},
+}  # fmt: skip
+PROMOTIONS: dict[str, Any] = {
+    "verdict": {"summary": "If the challenger has won", "value": {"challenger": "books-b"}},
+    "force": {"summary": "Without a verdict", "value": {"force": True}},
+    "duel": {"summary": "If the duel is still the one that was read", "value": {"duel": 815}},
+}
 PATCHES: dict[str, Any] = {
     "gamma": {"summary": "Larger steps from now on", "value": {"gamma": 1e3}},
     "explore": {"summary": "No exploration: rank by score alone", "value": {"explore": False}},

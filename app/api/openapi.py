@@ -21,6 +21,7 @@ TAGS = [
     {"name": "ranking", "description": "Rank the documents of a query."},
     {"name": "feedback", "description": "Post clicks, preferences and labels."},
     {"name": "models", "description": "Create, read, tune, roll back and delete models."},
+    {"name": "duels", "description": "Followers of a model, and which of two sides ranks better."},
     {"name": "jobs", "description": "Train a model on judged data: a warm start."},
     {"name": "operations", "description": "Health and metrics."},
 ]

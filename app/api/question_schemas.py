@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from app.api.schemas import Document, Identity
 
@@ -225,6 +225,9 @@ class RecentImpression(Struct):
         list[int], Meta(description="positions of the clicks so far, from 0, in click order")
     ]
     explored: Annotated[bool, Meta(description="the ranking was randomised")]
+    duel: Annotated[bool, Meta(description="true: a list of a duel; else absent")] | UnsetType = (
+        UNSET
+    )
 
 
 class RecentImpressions(Struct):

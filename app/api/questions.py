@@ -17,7 +17,7 @@ from app.api.schemas import Document
 from app.domain.candidates import Candidates
 from app.domain.model import Model
 from app.errors import InvalidInput
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
 from app.storage.batching import LARGE, SMALL, Held
 
 B = TypeVar("B")

@@ -7,7 +7,7 @@ from app.api.dependencies import Service
 from app.domain.impressions import Impression, PriorFeedback
 from app.domain.model import Positions
 from app.errors import Unreadable
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
 from app.storage.batching import Held
 from app.storage.log import StoredImpression
 

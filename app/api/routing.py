@@ -59,6 +59,7 @@ class Call:
     key: Key
     headers: Headers
     held: Held
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,14 @@ def expect_json(headers: Headers) -> None:
         raise Problem(415, f"content-type: expected {JSON}")
 
 
-async def read_body(receive: Receive, headers: Headers, limits: Settings, held: Held) -> bytes:
+async def read_body(
+    receive: Receive, headers: Headers, limits: Settings, held: Held, most: int | None = None
+) -> bytes:
     """Read the complete body, or raise a Problem: too large (413), slow (408), compressed (415).
 
-    Overloaded if all requests together hold too much memory.
+    `most` is a lower size limit. Overloaded if all requests together hold too much memory.
     """
-    most = limits.body_bytes
+    most = limits.body_bytes if most is None else min(most, limits.body_bytes)
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Problem(415, "content-encoding: expected none")
     length = headers.get(b"content-length", b"0")
@@ -125,11 +128,13 @@ async def _gather(receive: Receive, most: int, held: Held) -> bytes:
 async def respond(send: Send, answer: Answer, identity: str) -> None:
     """Send an answer; `identity` is its id in the log."""
     headers = [
-        (b"content-type", answer.media_type.encode()),
-        (b"content-length", b"%d" % len(answer.body)),
         (b"x-request-id", identity.encode()),
         *((name.encode(), value.encode()) for name, value in answer.headers.items()),
     ]
+    if answer.status != 204:  # which has no content, and may have no length (RFC 9110, 8.6)
+        length = b"%d" % len(answer.body)
+        kind = answer.media_type.encode()
+        headers += [(b"content-type", kind), (b"content-length", length)]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await _send_parts(send, answer.body)
 

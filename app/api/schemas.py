@@ -53,6 +53,10 @@ class RankFields(Struct, forbid_unknown_fields=True, kw_only=True):
     min_seq: Annotated[
         Sequence | None, Meta(description="wait until the weights include this record")
     ] = None
+    viewer: Annotated[
+        str,
+        Meta(max_length=256, description="whose token it is: a beacon must state the same"),
+    ] = ""
     version: Annotated[
         Sequence | VersionName | None,
         Meta(
@@ -105,11 +109,24 @@ class EventFields(Struct, tag_field="type", forbid_unknown_fields=True, kw_only=
     ) = UNSET
 
 
+Gain = Annotated[float, Meta(ge=0, le=10)]
+Action = Annotated[str, Meta(min_length=1, max_length=64)]
+#: A number, or the name of an action of the model.
+GainsById = Annotated[dict[str, Gain | Action], Meta(title="GainsById")]
+
+
 class ClicksEvent(EventFields, tag="clicks", kw_only=True):
     """The clicked documents of a ranking, in click order; may be empty."""
 
     request_id: Identity
     clicked: list[Identity]
+    gains: (
+        Annotated[GainsById, Meta(description="of clicked documents; 1 if omitted")] | UnsetType
+    ) = UNSET
+    examined: (
+        Annotated[int, Meta(ge=0, description="how many documents from the top a user has seen")]
+        | UnsetType
+    ) = UNSET
 
 
 class Triplet(Struct, array_like=True, forbid_unknown_fields=True):
@@ -159,6 +176,39 @@ class EventBatch(Struct, forbid_unknown_fields=True):
     model: Name | UnsetType = UNSET
 
 
+class BeaconEvent(Struct, kw_only=True):
+    """Clicks on the list of a token; fields that a newer script may send are ignored."""
+
+    token: Annotated[str, Meta(max_length=8192, description="`token` of the answer of /rank")]
+    clicked: Annotated[
+        list[Identity], Meta(max_length=1000, description="the clicked documents; may be empty")
+    ] = []
+    gains: (
+        Annotated[GainsById, Meta(description="of clicked documents; 1 if omitted")] | UnsetType
+    ) = UNSET
+    examined: (
+        Annotated[int, Meta(ge=0, description="how many documents from the top a user has seen")]
+        | UnsetType
+    ) = UNSET
+    viewer: Annotated[str, Meta(max_length=256, description="`viewer` of the request to /rank")] = (
+        ""
+    )
+
+
+class RawBeacons(Struct):
+    """Events of a web page; each is decoded separately."""
+
+    events: list[Raw]
+
+
+class Beacons(Struct):
+    """Events of a web page."""
+
+    events: Annotated[
+        list[BeaconEvent], Meta(max_length=100, description="each is taken or refused separately")
+    ]
+
+
 class JudgedDocument(Struct, forbid_unknown_fields=True, kw_only=True):
     """A document and its relevance label, 0 to 30."""
 
@@ -197,6 +247,14 @@ class RankAnswer(Struct):
         bool, Meta(description="the store is unreachable; the weights in memory were used")
     ]
     documents: list[RankedDocument]
+    duel: (
+        Annotated[bool, Meta(description="true: both sides of a duel are interleaved; else absent")]
+        | UnsetType
+    ) = UNSET
+    token: (
+        Annotated[str, Meta(description="for /beacon: names this list, signed by the service")]
+        | UnsetType
+    ) = UNSET
 
 
 class RefusedEvent(Struct):
@@ -227,6 +285,8 @@ decode_binary_rows = msgspec.msgpack.Decoder(BinaryRows).decode
 decode_envelope = msgspec.json.Decoder(Envelope).decode
 decode_batch = msgspec.json.Decoder(RawEventBatch).decode
 decode_event = msgspec.json.Decoder(AnyEvent).decode
+decode_beacon = msgspec.json.Decoder(RawBeacons).decode
+decode_beacon_event = msgspec.json.Decoder(BeaconEvent).decode
 decode_judged = msgspec.json.Decoder(Annotated[list[JudgedQuery], Meta(min_length=1)]).decode
 encode = msgspec.json.Encoder().encode
 
@@ -236,13 +296,18 @@ def object_decoder(
 ) -> Callable[[bytes], dict[str, Any]]:
     """Build a decoder of JSON objects for pydantic: known fields, plain values, string lists, raw.
 
-    Only `splines` has lists of numbers by name.
+    `splines`, `grid` and `actions` have values by name, and only `challenger` may be an object.
     Any other value is refused during decoding. Decoding 10 MB of nested lists for pydantic to
     refuse would take 500 MB and more than a second.
     """
     names = tuple(fields)
     plain: Any = bool | int | float | str | list[str] | None | UnsetType
-    others: dict[str, Any] = {"splines": dict[str, list[float]] | UnsetType}
+    others: dict[str, Any] = {
+        "splines": dict[str, list[float]] | UnsetType,
+        "grid": dict[str, list[bool | int | float | str | None]] | UnsetType,
+        "challenger": str | dict[str, bool | int | float | str | None] | UnsetType,
+        "actions": dict[str, float] | UnsetType,
+    }
     others |= dict.fromkeys(raw, Raw | UnsetType)
     types = [(name, others.get(name, plain), UNSET) for name in names]
     struct = msgspec.defstruct("Fields", types, forbid_unknown_fields=True)
@@ -284,7 +349,7 @@ def components() -> dict[str, Any]:
     """Return the schemas of all bodies and answers, for OpenAPI."""
     documented = (
         RankBody, BinaryRankBody, RankAnswer, ClicksEvent, TripletsEvent, LabelsEvent, EventBatch,
-        FeedbackAnswer, JudgedQuery,
+        FeedbackAnswer, JudgedQuery, Beacons,
     )  # fmt: skip
     template = "#/components/schemas/{name}"
     parts = msgspec.json.schema_components(documented, ref_template=template)[1]

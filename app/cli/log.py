@@ -7,18 +7,20 @@ from dataclasses import asdict
 from typing import Any
 
 from app.cli.options import add_store_arguments, natural, positive
-from app.cli.with_store import Print, with_store
-from app.domain import codec
+from app.cli.with_store import Print, address_of, with_store
+from app.domain import codec, duel_fields
+from app.domain.duels import Duel, EndDuel
 from app.domain.records import Feedback, Record, Replace, Retune
 from app.errors import BadBlob
 from app.learning import replay
+from app.storage.keys import leader_of
 from app.storage.store import Store
 
 
 def add_log_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `solar log`."""
     add_store_arguments(parser)
-    parser.add_argument("model", metavar="MODEL", help="name of the model")
+    parser.add_argument("model", metavar="MODEL", help="name of the model or follower")
     parser.add_argument(
         "--after", type=natural, default=0, metavar="SEQ",
         help="print records after this sequence number (default 0)",
@@ -36,6 +38,7 @@ async def _log(options: argparse.Namespace, store: Store) -> None:
 
 async def show_log(store: Store, model: str, after: int, count: int, show: Print) -> None:
     """Print up to `count` log records, one per line."""
+    model = leader_of(await address_of(store, model))
     tail = await store.log.tail(model)
     start = max(after, min(await store.states.versions(model), default=0))
     until = min(tail, start + count)
@@ -69,6 +72,10 @@ def _fields(record: Record) -> dict[str, Any]:
     if isinstance(record, Retune):
         settings = asdict(record)
         return {"retune": {name: new for name, new in settings.items() if new is not None}}
+    if isinstance(record, Duel):
+        return {"duel": duel_fields.dump_duel(record)}
+    if isinstance(record, EndDuel):
+        return {"end of duel": record.duel, "why": record.why}
     return {"reset": "measures"}
 
 

@@ -5,13 +5,13 @@ import time
 from uuid import uuid4
 
 from app.cli.options import add_store_arguments
-from app.cli.with_store import Print, with_store
+from app.cli.with_store import Print, address_of, with_store
 from app.domain import codec
 from app.domain.records import Replace
 from app.errors import Fenced, SolarError
 from app.learning import replay
 from app.learning.replay import REPLAY_ATTEMPTS, LogReplay
-from app.storage.keys import internal_event
+from app.storage.keys import follower_name, internal_event, is_follower, leader_of
 from app.storage.log import NewRecord
 from app.storage.store import Store
 
@@ -19,7 +19,7 @@ from app.storage.store import Store
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `solar replay`."""
     add_store_arguments(parser)
-    parser.add_argument("model", metavar="MODEL", help="name of the model")
+    parser.add_argument("model", metavar="MODEL", help="name of the model or follower")
     parser.add_argument(
         "--without-source",
         metavar="SOURCE",
@@ -44,10 +44,15 @@ async def replay_log(
     store: Store, model: str, without: str | None, apply: bool, show: Print
 ) -> None:
     """Apply the log again; compare the result with the committed state, or replace that state."""
-    found = await replay.replay(store, model, without)
+    address = await address_of(store, model)
+    if apply and is_follower(address):
+        raise SolarError(
+            f"{model}: --apply: expected a model, got a follower of {leader_of(address)}"
+        )
+    found = await replay.replay(store, address, without)
     records = found.end - found.start - found.skipped
     show(f"{model}: applied {records} records from version {found.start}")
-    await show_older_versions(store, model, found.start, show)
+    await show_older_versions(store, address, found.start, show)
     if without is None:
         differences = found.differences()
         if differences:
@@ -67,13 +72,13 @@ async def replay_log(
         show(f"{model}: record {seq} replaces the model by the result")
 
 
-async def show_older_versions(store: Store, model: str, start: int, show: Print) -> None:
+async def show_older_versions(store: Store, address: str, start: int, show: Print) -> None:
     """Say how many versions are kept from before the start of a replay."""
-    older = sum(one.seq < start for one in await store.versions.placed(model))
+    older = sum(one.seq < start for one in await store.versions.placed(address))
     if older:
         show(
-            f"{model}: the log begins after version {start}; {older} older hourly or named "
-            "versions can be rolled back to, but not replayed from"
+            f"{follower_name(address)}: the log begins after version {start}; {older} older "
+            "hourly or named versions can be rolled back to, but not replayed from"
         )
 
 

@@ -4,7 +4,9 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from app.cli import simulate_duel
 from app.cli.options import number, plot_path, positive, require_client
 from app.domain.model_config import NORMALIZATIONS
 from app.evaluation import letor, plots
@@ -14,6 +16,9 @@ from app.ranking.users import STOPS, USER_NAMES
 from app.simulation import results, runner
 from app.simulation.results import SimulatedRow, Trace
 from app.simulation.runner import Judged, Scenario
+
+if TYPE_CHECKING:
+    from app.simulation.http_runner import Live
 
 DEFAULT_USERS = ("perfect", "navigational", "informational")
 
@@ -31,6 +36,7 @@ def add_simulate_arguments(parser: argparse.ArgumentParser) -> None:
     _add_user_arguments(parser)
     _add_model_arguments(parser)
     _add_run_arguments(parser)
+    simulate_duel.add_duel_arguments(parser)
     _add_service_arguments(parser)
 
 
@@ -105,7 +111,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--seeds", type=positive, metavar="N",
-        help="number of runs, each with its seed (default 10; with --url 1)",
+        help="number of runs, each with its seed (default 10; with --url or --duel 1)",
     )  # fmt: skip
     parser.add_argument(
         "--plot", type=Path, metavar="FILE.svg",
@@ -147,6 +153,10 @@ def _simulate(options: argparse.Namespace) -> None:
     plot = plot_path(options.plot)
     judged = _judged(options)
     users = tuple(dict.fromkeys(options.users or DEFAULT_USERS))
+    if options.duel:
+        live = _live(options) if options.url else None
+        simulate_duel.simulate_duel(options, _scenario(options), judged, users, live)
+        return
     found: list[tuple[str, list[Trace]]] = []
     for name, runs in _runs(options, judged, users):
         found.append((name, runs))
@@ -187,15 +197,18 @@ def _runs(
 ) -> Iterator[tuple[str, list[Trace]]]:
     if not options.url:
         return runner.run_simulation(_scenario(options), judged, users, options.seeds or 10)
+    return _live(options).run(_scenario(options), judged, users, options.seeds or 1)
+
+
+def _live(options: argparse.Namespace) -> "Live":
     from app.simulation import http_runner  # noqa: PLC0415
     from app.storage.keys import check_name  # noqa: PLC0415
 
     tuned = {name: getattr(options, name) for name in TUNED}
-    live = http_runner.Live(
+    return http_runner.Live(
         options.url, check_name(options.model) if options.model else None, options.connections,
         {"normalization": options.normalization, **tuned}, _print_progress,
     )  # fmt: skip
-    return live.run(_scenario(options), judged, users, options.seeds or 1)
 
 
 def _print_progress(line: str) -> None:

@@ -5,13 +5,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from app.cli.options import store_settings
-from app.errors import SolarError
+from app.errors import NoSuchModel, SolarError
 from app.runtime import wiring
 from app.storage.embedded import server
+from app.storage.keys import is_name
 from app.storage.store import Store
 
 StoreCommand = Callable[[argparse.Namespace, Store], Awaitable[None]]
 Print = Callable[[str], None]
+
+
+async def address_of(store: Store, name: str) -> str:
+    """Return the address of a model or a follower by its name; NoSuchModel without a valid one."""
+    if not is_name(name):
+        raise NoSuchModel(f"model {name}: no model of this name")
+    return await store.followers.address(name) or name
 
 
 def with_store(

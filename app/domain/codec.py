@@ -22,11 +22,14 @@ from zlib import crc32
 import msgspec
 import numpy as np
 
+from app.domain import duel_fields
+from app.domain.duels import Duel, EndDuel
 from app.domain.model import CHAIN, Model
 from app.domain.model_config import ModelConfig, has_matching_splines
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.errors import BadBlob, NewerFormat
 from app.ranking.certainty import UNKNOWN, Certainty
+from app.ranking.limits import LARGEST_GAIN
 
 MAGIC = b"SLR"
 #: What needs a newer format than 1: (kind, name of a field or an array) → format. The name is
@@ -38,6 +41,7 @@ NEEDED_FORMATS: dict[tuple[str, str], int] = {
     ("meta", "forgetting"): 3,
     ("meta", "counting"): 4,
     ("meta", "splines"): 5,
+    ("meta", "actions"): 7,
     ("part", ""): 2,
     ("part", "variance"): 3,
     ("part", "squared_norm"): 5,
@@ -46,17 +50,32 @@ NEEDED_FORMATS: dict[tuple[str, str], int] = {
     ("replace", "settings.forgetting"): 3,
     ("replace", "settings.counting"): 4,
     ("replace", "settings.splines"): 5,
+    ("replace", "settings.actions"): 7,
     ("replace", "certainty"): 3,
     ("retune", "pair_bound"): 2,
     ("retune", "exploration"): 3,
     ("retune", "forgetting"): 3,
+    ("retune", "actions"): 7,
     ("sums", "bounded"): 2,
     ("sums", "mean_quality"): 3,
     ("sums", "drift"): 3,
     ("sums", "abandoned"): 4,
     ("sums", "squares"): 4,
     ("sums", "largest_gap"): 5,
+    ("sums", "duel"): 6,
+    ("sums", "duel_lists"): 6,
+    ("sums", "follower"): 6,
     ("w", "certainty"): 3,
+    ("duel", ""): 6,
+    ("end-duel", ""): 6,
+    ("feedback", "duel"): 6,
+    ("feedback", "gains"): 7,
+    ("feedback", "gains_before"): 7,
+    ("feedback", "examined"): 7,
+    ("feedback", "examined_before"): 7,
+    ("so-far", "gains"): 7,
+    ("so-far", "examined"): 7,
+    ("shown", "duel"): 6,
 }
 #: Values that need a newer format than their name: (kind, name, value) → format.
 VALUE_FORMATS: dict[tuple[str, str, Any], int] = {
@@ -91,8 +110,8 @@ def dump_blob(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> byte
 
 def _lowest_format(kind: str, fields: dict[str, Any], arrays: dict[str, Any]) -> int:
     """Return the lowest format that can carry these fields and arrays."""
-    if all(one[0] != kind for one in NEEDED_FORMATS):
-        return 1
+    if kind in _WORDS_ONLY:  # the kinds of each request; their fields are those of format 1
+        return max([1, *(NEEDED_FORMATS.get((kind, name), 1) for name in arrays)])
     inner = {f"{name}.{one}": v[one] for name, v in fields.items() if type(v) is dict for one in v}
     given = {**fields, **inner}
     by_name = [NEEDED_FORMATS.get((kind, name), 1) for name in ("", *given, *arrays)]
@@ -202,7 +221,7 @@ def _checksum(*content: bytes | memoryview) -> bytes:
 _CONFIG_FIELDS = ("algorithm", "covariance", "C", "gamma", "clicks", "normalization")
 #: Fields of a configuration and of a change of it that older releases do not know; a configuration
 #: also has `counting` and `splines`.
-_LATER_FIELDS = ("explore", "pair_bound", "exploration", "forgetting")
+_LATER_FIELDS = ("explore", "pair_bound", "exploration", "forgetting", "actions")
 
 
 def dump_config(config: ModelConfig) -> dict[str, Any]:
@@ -230,6 +249,7 @@ def load_config(fields: dict[str, Any]) -> ModelConfig:
     _expect(fields, {**texts, "C": _NUMBER, "gamma": _NUMBER, "features": (list,), **later})
     if not all(type(name) is str for name in fields["features"]):
         raise BadBlob("features: expected a list of names")
+    _expect_gains(fields.get("actions", {}))
     config = ModelConfig(**{**fields, "features": tuple(fields["features"])})
     return _with_splines(config, fields["splines"]) if "splines" in fields else config
 
@@ -261,7 +281,8 @@ def load_certainty(arrays: dict[str, Any]) -> Certainty:
 
 _ARRAYS = (
     "documents", "submitted", "counted", "labels", "clicks", "clicked_before", "rounds",
-    "preferred", "other", "weights", "odds", "swaps",
+    "preferred", "other", "weights", "odds", "swaps", "duel",
+    "gains", "gains_before", "examined", "examined_before",
 )  # fmt: skip
 _FEEDBACK_FIELDS = ("event", "kind", "query", "source")
 
@@ -279,12 +300,19 @@ def dump_record(record: Record) -> bytes:
     if isinstance(record, Retune):
         fields = {"C": record.C, "gamma": record.gamma, "clicks": record.clicks}
         return dump_blob("retune", {**fields, **_stated(record, *_LATER_FIELDS)}, {})
+    if isinstance(record, Duel):
+        return dump_blob("duel", duel_fields.dump_duel(record), {})
+    if isinstance(record, EndDuel):
+        return dump_blob("end-duel", duel_fields.dump_end(record), {})
     return dump_blob("reset-measures", {}, {})
+
+
+_RECORDS = ("feedback", "replace", "retune", "reset-measures", "duel", "end-duel")
 
 
 def load_record(blob: bytes) -> Record:
     """Decode a record; BadBlob if these bytes are not a record."""
-    kind, fields, arrays = load_blob(blob, "feedback", "replace", "retune", "reset-measures")
+    kind, fields, arrays = load_blob(blob, *_RECORDS)
     if kind == "feedback":
         return _load_feedback(fields, arrays)
     if kind == "replace":
@@ -299,7 +327,12 @@ def load_record(blob: bytes) -> Record:
         types = {"C": _NUMBER + nothing, "gamma": _NUMBER + nothing, "clicks": _TEXT + nothing}
         later = _present(fields, _LATER_TYPES)
         _expect(fields, {**types, **later})
+        _expect_gains(fields.get("actions", {}))
         return Retune(**fields)
+    if kind == "duel":
+        return duel_fields.load_duel(fields)
+    if kind == "end-duel":
+        return duel_fields.load_end(fields)
     return ResetMeasures()
 
 
@@ -317,9 +350,16 @@ _TEXT: tuple[type, ...] = (str,)
 _NUMBER: tuple[type, ...] = (float, int)
 _LATER_TYPES = {
     "explore": (bool,), "pair_bound": _NUMBER, "exploration": _NUMBER, "forgetting": _NUMBER,
+    "actions": (dict,),
 }  # fmt: skip
 _FEEDBACK_TYPES = dict.fromkeys(_FEEDBACK_FIELDS, _TEXT)
 _FEEDBACK_NAMES = frozenset(_ARRAYS)
+
+
+def _expect_gains(actions: dict[str, Any]) -> None:
+    """Check the values of a table of gains by action."""
+    if not all(type(gain) in _NUMBER and 0.0 <= gain <= LARGEST_GAIN for gain in actions.values()):
+        raise BadBlob(f"actions: expected gains from 0 to {LARGEST_GAIN:g}")
 
 
 def _present(

@@ -24,6 +24,7 @@ _SERVED = slice(AT["ndcg@1"], AT["map"] + 1)
 _BASELINE = slice(AT["baseline_ndcg@1"], AT["baseline_map"] + 1)
 _MEASURED = slice(AT["queries"], AT["baseline_map"] + 1)
 _EXPLORED = slice(AT["explored_queries"], AT["explored_map"] + 1)
+_DUEL = slice(AT["duel_queries"], AT["duel_map"] + 1)
 _EXPLORED_SQUARES = slice(AT["square_explored_ndcg@1"], AT["square_explored_map"] + 1)
 _SQUARES = slice(AT["square_ndcg@1"], AT["square_lead_map"] + 1)
 _WINS = slice(AT["debiased_weight"], AT["baseline_debiased_wins"] + 1)
@@ -76,6 +77,7 @@ class Gains(NamedTuple):
     wins: Floats
     wins_before: Floats
     explored: bool
+    in_duel: bool = False
 
     def add_to(self, sums: Floats, with_squares: bool) -> None:
         """Add to the sums in place."""
@@ -83,6 +85,8 @@ class Gains(NamedTuple):
         sums[_MEASURED] += query.measured
         if self.explored:
             sums[_EXPLORED] += query.measured[: _SERVED.stop]
+        if self.in_duel:
+            sums[_DUEL] += query.measured[: _SERVED.stop]
         sums[_WINS] += self.wins - self.wins_before
         if with_squares:
             self._add_squares(sums)
@@ -100,7 +104,9 @@ class Gains(NamedTuple):
 
     @property
     def first_quality(self) -> float:
-        """NDCG@10 of a query that counts for the first time; 0 for others."""
+        """NDCG@10 of a query that counts for the first time; 0 for others, and for duels."""
+        if self.in_duel:
+            return 0.0
         return float(self.query.measured[AT["ndcg@10"]]) if self.query.measured[0] else 0.0
 
 

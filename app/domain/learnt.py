@@ -5,6 +5,7 @@ All values are copies: they keep no documents and no record alive.
 
 from typing import NamedTuple, Protocol
 
+from app.domain.duels import Duel, EndDuel
 from app.domain.model import Model
 from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, Retune
@@ -111,4 +112,8 @@ def learnt_record(record: Record | None, accepted: bool, pairs: FirstPairs | Non
         kind, reason = "replace", record.reason[:MOST_TEXT]
     elif isinstance(record, Retune):
         kind = "retune"
+    elif isinstance(record, Duel):
+        kind, reason = "duel", record.challenger[:MOST_TEXT]
+    elif isinstance(record, EndDuel):
+        kind, reason = "end-duel", record.why[:MOST_TEXT]
     return LearntRecord(kind, accepted, "", reason, 0, [], None)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.duels import DuelState
 from app.domain.model_config import ModelConfig, check_config, has_full_covariance
 from app.ranking import covariance
 from app.ranking.arrays import Floats, frozen
@@ -40,7 +41,10 @@ class Model:
 #: mean of the NDCG@10 of rankings with clicks, and `drift` the evidence that it has fallen
 #: (`ranking/drift.py`). Those from `abandoned` on are for standard errors, and stay 0 in a model
 #: whose config has no `counting` (`domain/counting.py`). `largest_gap` is a maximum: R = max‖x‖ of
-#: the pairs, for Theorem 1; it stays 0 in a model whose `counting` is below 3.
+#: the pairs, for Theorem 1; it stays 0 in a model whose `counting` is below 3. The `duel_…` sums
+#: are over the queries of duels, which are in no `explored_…` sum. The last three are of followers
+#: (`domain/followers.py`): rankings whose order was compared with the leader's, the sum of their
+#: shares of equal pairs, and replacements of the leader that a follower did not take over.
 SUMS = (
     "queries", "ndcg@1", "ndcg@5", "ndcg@10", "ndcg", "map",
     "baseline_ndcg@1", "baseline_ndcg@5", "baseline_ndcg@10", "baseline_ndcg", "baseline_map",
@@ -59,6 +63,8 @@ SUMS = (
     "wins_weight_weight", "wins_model_weight", "wins_submitted_weight", "wins_model_model",
     "wins_submitted_submitted", "wins_model_submitted",
     "largest_gap",
+    "duel_queries", "duel_ndcg@1", "duel_ndcg@5", "duel_ndcg@10", "duel_ndcg", "duel_map",
+    "compared", "agreeing", "passed_by",
 )  # fmt: skip
 
 
@@ -90,7 +96,8 @@ class Part:
 class ModelState:
     """A model after record `seq`; `chain` is the hash over all records up to it.
 
-    `part` is what was learnt of the next record. It is not served and not measured yet.
+    `part` is what was learnt of the next record. It is not served and not measured yet. `duel` is
+    the duel that is on, or else the last one.
     """
 
     seq: int
@@ -98,6 +105,7 @@ class ModelState:
     model: Model
     sums: Floats
     part: Part | None = None
+    duel: DuelState | None = None
 
     def measures(self) -> dict[str, float]:
         """The sums by name."""

@@ -1,5 +1,6 @@
 """Configuration of a model: fields, validation, defaults."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from app.ranking.limits import (
     FAIR_BOUND_PER_FEATURE,
     FORMER_KAPPA,
     KAPPA,
+    LARGEST_GAIN,
     LEAST,
     MOST,
     MOST_FEATURES,
@@ -42,6 +44,10 @@ MOST_EXPLORATION = 100.0
 COUNTING = 3
 #: All rules but that of the first models, None.
 COUNTING_RULES = (2, COUNTING)
+#: Gains of clicks by name, in a model without a table of its own.
+ACTIONS = {"click": 1.0, "add_to_cart": 2.0, "purchase": 4.0}
+MOST_ACTIONS = 50
+_ACTION = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 #: How many rankings of clicks the initial weight of the submitted order counts for: its initial
 #: variance is γ divided by this.
 PRIOR_RANKINGS = 500.0
@@ -61,7 +67,7 @@ class ModelConfig:
     measures; None, as in models from before there was a choice: a ranking without a click counts as
     a query with 0, and there are no standard errors. From rule 3 on the largest gap is kept, too.
     `splines` are the knots of features; each knot is one more feature, a ramp, after those that
-    clients send (`domain/splines.py`).
+    clients send (`domain/splines.py`). `actions` are the gains of clicks by name; None: ACTIONS.
     """
 
     features: tuple[str, ...]
@@ -78,6 +84,7 @@ class ModelConfig:
     forgetting: float | None = None
     counting: int | None = None
     splines: Splines | None = None
+    actions: Mapping[str, float] | None = None
 
     @property
     def n(self) -> int:
@@ -98,6 +105,11 @@ class ModelConfig:
     def ramps(self) -> Ramps | None:
         """The ramps of the splines; None without splines."""
         return None if self.splines is None else Ramps.of(self.given, self.splines)
+
+    @property
+    def gains_of_actions(self) -> Mapping[str, float]:
+        """The gains of clicks by the name of what users did."""
+        return ACTIONS if self.actions is None else self.actions
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -150,11 +162,23 @@ def check_config(config: ModelConfig) -> ModelConfig:
         raise InvalidInput("forgetting: expected 0 for solar-i, which has no covariance")
     if config.counting not in (None, *COUNTING_RULES):
         raise InvalidInput(f"counting: expected one of {COUNTING_RULES}, or none")
+    if config.actions is not None:
+        _check_actions(config.actions)
     bound = MOST if config.pair_bound is None else config.pair_bound
     for name, value in (("C", config.C), ("gamma", config.gamma), ("pair_bound", bound)):
         if not LEAST <= value <= MOST:
             raise InvalidInput(f"{name}: expected a value from {LEAST} to {MOST}")
     return config
+
+
+def _check_actions(actions: Mapping[str, float]) -> None:
+    """Check the table of gains by action."""
+    if not 1 <= len(actions) <= MOST_ACTIONS:
+        raise InvalidInput(f"actions: expected 1 to {MOST_ACTIONS}, got {len(actions)}")
+    if not all(_ACTION.fullmatch(name) for name in actions):
+        raise InvalidInput("actions: expected names of 1 to 64 letters, digits or any of _.:-")
+    for gain in actions.values():
+        _within("actions", gain, LARGEST_GAIN)
 
 
 def check_amounts(config: ModelConfig) -> None:

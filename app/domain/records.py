@@ -4,9 +4,11 @@ A record contains all that the reducer needs, so that a replay needs no other so
 frozen; their arrays are never written.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeAlias
 
+from app.domain.duels import Duel, EndDuel
 from app.domain.model import Documents, Model, Positions
 from app.domain.model_config import ModelConfig
 from app.ranking.arrays import Floats
@@ -24,7 +26,11 @@ class Feedback:
     end of each earlier event. `counted` are the labels by which this query is already in the
     measures, empty if it is abandoned so far, None if it has no feedback yet. `odds` belong to a
     sampled ranking (`ranking/debiased.py`), `swaps` to one with swapped neighbours
-    (`ranking/fair.py`).
+    (`ranking/fair.py`). `duel` belongs to an interleaved ranking: the id of the duel, then the team
+    of each place; its `swaps` are the rounds that are fair pairs (`ranking/interleaving.py`).
+    `gains` are those of the clicks, all 1 if there are none; `examined` is one number, how many
+    positions were examined at least. `gains_before` belong to the earlier clicks, and
+    `examined_before` to the earlier events (0: unknown).
     """
 
     event: str
@@ -43,18 +49,29 @@ class Feedback:
     swaps: Positions | None = None
     query: str = ""
     source: str = ""
+    duel: Positions | None = None
+    gains: Floats | None = None
+    gains_before: Floats | None = None
+    examined: Positions | None = None
+    examined_before: Positions | None = None
+
+
+def is_graded(record: Feedback) -> bool:
+    """Whether an event on the list had gains, or said how many positions were examined."""
+    some = (record.gains, record.gains_before, record.examined, record.examined_before)
+    return any(one is not None for one in some)
 
 
 #: First words of the reason of a replacement → its kind; every reason starts with "".
 REPLACEMENTS = {
     "warm start": "warm start", "rollback": "rollback", "without source": "replay",
-    "": "replacement",
+    "promotion": "promotion", "": "replacement",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Replacement of the model by another one: a warm start, a rollback, a replay."""
+    """Replacement of the model by another one: a warm start, a rollback, a replay, a promotion."""
 
     model: Model
     reason: str
@@ -76,6 +93,7 @@ class Retune:
     pair_bound: float | None = None
     exploration: float | None = None
     forgetting: float | None = None
+    actions: Mapping[str, float] | None = None
 
     def retuned(self, config: ModelConfig) -> ModelConfig:
         """Return a configuration with these hyper-parameters."""
@@ -88,4 +106,4 @@ class ResetMeasures:
     """Reset of all measures to 0."""
 
 
-Record: TypeAlias = Feedback | Replace | Retune | ResetMeasures
+Record: TypeAlias = Feedback | Replace | Retune | ResetMeasures | Duel | EndDuel

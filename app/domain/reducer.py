@@ -15,10 +15,13 @@ from math import sqrt
 
 import numpy as np
 
-from app.domain import click_pairs, codec, counting
+from app.domain import agreement, click_pairs, codec, counting, duel_counts, duels, followers
 from app.domain.click_pairs import ClickPairs
-from app.domain.counting import AT, NO_WINS, Counted, Gains
-from app.domain.impressions import as_labels, as_positions, counted_labels
+from app.domain.counting import AT, NO_WINS, NOT_COUNTED, Counted, Gains
+from app.domain.duels import Duel, EndDuel
+from app.domain.impressions import as_labels, counted_labels, submitted_order
+from app.domain.judged_pairs import judged_pairs
+from app.domain.learners import restored
 from app.domain.learnt import (
     MOST_NOTED,
     FirstPairs,
@@ -28,16 +31,15 @@ from app.domain.learnt import (
     noted_pairs,
 )
 from app.domain.model import Model, ModelState, Part, Positions, initial_variances
-from app.domain.model_config import ModelConfig, check_amounts
+from app.domain.model_config import ModelConfig
 from app.domain.records import Feedback, Record, Replace, ResetMeasures, Retune
 from app.domain.work import pair_work
 from app.errors import BadBlob
 from app.ranking import bounds, covariance, drift, serving
 from app.ranking.arrays import Dense, Floats, as_floats, frozen
 from app.ranking.certainty import UNKNOWN, Certainty, after_ranking, forgets, kept_share
-from app.ranking.clicks import CLICK_STRATEGIES
-from app.ranking.pairs import Pairs, from_labels
-from app.ranking.solar import GapBatch, LinearLearner, SolarI, SolarII, SolarIIDiagonal, between
+from app.ranking.pairs import Pairs
+from app.ranking.solar import GapBatch, LinearLearner, SolarII, SolarIIDiagonal
 from app.ranking.tally import NO_PAIRS, Tally
 
 _DRIFT = slice(AT["mean_quality"], AT["drift"] + 1)
@@ -57,27 +59,48 @@ def decoded(blob: bytes) -> Record | None:
 
 @dataclass(slots=True)
 class OpenRecord:
-    """Feedback while it is learnt: its gaps, and what it adds to the sums when it is complete."""
+    """Feedback while it is learnt: its gaps, and what it adds to the sums when it is complete.
+
+    Its parts have the same bits wherever it is cut: each pair is bounded on its own.
+    `before` is the weight that each pair got before; None: 0 for all. `agreement` is that of a
+    follower with its leader, `duel` the state of the duel after it.
+    """
 
     chain: bytes
     documents: Dense
     gaps: GapBatch
+    before: Floats | None
     bound: float | None
     gains: Gains
+    agreement: float | None = None
+    duel: duels.DuelState | None = None
     learnt: int = 0
     tally: Tally = NO_PAIRS
     scaled: int = 0
+
+    def bounded_part(self, start: int, stop: int) -> tuple[GapBatch, int]:
+        """Return gaps with their bounded weights, and how many were scaled."""
+        gaps, before = self.gaps, self.before
+        if stop - start < gaps.p.size:
+            gaps = gaps.part(start, stop)
+            before = None if before is None else before[start:stop]
+        pairs = Pairs(gaps.p, gaps.o, gaps.omega, before)
+        pairs, scaled = bounds.bounded(self.documents, pairs, self.bound)
+        return gaps._replace(p=pairs.preferred, o=pairs.other, omega=pairs.weights), scaled
 
 
 class Reducer:
     """A model that applies records: mutable, for one thread; `state()` returns a frozen copy.
 
+    With `follows` it is a follower, which keeps its own settings (`followers.py`).
+
     If `noted` is set, the next applied records are noted there by seq, until it has MOST_NOTED. A
     `watcher` sees every step; it must not raise.
     """
 
-    def __init__(self, state: ModelState) -> None:
-        self.seq, self.chain = state.seq, state.chain
+    def __init__(self, state: ModelState, *, follows: bool = False) -> None:
+        self.seq, self.chain, self._duel = state.seq, state.chain, state.duel
+        self._follows = follows
         self._configure(state.model)
         self._certainty = state.model.certainty
         self._sums = state.sums.copy()
@@ -101,7 +124,8 @@ class Reducer:
         if self._before is not None:
             return self._before
         model = _model(self.config, self._learner, self._certainty)
-        return ModelState(self.seq, self.chain, model, frozen(self._sums.copy()), self._part)
+        sums = frozen(self._sums.copy())
+        return ModelState(self.seq, self.chain, model, sums, self._part, self._duel)
 
     def part(self) -> Part | None:
         """Return what was learnt of the next record, if it is cut."""
@@ -166,38 +190,74 @@ class Reducer:
             raise ValueError("record: expected a valid record, got a damaged blob")
         if isinstance(record, Feedback):
             return self._learn_pairs(self._opened(chain, record), most)
-        if isinstance(record, Replace):
-            self._configure(record.model)
-            self._certainty = record.model.certainty
-            if self.watcher is not None:
-                self.watcher.replaced(record.model)
-        elif isinstance(record, Retune):
-            self._configure(_model(record.retuned(self.config), self._learner))
-        elif isinstance(record, ResetMeasures):
+        if isinstance(record, ResetMeasures):
             self._sums[:] = 0.0
             if self.watcher is not None:
                 self.watcher.reset()
+        elif isinstance(record, Replace):
+            self._replace(record)
+        elif not self._follows:
+            self._change(record)
         return True
+
+    def _replace(self, record: Replace) -> None:
+        """Continue from another model; a follower only from a warm start, with its own settings."""
+        model = record.model
+        if self._follows:
+            restored(model)  # ValueError, as for the leader
+            if record.kind != "warm start":
+                self._sums[AT["passed_by"]] += 1
+                return
+            model = followers.taken_over(self.config, model)
+        self._configure(model)
+        self._certainty = model.certainty
+        self._duel = duels.ended_by(self.seq + 1, record.kind, self._duel)
+        if self.watcher is not None:
+            self.watcher.replaced(model)
+
+    def _change(self, record: Retune | Duel | EndDuel) -> None:
+        """Change the settings, or begin or end a duel."""
+        if isinstance(record, Retune):
+            self._configure(_model(record.retuned(self.config), self._learner))
+        elif isinstance(record, Duel):
+            self._duel = duels.begun(self.seq + 1, record, self._duel)
+        else:
+            self._duel = duels.ended(self.seq + 1, record, self._duel)
 
     def _opened(self, chain: bytes, event: Feedback) -> OpenRecord:
         """Measure the served ranking before it is learnt (Algorithm 1), and make its pairs.
 
         If a part of this record is already learnt, continue after it.
         """
-        submission = _submission(event)
+        submission = submitted_order(event)
         click_pairs.check_exploration(event)
         clicks = ClickPairs(event, self._kappa) if event.kind == "clicks" else None
-        pairs = clicks.new_pairs(self.config.clicks) if clicks else _pairs(event, submission)
-        query = self._measured(event, submission)
-        wins, before = clicks.wins() if clicks else (NO_WINS, NO_WINS)
-        gains = Gains(query, wins, before, click_pairs.explored(event))
+        pairs = clicks.new_pairs(self.config.clicks) if clicks else judged_pairs(event, submission)
+        gains = self._gains(event, submission, clicks)
         documents = as_floats(event.documents)  # copied once for both: stored rows are read-only
         gaps = self._learner.pair_batch(documents, pairs)
         bound = bounds.needed(documents, pairs, self.config.pair_bound)
-        opened = OpenRecord(chain, documents, gaps, bound, gains)
+        opened = OpenRecord(chain, documents, gaps, pairs.before, bound, gains)
+        if self._follows and event.counted is None:
+            opened.agreement = agreement.agreement(event, self._learner.score(event.documents))
+        opened.duel = self._duel
+        if event.duel is not None and self._duel is not None:
+            opened.duel = duel_counts.after_event(self._duel, event, event.duel)
         if self._part is not None:
             self._continue(opened, self._part)
         return opened
+
+    def _gains(self, event: Feedback, submission: Positions, clicks: ClickPairs | None) -> Gains:
+        """Return what an event adds to the measures.
+
+        A follower served no list, so it has none; it refuses what its leader refuses.
+        """
+        query = self._measured(event, submission)
+        if self._follows:
+            return Gains(NOT_COUNTED, NO_WINS, NO_WINS, explored=False)
+        wins, before = clicks.wins() if clicks else (NO_WINS, NO_WINS)
+        in_duel = event.duel is not None
+        return Gains(query, wins, before, click_pairs.explored(event), in_duel)
 
     def _continue(self, opened: OpenRecord, part: Part) -> None:
         """Take over a learnt part, unless it is of another record, which the log has lost."""
@@ -215,16 +275,14 @@ class Reducer:
         stop = min(start + most, count)
         if stop < count and self._before is None:
             self._before = self.state()
-        gaps = opened.gaps.part(start, stop) if stop - start < count else opened.gaps
-        pairs = Pairs(gaps.p, gaps.o, gaps.omega)
-        pairs, scaled = bounds.bounded(opened.documents, pairs, opened.bound)
-        gaps, opened.scaled = gaps._replace(omega=pairs.weights), opened.scaled + scaled
+        gaps, scaled = opened.bounded_part(start, stop)
+        opened.scaled += scaled
         steps = self._learner.learn_batch(gaps)
         opened.tally, opened.learnt = steps.tally(opened.tally), stop
         if self.watcher is not None:
             self.watcher.learnt(self.config, gaps, steps)
         if self._notes and self._pairs is None:
-            self._pairs = noted_pairs(gaps, steps, count)
+            self._pairs = noted_pairs(gaps, steps, count - (stop - start - gaps.p.size))
         if stop < count:
             self._open = opened
             return False
@@ -250,6 +308,10 @@ class Reducer:
     def _count(self, learnt: OpenRecord) -> None:
         """Add a complete record to the sums."""
         learnt.gains.add_to(self._sums, with_squares=self.config.counts_abandoned)
+        self._duel = learnt.duel
+        if learnt.agreement is not None:
+            self._sums[AT["compared"]] += 1
+            self._sums[AT["agreeing"]] += learnt.agreement
         self._sums[AT["feedback"]] += 1
         self._sums[AT["bounded"]] += learnt.scaled
         tally = learnt.tally
@@ -271,56 +333,10 @@ class Reducer:
 
     def _note_drift(self, quality: float) -> None:
         """Compare the NDCG@10 by the first feedback on a ranking with that of earlier rankings."""
-        rankings, (mean, evidence) = self._sums[AT["queries"]], self._sums[_DRIFT]
+        rankings = self._sums[AT["queries"]] - self._sums[AT["duel_queries"]]
+        mean, evidence = self._sums[_DRIFT]
         found = drift.after(float(mean), float(evidence), quality, float(rankings))
         self._sums[_DRIFT] = found
-
-
-def _pairs(event: Feedback, submission: Positions) -> Pairs:
-    """Pairs from labels or triplets."""
-    count = len(event.documents)
-    if event.kind == "triplets":
-        preferred, other = as_positions(event.preferred, count), as_positions(event.other, count)
-        weights = np.ones(len(preferred)) if event.weights is None else event.weights
-        return Pairs(preferred, other, weights)
-    if event.kind != "labels":
-        raise ValueError(f"kind: expected clicks, labels or triplets, got {event.kind!r}")
-    return from_labels(as_labels(event.labels, count), submission)
-
-
-def _submission(event: Feedback) -> Positions:
-    """Documents of a ranking in the submitted order."""
-    count = len(event.documents)
-    if event.submitted is None:
-        return np.arange(count)
-    if event.submitted.shape != (count,):
-        raise ValueError(
-            f"submitted: expected {count} positions, got shape {event.submitted.shape}"
-        )
-    return event.submitted.argsort(kind="stable")
-
-
-def _learner(config: ModelConfig, weights: Floats | None, spread: Floats | None) -> LinearLearner:
-    if config.clicks not in CLICK_STRATEGIES:
-        raise ValueError(f"clicks: expected one of {', '.join(CLICK_STRATEGIES)}")
-    if config.pair_bound is not None:
-        between(config.pair_bound, "pair_bound")
-    check_amounts(config)
-    kind = (config.algorithm, config.covariance)
-    if kind[0] == "solar-i":
-        return SolarI(config.n, config.C, weights=weights)
-    if kind == ("solar-ii", "full"):
-        return SolarII(config.n, config.gamma, weights=weights, covariance=spread)
-    if kind == ("solar-ii", "diagonal"):
-        return SolarIIDiagonal(config.n, config.gamma, weights=weights, variances=spread)
-    raise ValueError(
-        f"algorithm: expected solar-i, or solar-ii with full or diagonal covariance, got {kind}"
-    )
-
-
-def restored(model: Model) -> LinearLearner:
-    """Create a learner that continues from a model."""
-    return _learner(model.config, model.weights, model.spread)
 
 
 def _model(config: ModelConfig, learner: LinearLearner, certainty: Certainty = UNKNOWN) -> Model:

@@ -10,12 +10,12 @@ import numpy as np
 
 from app.domain import codec
 from app.domain.click_pairs import ClickPairs
+from app.domain.learners import restored
 from app.domain.model import SUMS, Model, ModelState
 from app.domain.records import Feedback
-from app.domain.reducer import Reducer, restored
+from app.domain.reducer import Reducer
 from app.ranking import bounds, covariance
 from app.ranking.arrays import Floats, Integers, as_floats
-from app.ranking.pairs import Pairs
 
 #: Pairs of a trial that are described; the others are counted.
 TRIED_PAIRS = 100
@@ -40,8 +40,8 @@ def try_pairs(model: Model, event: Feedback, most: int = TRIED_PAIRS) -> TriedPa
     """Learn the first pairs of a click event one by one, on a copy of the model."""
     config, documents = model.config, as_floats(event.documents)
     every = ClickPairs(event, config.kappa).new_pairs(config.clicks)
-    first = Pairs(every.preferred[:most], every.other[:most], every.weights[:most])
-    pairs, _ = bounds.bounded(documents, first, config.pair_bound)
+    every, _ = bounds.bounded(documents, every, config.pair_bound)
+    pairs = every.some(slice(most))
     learner = restored(model)
     gaps = learner.pair_batch(documents, pairs)
     margins, outcomes = np.zeros(len(pairs)), np.zeros(len(pairs), np.int64)

@@ -7,8 +7,13 @@ features 24 ns. Pure.
 
 from collections import Counter
 
+import numpy as np
+
+from app.domain.impressions import list_feedback
 from app.domain.model_config import ModelConfig
-from app.domain.records import Feedback
+from app.domain.records import Feedback, is_graded
+from app.ranking.arrays import Floats
+from app.ranking.grades import ListFeedback
 
 #: Work of any record: reading, decoding, measures, its share of a commit; about 0.1 ms.
 RECORD_WORK = 1_000_000
@@ -17,6 +22,8 @@ VALUE_WORK = 60
 #: Work of making each pair of clicks on a ranking, earlier clicks included; and of its weight, for
 #: each document of the ranking.
 CLICKED_WORK, CLICKED_WORK_OF_DOCUMENT = 4_000, 8
+#: Work of each event on a ranking with gains; of comparing one pair with it; and of each document.
+GRADED_WORK, COMPARED_WORK, GRADED_WORK_OF_DOCUMENT = 300_000, 250, 40
 _LINEAR, _EACH_PAIR = 8, 200
 
 
@@ -47,9 +54,48 @@ def most_pairs(record: Feedback) -> int:
     if record.kind == "labels":
         return 0 if record.labels is None else label_pairs(record.labels.tolist())
     now, before = _clicks(record)
+    if is_graded(record):  # any pair with a clicked document may have grown
+        return len(now | before) * len(record.documents)
     unclicked = len(record.documents) - len(now | before)
     seen = max(0, max(now) - max(before)) if now and before else 0
     return len(now) * unclicked + len(before - now) * min(seen, unclicked)
+
+
+def most_new_pairs(record: Feedback, strategy: str) -> int:
+    """Return the number of pairs that clicks teach in a reading, with what came before them.
+
+    A pair grows if its clicked document got a higher grade, or if the other one was seen only now.
+    An upper bound with gains, otherwise exact but for pinned documents.
+    """
+    *earlier, now = list_feedback(record)
+    shown, grades = len(record.documents), now.grades
+    if strategy not in ("click-skip-above", "last-click-skip-above", "debiased"):
+        return shown  # at most one for each document
+    before = earlier[-1] if earlier else ListFeedback(now.clicks[:0], np.zeros(shown))
+    grown = np.flatnonzero(grades > before.grades)
+    if strategy != "debiased":
+        if strategy == "last-click-skip-above":
+            grown_last = now.lasts & {*grown.tolist()} | now.lasts - before.lasts
+            grown = np.array(sorted(grown_last), np.int64)
+        return sum(int((grades[:at] < grades[at]).sum()) for at in grown.tolist())
+    seen, seen_before = _seen(now), _seen(before)
+    newly = np.flatnonzero((grades > 0.0) & (grades == before.grades))
+    return _lower(grades[:seen], grades[grown]) + _lower(grades[seen_before:seen], grades[newly])
+
+
+def _seen(found: ListFeedback) -> int:
+    """Return how many documents count as seen by debiased clicks."""
+    last = int(found.clicks.max(initial=-2))
+    return max(found.examined, last + 2) if last >= 0 else 0
+
+
+def _lower(some: Floats, than: Floats) -> int:
+    """Count the pairs of a value and a smaller one.
+
+    >>> _lower(np.array([0.0, 2.0, 1.0]), np.array([1.0, 2.0]))
+    3
+    """
+    return int(np.searchsorted(np.sort(some), than).sum())
 
 
 def label_pairs(labels: list[float]) -> int:
@@ -75,4 +121,9 @@ def _clicked_work(record: Feedback) -> int:
     now, before = _clicks(record)
     clicked, documents = len(now | before), len(record.documents)
     each = CLICKED_WORK + CLICKED_WORK_OF_DOCUMENT * documents
+    if is_graded(record):  # the pairs are compared with what had come after each earlier event
+        events = 1 if record.rounds is None else len(record.rounds) + 1
+        of_event = GRADED_WORK + GRADED_WORK_OF_DOCUMENT * documents
+        compared = clicked * documents * COMPARED_WORK
+        return events * (of_event + compared) + clicked * documents * each
     return clicked * (documents - clicked) * each

@@ -11,12 +11,20 @@ from time import time_ns
 
 from app.domain import codec
 from app.domain.facts import LogRolledBack
-from app.domain.impressions import PriorFeedback, on_request
-from app.domain.records import Feedback
-from app.domain.work import record_work
+from app.domain.impressions import PriorFeedback, all_clicks, on_request
+from app.domain.records import Feedback, is_graded
+from app.domain.work import most_new_pairs, record_work
 from app.errors import Changed, InvalidInput, SolarError, Unreadable, WorkBacklog
 from app.storage.batching import MicroBatcher
-from app.storage.log import APPENDED, DEDUPE_SECONDS, AppendResult, NewRecord, StoredImpression
+from app.storage.log import (
+    APPENDED,
+    DEDUPE_SECONDS,
+    NOT_REPEATED,
+    TOO_MANY_PAIRS,
+    AppendResult,
+    NewRecord,
+    StoredImpression,
+)
 from app.storage.store import Store
 
 log = logging.getLogger("solar.ingest")
@@ -33,6 +41,9 @@ MOST_SHARED_BYTES = 4 << 20
 EVENT_BYTES = 400
 #: Size limit of the records of one post; each contains its documents and the earlier clicks.
 MOST_BYTES = 32 << 20
+#: Events on one list if one of them has gains or examined positions: each is compared with all
+#: earlier ones, and a list of 1,000 documents takes the learner up to 1 s with 100 of them.
+MOST_GRADED_EVENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,11 @@ class PendingEvent:
     `body` is the posted body if the feedback does not contain all of it. `shown` is the SHA-1 (hex)
     of the impression. On an expired request only a repeated event is accepted, and likewise if it
     is `repeated_only`. `time` is the time that the sender states, in ms since 1970. `pair_work` is
-    the work of one pair in this model, and `counts_abandoned` its rule of counting.
+    the work of one pair in this model, and `counts_abandoned` its rule of counting. `keep` is the
+    lifetime of the impression from its first click on, in ms (0: as it is). Once the record is in
+    the log, `on_first_click` is called if it has this click, and `on_growth` with the bytes by
+    which what has come of a clicked list grew. A request with `most_events` accepts no further one.
+    Clicks, read by `strategy`, may give `most_pairs` pairs with those before them.
     """
 
     feedback: Feedback
@@ -53,6 +68,12 @@ class PendingEvent:
     time: int | None = None
     pair_work: int = 0
     counts_abandoned: bool = False
+    keep: int = 0
+    on_first_click: Callable[[], None] | None = None
+    on_growth: Callable[[int], None] | None = None
+    most_events: int | None = None
+    strategy: str = ""
+    most_pairs: int | None = None
 
     @property
     def work(self) -> int:
@@ -90,7 +111,7 @@ async def post(
     for _ in range(APPEND_ATTEMPTS):
         built = _build(events, impressions, skipped, tenant)
         try:
-            return await store.log.append(
+            answers = await store.log.append(
                 model, epoch, built, limit=limit, work_limit=work_limit, time=time, dedupe=dedupe,
                 wait=wait,
             )  # fmt: skip
@@ -101,6 +122,8 @@ async def post(
                     f"model {model}: the impression of a request changed meanwhile; try again"
                 ) from error
             skipped = error.skipped
+        else:
+            return _settled(events, built, answers)
     raise Changed(f"model {model}: too many concurrent posts on the same request; try again")
 
 
@@ -155,6 +178,9 @@ def _build(
             new = new._replace(request=request, expected=IMPOSSIBLE, new=IMPOSSIBLE)
         else:
             new = _on_request(new, event, so_far[request])
+            if new.repeated_only:
+                built.append(new)
+                continue
             size += len(new.new) + len(new.record)
             if at not in skipped and name not in seen:
                 so_far[request] = new.new
@@ -166,11 +192,47 @@ def _build(
 def _on_request(new: NewRecord, event: PendingEvent, expected: bytes) -> NewRecord:
     """Add the record of an event that builds on the feedback on its request so far."""
     before = PriorFeedback.load(expected)
+    if event.most_events is not None and len(before.rounds) >= event.most_events:
+        return new._replace(repeated_only=True)
     record, after = on_request(event.feedback, before, event.counts_abandoned)
+    if is_graded(record) and len(before.rounds) >= MOST_GRADED_EVENTS:
+        return new._replace(repeated_only=True)
+    if _gives_too_many_pairs(record, event):
+        return new._replace(repeated_only=True, too_many_pairs=True)
+    first_click = bool(after.clicks.size and not before.clicks.size)
+    stored = after.dump()
+    growth = len(stored) - (0 if first_click else len(expected))
     return new._replace(
         record=codec.dump_record(record), request=event.feedback.query, expected=expected,
-        new=after.dump(), shown=event.shown, work=record_work(record, event.pair_work),
+        growth=growth if after.clicks.size else 0, new=stored, shown=event.shown,
+        work=record_work(record, event.pair_work),
+        keep=event.keep if first_click else 0, first_click=first_click,
+        first_life_only=record.kind != "clicks",
     )  # fmt: skip
+
+
+def _gives_too_many_pairs(record: Feedback, event: PendingEvent) -> bool:
+    """Whether clicks give too many pairs for an event; counted only if that is possible."""
+    if record.kind != "clicks" or event.most_pairs is None:
+        return False
+    if len(all_clicks(record)) * len(record.documents) <= event.most_pairs:
+        return False
+    return most_new_pairs(record, event.strategy) > event.most_pairs
+
+
+def _settled(
+    events: Sequence[PendingEvent], built: Sequence[NewRecord], answers: Sequence[AppendResult]
+) -> list[AppendResult]:
+    """Report the first clicks on lists that are now in the log; return the final answers."""
+    found = []
+    for event, new, answer in zip(events, built, answers, strict=True):
+        if event.on_first_click and new.first_click and answer.outcome == APPENDED:
+            event.on_first_click()
+        if event.on_growth and new.growth and answer.outcome == APPENDED:
+            event.on_growth(new.growth)
+        refused = new.too_many_pairs and answer.outcome == NOT_REPEATED
+        found.append(answer._replace(outcome=TOO_MANY_PAIRS) if refused else answer)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +326,14 @@ class Appender:
         except (Changed, WorkBacklog, InvalidInput):
             return [await self._alone(model, one) for one in posts]
         self._note(model, acknowledged, answers)
-        remaining = iter(answers)
-        return [
-            [next(remaining) for _ in events] if isinstance(events, list) else events
-            for events in built
-        ]
+        remaining, found = iter(answers), list[list[AppendResult] | Exception]()
+        for one, records in zip(posts, built, strict=True):
+            if isinstance(records, list):
+                own = [next(remaining) for _ in records]
+                found.append(_settled(one.events, records, own))
+            else:
+                found.append(records)
+        return found
 
     async def _alone(self, model: tuple[str, int], one: Post) -> list[AppendResult] | Exception:
         acknowledged = self._acknowledged.get(model, 0)

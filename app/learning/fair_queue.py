@@ -3,6 +3,8 @@
 Start-time fair queueing: the model that has used the least CPU time goes next. A model that was
 idle starts almost level with the turn that was granted last. So it does not wait for the others,
 and does not catch up on the time that it did not need.
+
+Followers give way to models: their turns never take all threads, and count more than they took.
 """
 
 import asyncio
@@ -12,6 +14,9 @@ from contextvars import copy_context
 from time import thread_time
 from typing import NamedTuple, TypeVar
 
+from app.learning.priority_lock import PriorityLock
+from app.storage.keys import is_follower
+
 T = TypeVar("T")
 #: CPU seconds that a model may be behind the turn that was granted last: a model that asks again
 #: soon after its turn keeps its place. With 0, models with short turns got half of their share.
@@ -19,6 +24,8 @@ CREDIT = 0.1
 #: Models whose CPU time is kept. Beyond, only that of waiting models is. The others are about one
 #: turn ahead of the last turn, and start almost level with it.
 MOST_KEPT = 1024
+#: A second of a follower counts as this many seconds of a model.
+FOLLOWER_COST = 4.0
 
 
 class _Waiting(NamedTuple):
@@ -34,12 +41,13 @@ class FairQueue:
     ) -> None:
         """`clock` measures the CPU time of the thread that calls it."""
         self._free, self._clock = cores() if threads is None else threads, clock
+        self._free_for_followers = max(1, self._free - 1)  # one thread is left to models
         self._waiting: list[_Waiting] = []
         self._used: dict[str, float] = {}  # CPU seconds of each model
         self._level = 0.0  # the CPU seconds of the model whose turn was granted last
         #: Held to write a large state: the store serves no other model meanwhile, for 16 MB about
-        #: 0.1 s.
-        self.large_write = asyncio.Lock()
+        #: 0.1 s. A model waits for one write of a follower at most.
+        self.large_writes = PriorityLock()
 
     async def run(self, model: str, work: Callable[[], T]) -> T:
         """Run the work of a model in a thread, once it is its turn."""
@@ -49,8 +57,9 @@ class FairQueue:
             inherited = copy_context()  # for traces, as in asyncio.to_thread
             result, took = await loop.run_in_executor(None, inherited.run, self._timed, work)
         finally:
-            self._used[model] = self._used.get(model, self._level) + took
-            self._free += 1
+            cost = took * (FOLLOWER_COST if is_follower(model) else 1.0)
+            self._used[model] = self._used.get(model, self._level) + cost
+            self._release(model)
             loop.call_soon(self._grant)  # after the caller, which may ask for its next turn
         return result
 
@@ -65,25 +74,33 @@ class FairQueue:
             await one.granted
         except asyncio.CancelledError:
             if not one.granted.cancelled():  # granted meanwhile
-                self._free += 1
+                self._release(model)
             loop.call_soon(self._grant)
             raise
 
     def _grant(self) -> None:
         """Grant turns to the models that have used the least, while threads are free."""
         self._waiting = [one for one in self._waiting if not one.granted.cancelled()]
-        while self._free and self._waiting:
-            one = self._next()
+        while self._free and (one := self._next()):
             self._waiting.remove(one)
             self._free -= 1
+            self._free_for_followers -= is_follower(one.model)
             self._level = max(self._level, self._used[one.model])
             one.granted.set_result(None)
         if len(self._used) > MOST_KEPT:
             self._used = {one.model: self._used[one.model] for one in self._waiting}
 
-    def _next(self) -> _Waiting:
-        """Return the waiting model that has used the least CPU time, the first of equals."""
-        return min(self._waiting, key=lambda one: self._used[one.model])
+    def _release(self, model: str) -> None:
+        """Free the thread of a turn."""
+        self._free += 1
+        self._free_for_followers += is_follower(model)
+
+    def _next(self) -> _Waiting | None:
+        """Return the model that may go and has used the least CPU time, the first of equals."""
+        able = self._waiting
+        if not self._free_for_followers:
+            able = [one for one in able if not is_follower(one.model)]
+        return min(able, key=lambda one: self._used[one.model], default=None)
 
     def _timed(self, work: Callable[[], T]) -> tuple[T, float]:
         """Run work; return its result and its CPU time."""

@@ -21,9 +21,11 @@ from app.domain.records import Feedback
 from app.domain.reducer import Reducer
 from app.errors import Fenced, NewerFormat, NoSuchModel, RolledBack, SolarError, Unavailable
 from app.learning.fair_queue import FairQueue
+from app.learning.follower_session import FollowerSession
 from app.learning.options import LearnerOptions, ReportFact, ignore_fact
 from app.learning.session import LeaderSession
 from app.storage.cancellation import end
+from app.storage.keys import is_follower
 from app.storage.rollback import rolled_back
 from app.storage.states import LogPosition
 from app.storage.store import Store
@@ -39,9 +41,9 @@ class Capacity:
     take turns.
     """
 
-    def __init__(self, options: LearnerOptions) -> None:
+    def __init__(self, options: LearnerOptions, turns: FairQueue | None = None) -> None:
         self._options, self.models = options, 0
-        self.turns = FairQueue()
+        self.turns = turns or FairQueue()
         self._sessions, self._waiting = asyncio.Semaphore(options.sessions), 0
 
     async def __aenter__(self) -> None:
@@ -132,7 +134,7 @@ class Learner:
     async def _lead_once(self, stop: asyncio.Event) -> bool:
         """Take the lease and lead, or wait for the next attempt; return whether the model rests."""
         async with self._capacity:
-            if stop.is_set():
+            if stop.is_set() or await self._is_stalled():
                 return True
             await self._check_rollback()
             fence = await self._store.leases.take(self.model, 0, self._options.lease)
@@ -141,6 +143,10 @@ class Learner:
             return True
         await sleep(self._wait_seconds(taken=not fence), stop)
         return False
+
+    async def _is_stalled(self) -> bool:
+        """Whether it is a follower that can learn no more."""
+        return is_follower(self.model) and await self._store.followers.is_stalled(self.model)
 
     async def _is_quiet(self) -> bool:
         """Whether a model that another learner leads has had no record for a while."""
@@ -189,7 +195,8 @@ class Learner:
         session, since = None, self._options.clock()
         self.led_since = since
         try:
-            session = await LeaderSession.begin(
+            kind = FollowerSession if is_follower(self.model) else LeaderSession
+            session = await kind.begin(
                 self._store, self.model, fence, self._options, self._report, self._capacity.turns
             )
             while not (stop.is_set() or self._gives_back):

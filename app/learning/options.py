@@ -30,10 +30,15 @@ class LearnerOptions:
     slice: float = 0.02  # the longest turn of a model in a thread
     slice_work: int = 20_000_000  # work between two looks at the clock: about 2 ms
     idle: float = 0.5
+    duel_step: float = 1.0  # between two looks at a tournament
+    duel_versions: float = 60.0  # between two looks at the versions that are kept for duels
+    follow: float = 0.5  # minimum interval of commits of a follower, and of looks at its leader
+    follower_slice: float = 0.005  # the longest turn of a follower in a thread
     version: int = 10_000  # records between two versions
     versions: int = 10  # versions to keep, fewer if the log exceeds `log_bytes`
     hour: float = 3600.0  # time between two hourly versions, of which as many are kept
     log_bytes: int = 1 << 30
+    log_records: int = 100_000  # of a log that waits for a follower; `versions` limit it otherwise
     discover: float = 0.25
     ask: float = 0.4  # maximum interval of attempts to take a lease that another learner holds
     always: int = 16  # models up to which a process leads, or waits for, each of them all the time

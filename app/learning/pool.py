@@ -1,5 +1,8 @@
 """The learners of a process: one for each model that has records, as leader of a fair share.
 
+Followers are models here, with their addresses as names. They do not take the places of models:
+they are counted apart, and give way where a process leads more than its share.
+
 A hint names a model with a new record. Hints may be lost, so the process also compares the log and
 the state of every model, a slice at a time. Each learner process registers in the store with a
 lease, and the store counts the processes. A process that leads more models than its share releases
@@ -19,6 +22,7 @@ from app.errors import SolarError, Unavailable
 from app.learning.learner import Capacity, Learner, sleep
 from app.learning.options import LearnerOptions, ReportFact, ignore_fact
 from app.storage.cancellation import end
+from app.storage.keys import is_follower
 from app.storage.leases import with_length
 from app.storage.store import Store
 
@@ -62,6 +66,7 @@ class LearnerPool:
         self._store, self._options, self._report, self._stop = store, options, report, stop
         self._share = LearnerShare(store, options.lease, options.clock)
         self._capacity = Capacity(options)
+        self._for_followers = Capacity(options, self._capacity.turns)
         self._learners: dict[str, Learner] = {}  # also of models that rest: they know the position
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._names: set[str] = set()
@@ -80,7 +85,8 @@ class LearnerPool:
         """Start the learners of models with records; give back leases beyond the share."""
         everything, self._check_all = self._check_all, False
         try:
-            if everything or not self._unchecked or self._capacity.leads_all:
+            leads_all = self._capacity.leads_all and self._for_followers.leads_all
+            if everything or not self._unchecked or leads_all:
                 await self._list_models()
             while self._unchecked:
                 await self._check_next()
@@ -93,10 +99,13 @@ class LearnerPool:
 
     async def _list_models(self) -> None:
         """Read the names of all models; restore names that a Cluster failover lost."""
-        names = await self._store.models.names()
+        names = [*await self._store.models.names(), *await self._store.followers.addresses()]
         for name in sorted((self._names | self._led(0.0)) - set(names)):
-            await self._store.models.relist(name)
-        self._names, self._capacity.models = set(names), len(names)
+            kind = self._store.followers if is_follower(name) else self._store.models
+            await kind.relist(name)
+        self._names = set(names)
+        followers = sum(map(is_follower, names))
+        self._capacity.models, self._for_followers.models = len(names) - followers, followers
         self._unchecked = names[::-1]
         for name in sorted(self._learners.keys() - self._names - self._tasks.keys()):
             self._forget(name)
@@ -104,18 +113,22 @@ class LearnerPool:
     async def _check_next(self) -> None:
         """Call the learners of the next models: of those with a backlog, or of all if few."""
         some = self._unchecked[-LOGS_CHECKED:]
-        waiting = {} if self._capacity.leads_all else await self._store.models.backlogs(some)
+        asked = [name for name in some if not self._capacity_of(name).leads_all]
+        waiting = await self._store.models.backlogs(asked) if asked else {}
         del self._unchecked[-len(some) :]
         for name in some:
-            if self._capacity.leads_all or waiting.get(name):
+            if self._capacity_of(name).leads_all or waiting.get(name):
                 self._call(name)
+
+    def _capacity_of(self, name: str) -> Capacity:
+        return self._for_followers if is_follower(name) else self._capacity
 
     def _call(self, name: str) -> None:
         """Let a learner look at a model; start it if it rests."""
         learner = self._learners.get(name)
         if learner is None:
             learner = self._learners[name] = Learner(
-                self._store, name, self._options, self._report, self._capacity
+                self._store, name, self._options, self._report, self._capacity_of(name)
             )
         learner.call()
         if name not in self._tasks and not self._stop.is_set():
@@ -141,14 +154,23 @@ class LearnerPool:
         return {name for name in self._tasks if self._learners[name].led_since <= until}
 
     async def _give_back(self) -> None:
-        """Release models beyond the share; of many models, only those with many records."""
-        few = self._capacity.leads_all
-        models = len(self._names) if few else len(self._tasks)
-        most = await self._share.most(models, self._led(0.0))
-        led = sorted(self._led(0.0 if few else self._options.rest))
-        for name in led[int(min(most, len(led))) :]:
-            log.info("model %s: giving its lease to another learner, for equal shares", name)
-            self._learners[name].give_back()
+        """Release models beyond the share; of many models, only those with many records.
+
+        Followers have the places of the share that leaders leave.
+        """
+        models = kept = 0
+        for capacity in (self._capacity, self._for_followers):
+            few = capacity.leads_all
+            names = self._names if few else self._tasks
+            models += sum(self._capacity_of(name) is capacity for name in names)
+            most = await self._share.most(models, self._led(0.0)) - kept
+            led = sorted(self._led(0.0 if few else self._options.rest))
+            led = [name for name in led if self._capacity_of(name) is capacity]
+            places = int(max(0, min(most, len(led))))
+            for name in led[places:]:
+                log.info("model %s: giving its lease to another learner, for equal shares", name)
+                self._learners[name].give_back()
+            kept += places
 
     async def close(self) -> None:
         """Wait until all learners have committed and released."""

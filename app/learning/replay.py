@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from app.domain import codec
 from app.domain.impressions import PriorFeedback, on_request
@@ -9,8 +10,11 @@ from app.domain.learnt import StepWatcher
 from app.domain.model import ModelState
 from app.domain.records import Feedback
 from app.domain.reducer import Reducer, decoded, sound
-from app.errors import BadBlob, NewerFormat, NoSuchModel, StoreError, Unavailable
+from app.errors import BadBlob, NewerFormat, NoSuchModel, Stalled, StoreError, Unavailable
+from app.learning.cut_off import check_stored, is_cut_off
+from app.storage.keys import follower_name, is_follower, leader_of
 from app.storage.log import LogEntry
+from app.storage.states import LogPosition
 from app.storage.store import Store
 
 #: Attempts to read a log that a learner trims at the same time.
@@ -45,6 +49,7 @@ def _differences(new: ModelState, old: ModelState) -> list[str]:
         "covariance": (new.model.spread.tobytes(), old.model.spread.tobytes()),
         "certainty": (new.model.certainty, old.model.certainty),
         "measures": (new.sums.tobytes(), old.sums.tobytes()),
+        "duel": (new.duel, old.duel),
     }
     return [name for name, (one, other) in pairs.items() if one != other]
 
@@ -61,7 +66,8 @@ async def replay(
 
     With `without`, apply the log up to its end as if that source had never posted: skip its records
     and rebuild the records of others on the same requests. `with_versions` also compares all kept
-    versions. `watch` is called at the start of each attempt.
+    versions. `watch` is called at the start of each attempt. Stalled if the log has left the
+    follower behind.
     """
     for _ in range(REPLAY_ATTEMPTS):
         committed = (await store.states.load(model)).state
@@ -70,6 +76,11 @@ async def replay(
         try:
             return await _replay(store, model, start, committed, without, check, watch)
         except (NoSuchModel, StoreError):  # trimmed in between?
+            if await is_cut_off(store, model):
+                raise Stalled(
+                    f"model {follower_name(model)}: it is stalled and cannot be replayed: the log "
+                    "begins after its first version; delete it and create it again"
+                ) from None
             if start in await store.states.versions(model):
                 raise
     raise StoreError(f"model {model}: the learner trims the log faster than it is read; try again")
@@ -87,7 +98,7 @@ async def _replay(
     if check:
         await check.begin(start)
     first = (await store.states.version(model, start)).state
-    running = LogReplay(first, without, check)
+    running = LogReplay(first, without, check, follows=is_follower(model))
     running.reducer.watcher = watch(first, committed) if watch else None
     until = committed.seq if without is None else await store.log.tail(model)
     await running.go_on(store, model, until)
@@ -99,9 +110,15 @@ class LogReplay:
     """A replay that can continue when more records arrive."""
 
     def __init__(
-        self, state: ModelState, without: str | None, check: "VersionCheck | None" = None
+        self,
+        state: ModelState,
+        without: str | None,
+        check: "VersionCheck | None" = None,
+        *,
+        follows: bool = False,
     ) -> None:
-        self.reducer, self.at, self.skipped = Reducer(state), state.seq, 0
+        self.reducer = Reducer(state, follows=follows)
+        self.at, self.skipped = state.seq, 0
         self.check = check
         self.kept_by_replacement = 0  # records that were skipped before a replacement
         rule = state.model.config.counts_abandoned
@@ -163,6 +180,19 @@ class VersionCheck:
         return found
 
 
+async def leads_to(store: Store, model: str, state: ModelState, position: LogPosition) -> bool:
+    """Whether the log leads from a state to a position; False if it lacks a record between them."""
+    chain = state.chain
+    try:
+        async for entry in entries(store, model, state.seq, position[1]):
+            chain = codec.next_chain(chain, entry.record)
+    except Unavailable:
+        raise
+    except StoreError:
+        return False
+    return state.seq <= position[1] and chain == position[2]
+
+
 async def batches(
     store: Store, model: str, after: int, until: int
 ) -> AsyncIterator[list[LogEntry]]:
@@ -189,6 +219,12 @@ def refuse_newer_entry(entry: LogEntry) -> None:
         codec.refuse_newer(entry.record)
     except NewerFormat as error:
         raise NewerFormat(f"record {entry.seq}: {error}") from None
+
+
+#: The fields of a record that come from earlier feedback on its request.
+_NO_PRIOR: dict[str, Any] = dict.fromkeys(
+    ("clicked_before", "rounds", "counted", "gains_before", "examined_before")
+)
 
 
 class SourceFilter:
@@ -221,7 +257,7 @@ class SourceFilter:
             self._requests[record.query] = (so_far, True)
             return None
         try:
-            bare = replace(record, clicked_before=None, rounds=None, counted=None)
+            bare = replace(record, **_NO_PRIOR)
             rebuilt, after = on_request(bare, so_far, self._counts_abandoned)
         except ValueError:  # rejected, with and without the source
             return blob
@@ -241,15 +277,25 @@ class SourceFilter:
             return nothing, False
         clicks = nothing.clicks if record.clicked_before is None else record.clicked_before
         rounds = nothing.rounds if record.rounds is None else record.rounds
-        so_far = PriorFeedback(clicks, rounds, record.counted)
+        prior = record.counted, record.gains_before, record.examined_before
+        so_far = PriorFeedback(clicks, rounds, *prior)
         return self._requests.get(record.query, (so_far, False))
 
 
 async def verify(store: Store, model: str, watch: MakeWatcher | None = None) -> list[str]:
     """Check a model and its versions on a live store (I2, I3, I4, I5, I16); return what is wrong.
 
-    NewerFormat if a newer release wrote a part of it: only that release can check it.
+    A stalled follower that the log has left behind is checked without the log. NewerFormat if a
+    newer release wrote a part of it: only that release can check it.
     """
+    problems = await _compared(store, model, watch)
+    if problems and await is_cut_off(store, model):
+        return await check_stored(store, model)
+    return problems
+
+
+async def _compared(store: Store, model: str, watch: MakeWatcher | None) -> list[str]:
+    """Compare a model with the replay of its log; return what is wrong."""
     try:
         found = await replay(store, model, with_versions=True, watch=watch)
         tail = await store.log.tail(model)
@@ -265,8 +311,18 @@ async def verify(store: Store, model: str, watch: MakeWatcher | None = None) -> 
     if found.committed.seq > tail:
         complaints.append(f"seq: the state is at {found.committed.seq}, but the log ends at {tail}")
     complaints += found.running.check.problems if found.running.check else []
+    if is_follower(model):
+        complaints += await _check_leader(store, model, found.committed)
     complaints += await _check_part(store, model, found)
     return complaints + sound(found.committed.model)
+
+
+async def _check_leader(store: Store, model: str, committed: ModelState) -> list[str]:
+    """Check that the log leads from the state of a follower to that of its leader."""
+    leader = await store.followers.progress(leader_of(model))
+    if await leads_to(store, model, committed, leader.position):
+        return []
+    return ["chain: the log does not lead to the state of the leader"]
 
 
 async def _check_part(store: Store, model: str, found: Replay) -> list[str]:

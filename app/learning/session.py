@@ -21,11 +21,13 @@ from app.domain.reducer import Reducer, decoded
 from app.errors import BadBlob, Fenced, Full, StoreError
 from app.learning import replay
 from app.learning.applying import DECODE_BATCH, apply_for, encoded, encoded_part
+from app.learning.duel_upkeep import DuelUpkeep
 from app.learning.fair_queue import FairQueue
 from app.learning.history_rows import RowSchedule
 from app.learning.options import LearnerOptions, ReportFact, ignore_fact
 from app.learning.samples import SampleWriter
 from app.learning.trace_watch import TraceWatch
+from app.storage.keys import follower_address
 from app.storage.log import LogEntry
 from app.storage.states import LogPosition, NewVersion
 from app.storage.store import Store
@@ -61,6 +63,7 @@ class LeaderSession:
         self._trace = TraceWatch(model, reducer)
         self._history = RowSchedule(store, model, options, report)
         self._samples = SampleWriter(store, model, base[0], fence, reducer, options.clock)
+        self._upkeep = DuelUpkeep(store, model, base[0], self._turns, options)
         self.position = base  # of the last acknowledged commit
         self._name = os.urandom(8).hex()
         self._learnt: list[LogEntry] = []  # the last record of each read since the last commit
@@ -109,6 +112,7 @@ class LeaderSession:
             if state.part is None:  # a commit of the state would drop it
                 await term._keep_hourly()
             term._history.renew()
+            term._upkeep.committed(state)
             return term
         reducer = await rebuilt(store, model, turns, options)
         term = cls(store, model, fence, options, base, reducer, report, turns)
@@ -117,8 +121,8 @@ class LeaderSession:
 
     @property
     def idle(self) -> float:
-        """Seconds without a record; 0 while a record is to be applied or committed."""
-        busy = self._queue or self._pending()
+        """Seconds without a record; 0 while there is something to apply, commit or append."""
+        busy = self._queue or self._pending() or self._upkeep.is_due()
         return 0.0 if busy else self._options.clock() - self._last_read
 
     async def round(self, most_wait: float = inf) -> None:
@@ -135,6 +139,7 @@ class LeaderSession:
         else:
             await self.commit_done()
             await self._check_position()
+            self._upkeep.look()
             await self._keep_hourly()  # also of a model that rests now
         waited_for = await self._apply_some() if self._queue else False
         if self._pending() and (waited_for or self._due()):
@@ -172,11 +177,14 @@ class LeaderSession:
         self._samples.note(done)
         for fact in self._trace.found():
             self._report(fact)
-        if done[0].replaces and isinstance(record := decoded(done[0].record), Replace):
-            self._report(Replaced(self._model, record.reason))
+        self._report_replaced(done[0])
         size = sum(len(entry.record) for entry in done)
         self._bytes, self._record_bytes = self._bytes + size, max(1, size // applied)
         return any(entry.waited_for for entry in done)
+
+    def _report_replaced(self, entry: LogEntry) -> None:
+        if entry.replaces and isinstance(record := decoded(entry.record), Replace):
+            self._report(Replaced(self._model, record.reason))
 
     def _note_learnt(self, entry: LogEntry) -> None:
         """Keep the last learnt record of this read."""
@@ -200,14 +208,21 @@ class LeaderSession:
 
     def _chunk(self) -> list[LogEntry]:
         """Return the next records that one commit may cover."""
-        until_version = self._options.version - self._reducer.seq % self._options.version
-        chunk = self._queue[: max(1, min(until_version, self._options.batch - self._pending()))]
+        chunk = self._queue[: max(1, int(min(self._until_version(), self._room())))]
         ends = [
             at
             for at, entry in enumerate(chunk)
             if at and (entry.replaces or codec.is_newer(entry.record))
         ]
         return chunk[: ends[0]] if ends else chunk
+
+    def _until_version(self) -> float:
+        """Return the number of records until the next version."""
+        return self._options.version - self._reducer.seq % self._options.version
+
+    def _room(self) -> int:
+        """Return how many more records the next commit may cover."""
+        return self._options.batch - self._pending()
 
     async def commit(self, *, version: NewVersion | None = None, again: bool = False) -> None:
         """Commit the applied records; `version` keeps a version, `again` rewrites the state.
@@ -219,16 +234,10 @@ class LeaderSession:
         if not self._pending() and not again:
             return
         state, fields = await self._encoded()
-        drop, trim = await self._retention(version) if version else ([], 0)
-        sending = partial(
-            self._store.states.commit, self._model, self._base, self._fence, state, fields=fields,
-            version=version, drop=drop, trim=trim, again=again, learnt=self._learnt,
-            work=self._work, rows=self._history.rows(state),
-        )  # fmt: skip
+        sending = await self._sending(state, fields, version, again)
         records, self._learnt = self._pending(), []
         self._base = (self._base[0], state.seq, state.chain)
-        sampled = self._samples.after(state.seq, sending)
-        self._commit = asyncio.create_task(self._send(sampled, records, self._base))
+        self._commit = asyncio.create_task(self._send(sending, records, state))
         self._committed = self._options.clock()
         if version and version.hourly:
             self._hour, self._hour_seq = self._options.wall_clock(), state.seq
@@ -236,6 +245,18 @@ class LeaderSession:
             self._bytes = 0
         if version or again:
             await self.commit_done()
+
+    async def _sending(
+        self, state: ModelState, fields: list[bytes], version: NewVersion | None, again: bool
+    ) -> Callable[[], Awaitable[None]]:
+        """Return the call that commits a state."""
+        drop, trim, followers = await self._retention(version) if version else ([], 0, [])
+        sending = partial(
+            self._store.states.commit, self._model, self._base, self._fence, state, fields=fields,
+            version=version, drop=drop, trim=trim, again=again, learnt=self._learnt,
+            work=self._work, rows=self._history.rows(state), followers=followers,
+        )  # fmt: skip
+        return self._samples.after(state.seq, sending)
 
     async def _encoded(self) -> tuple[ModelState, list[bytes]]:
         """Return the state and its stored fields; a thread encodes a large one."""
@@ -257,17 +278,20 @@ class LeaderSession:
         self._part, self._part_age = learnt, 0.0
 
     async def _send(
-        self, sending: Callable[[], Awaitable[object]], records: int, position: LogPosition
+        self, sending: Callable[[], Awaitable[object]], records: int, state: ModelState
     ) -> None:
         self._took = await self._timed(sending)
-        self.position = position
+        self.position = (self.position[0], state.seq, state.chain)
         self._committed = self._options.clock()
+        self._upkeep.committed(state)
         self._report(Committed(self._model, records, self._took))
 
     async def _timed(self, sending: Callable[[], Awaitable[object]]) -> float:
         """Write a state; return the seconds. The large ones of a process go one at a time."""
         started = self._options.clock()
-        async with self._turns.large_write if self._is_large() else nullcontext():
+        async with (
+            self._turns.large_writes.hold(self._model) if self._is_large() else nullcontext()
+        ):
             await sending()
         return self._options.clock() - started
 
@@ -283,25 +307,40 @@ class LeaderSession:
     def tasks_under_way(self) -> list[asyncio.Task[None]]:
         """Return the tasks of a commit, of samples after it and of the history's budget."""
         commit = [] if self._commit is None else [self._commit]
-        return [*commit, *self._samples.writes_under_way(), *self._history.tasks()]
+        beside = [*self._history.tasks(), *self._upkeep.tasks()]
+        return [*commit, *self._samples.writes_under_way(), *beside]
 
-    async def _retention(self, version: NewVersion) -> tuple[list[int], int]:
-        """Return the versions to drop when one more is kept, and the seq to trim the log to."""
+    async def _retention(self, version: NewVersion) -> tuple[list[int], int, list[str]]:
+        """Return what to drop when one more version is kept.
+
+        These are versions, and the log up to a seq, if its followers are those that are returned.
+        """
         if version.hourly:
             hourly = await self._store.versions.hourly(self._model)
-            return hourly[: max(0, len(hourly) + 1 - self._options.versions)], 0
+            return hourly[: max(0, len(hourly) + 1 - self._options.versions)], 0, []
         room = min(self._options.log_bytes, await self._store.servers.room_for_a_log())
         self._options = replace(self._options, log_bytes=room)
         versions = await self._store.states.versions(self._model)
         length, size = await self._store.log.size(self._model)
         first_kept = max(0, len(versions) + 1 - self._options.versions)
         tail = self._reducer.seq + len(self._queue)
-        while first_kept < len(versions) and (
-            (tail - versions[first_kept]) * size > self._options.log_bytes * max(1, length)
-        ):
+        fits = tail - room * max(1, length) // max(1, size)  # the log after it is within its limit
+        while first_kept < len(versions) and versions[first_kept] < fits:
             first_kept += 1
         drop, kept = versions[:first_kept], [*versions[first_kept:], self._reducer.seq]
-        return drop, kept[0] if drop else 0
+        # The leader's own backlog stalls no follower. The log grows until the next version.
+        by_records = self._reducer.seq + self._options.version - self._options.log_records
+        learnt = max(by_records, fits - len(self._queue))
+        return drop, kept[0] if drop else 0, await self._shortened_followers(learnt)
+
+    async def _shortened_followers(self, fits: int) -> list[str]:
+        """Let followers drop versions for which the log would be too large; return all of them."""
+        found = await self._store.followers.of(self._model)
+        for name in [one for one, stalled in found.items() if not stalled]:
+            address = follower_address(self._model, name)
+            if (await self._store.states.versions(address) or [fits])[0] < fits:
+                await self._store.followers.shorten(address, fits)
+        return [*found]
 
     def _pending(self) -> int:
         return self._reducer.seq - self._base[1]

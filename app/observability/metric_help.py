@@ -4,6 +4,7 @@ A text is one or more full sentences that name the unit, explain each label, and
 differs from those with similar names.
 """
 
+from app.observability.duel_help import DUEL_HELP
 from app.observability.model_table import LOSS_EVERY
 from app.observability.quality_help import QUALITY_HELP
 from app.ranking.drift import ALARM
@@ -41,6 +42,19 @@ HELP = {
         "rejected, or over-share (the API key, or without keys the source, exceeded "
         "SOLAR_SOURCE_SHARE). For what a model has applied see solar_feedback."
     ),
+    "solar_clicked_lists": (
+        "Number of lists with a first click since the start of the service, over all models, by "
+        "outcome: remembered for SOLAR_CONVERSION_SECONDS (kept), or only as long as other lists, "
+        "because clicked lists use a quarter of the store's memory (dropped)."
+    ),
+    "solar_beacon_events": (
+        "Number of events that arrived at /beacon since the start of the service, by outcome: "
+        "accepted, duplicate (stored before), expired (the token), forged (no key of the service "
+        "made the token for this viewer), invalid, over-limit (20 events on one list), over-rate "
+        "(SOLAR_BEACON_RATE), over-share (SOLAR_SOURCE_SHARE), refused (the store was away or "
+        "full, or the backlog limit was reached; tokens may be unverified), too-large (a post, "
+        "counted as one event), or unknown (the list is not remembered)."
+    ),
     "solar_learnt_records": (
         "Number of log records of any kind that learners committed since the start of the "
         "service, by model: feedback, also rejected records, and replacements and settings of the "
@@ -72,8 +86,8 @@ HELP = {
     ),
     "solar_replacements": (
         "Number of applied records that replace the whole model, by model and kind: warm-start, "
-        "rollback (by a user; solar_store_rollbacks_total counts losses of the store), replay or "
-        "other."
+        "rollback (by a user; solar_store_rollbacks_total counts losses of the store), replay, "
+        "promotion or other."
     ),
     "solar_build_info": "Always 1. The labels are the running version of SOLAR and of python.",
     "solar_process_up": (
@@ -188,4 +202,5 @@ HELP = {
     ),
     "solar_training": f"1 while a training job of the model runs, 0 otherwise, by model. {_ABSENT}",
     **QUALITY_HELP,
+    **DUEL_HELP,
 }

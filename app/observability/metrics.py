@@ -8,7 +8,7 @@ does the same for the counts of models.
 
 import os
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from time import time
 from typing import Any
@@ -34,6 +34,7 @@ from app.domain.facts import (
 )
 from app.domain.model import Positions
 from app.domain.records import REPLACEMENTS
+from app.observability.follower_metrics import Follower
 from app.observability.metric_help import HELP
 from app.observability.model_metrics import (
     JOBS,
@@ -52,10 +53,15 @@ from app.observability.model_table import (
 from app.observability.multiprocess import DIRECTORY, remove_ended_gauges
 from app.observability.processes import Processes
 from app.ranking.arrays import Floats
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
+from app.storage.keys import is_follower
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 IMPRESSIONS = ("remembered", "dropped")
+BEACONS = (
+    "accepted", "duplicate", "expired", "forged", "invalid", "over-limit", "over-rate",
+    "over-share", "refused", "too-large", "unknown",
+)  # fmt: skip
 EVENTS = ("accepted", "duplicates", "rejected", "over-share")
 #: Models with metrics of their own: those with most requests, and as many of each kind of trouble.
 MOST_MODELS = 200
@@ -86,8 +92,11 @@ class Metrics:
             "solar_request_seconds", HELP["solar_request_seconds"], ("route", "status"),
             buckets=SECONDS, registry=self.registry,
         )  # fmt: skip
-        self._impressions = self._counter("solar_impressions", "outcome")
+        impressions = self._counter("solar_impressions", "outcome")
+        self._impressions = {outcome: impressions.labels(outcome) for outcome in IMPRESSIONS}
         self._events = self._counter("solar_feedback_events", "outcome")
+        self._clicked = self._counter("solar_clicked_lists", "outcome")
+        self._beacons = self._counter("solar_beacon_events", "outcome")
         self._streams = Gauge(
             "solar_streams", HELP["solar_streams"], registry=self.registry,
             multiprocess_mode="livesum",
@@ -96,10 +105,12 @@ class Metrics:
         self._table, self._shared = ModelTable(directory), learner_metrics or directory
         self._rows: dict[str, Floats] = {}
         self._deleted: dict[str, None] = {}  # the latest last
-        for outcome in IMPRESSIONS:
-            self._impressions.labels(outcome)
         for outcome in EVENTS:
             self._events.labels(outcome)
+        for outcome in ("kept", "dropped"):
+            self._clicked.labels(outcome)
+        for outcome in BEACONS:
+            self._beacons.labels(outcome)
 
     def _counter(self, name: str, *labels: str) -> Counter:
         return Counter(name, HELP[name], labels, registry=self.registry)
@@ -114,7 +125,7 @@ class Metrics:
 
     def impression(self, outcome: str, count: int = 1) -> None:
         """Count answers whose impression was stored, or was not."""
-        self._impressions.labels(outcome).inc(count)
+        self._impressions[outcome].inc(count)
 
     def streams(self, count: int) -> None:
         """Note the number of open streams of this process."""
@@ -124,6 +135,15 @@ class Metrics:
         """Count events by what happened to them."""
         if count:
             self._events.labels(outcome).inc(count)
+
+    def clicked_list(self, kept: bool) -> None:
+        """Count a list with its first click: it is remembered longer, or there is no room."""
+        self._clicked.labels("kept" if kept else "dropped").inc()
+
+    def beacon_events(self, counts: Mapping[str, int]) -> None:
+        """Count events of `/beacon` by what happened to them."""
+        for outcome, count in counts.items():
+            self._beacons.labels(outcome).inc(count)
 
     def _row(self, model: str) -> Floats:
         """Return the counts of a model; they start at 0: `increase()` ignores a first value.
@@ -155,7 +175,9 @@ class Metrics:
         self._row(model)[Column.DEGRADED] += 1.0
 
     def served(self, fact: ServingFact) -> None:
-        """Count new weights that this process serves, or cannot read."""
+        """Count new weights that this process serves, or cannot read; not those of followers."""
+        if is_follower(fact.model):
+            return
         if isinstance(fact, Deleted):
             self._forget(fact.model)
             return
@@ -191,7 +213,12 @@ class Metrics:
             | Deleted
         ),
     ) -> None:
-        """Count what a learner reports: a commit, a replacement, or why it stopped."""
+        """Count what a learner reports: a commit, a replacement, or why it stopped.
+
+        Followers have no counts of their own: their metrics come from committed states alone.
+        """
+        if is_follower(fact.model):
+            return
         if isinstance(fact, Deleted):
             self._forget(fact.model)
             return
@@ -223,12 +250,16 @@ class Metrics:
         self._row(fact.model)[Column.JOBS + JOBS.index(fact.outcome)] += 1.0
 
     def choose(
-        self, known: Collection[str], damaged: Collection[str], lags: Mapping[str, int]
+        self,
+        known: Collection[str],
+        damaged: Collection[str],
+        lags: Mapping[str, int],
+        duels: Collection[str] = (),
     ) -> dict[str, Floats]:
         """Choose the models that have metrics of their own; return the counts of each.
 
-        These are the models with most requests, and those that are damaged, lag, were rolled back,
-        have a failed training job, data of a newer format or a halved trace.
+        These are the models with most requests, and those that are damaged, lag, duel, were rolled
+        back, have a failed training job, data of a newer format or a halved trace.
         """
         counts, nothing = self._table.counts(self._shared), np.zeros(COLUMNS)
         if len(known) <= MOST_MODELS:
@@ -238,7 +269,8 @@ class Metrics:
             troubles = (Column.ROLLBACKS, Column.NEWER_FORMATS, Column.TRACE_HALVED, failed)
             rows = {name: counts.get(name, nothing) for name in known}
             chosen = set(_most({name: row[Column.REQUESTS] for name, row in rows.items()}))
-            chosen |= {*sorted(damaged)[:MOST_MODELS], *_most(lags)} & set(known)
+            named = (*sorted(damaged)[:MOST_MODELS], *sorted(duels)[:MOST_MODELS], *_most(lags))
+            chosen |= {*named} & set(known)
             for column in troubles:
                 chosen.update(_most({n: r[column] for n, r in rows.items() if r[column]}))
         return {name: counts.get(name, nothing) for name in sorted(chosen)}
@@ -250,6 +282,7 @@ class Metrics:
         server: StoreHealth,
         totals: ModelTotals | None = None,
         counts: Mapping[str, Floats] | None = None,
+        followers: Sequence[Follower] = (),
     ) -> bytes:
         """All metrics as text; a model without a status has no gauges made from it.
 
@@ -261,7 +294,9 @@ class Metrics:
             own = () if self._several else self.registry.collect()
             counted = _Added(own, self._learner_metrics or None)
         shown = self._table.counts(self._shared) if counts is None else counts
-        state = ModelMetrics(list(models), statuses, server, totals or ModelTotals(), shown)
+        state = ModelMetrics(
+            list(models), statuses, server, totals or ModelTotals(), shown, followers
+        )
         registry = CollectorRegistry()
         registry.register(_WithDeprecatedNames(counted, state, self._processes))
         return generate_latest(registry)

@@ -1,6 +1,6 @@
 """The metrics of models and of the store, made from committed states and from counts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -14,15 +14,18 @@ from prometheus_client.core import (
 
 from app.domain.facts import ModelStatus
 from app.domain.model import SUMS
+from app.observability.duel_metrics import duel_metrics
+from app.observability.follower_metrics import Follower, follower_metrics
 from app.observability.metric_help import HELP
 from app.observability.model_table import SECONDS, Column
 from app.observability.quality_metrics import quality_metrics
 from app.ranking.arrays import Floats
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
 
 JOBS = ("done", "failed", "cancelled")
 #: Labels of the kinds of replacements, in the order of `app.domain.records.REPLACEMENTS`.
-REPLACEMENT_KINDS = ("warm-start", "rollback", "replay", "other")
+PROMOTION = "promotion"
+REPLACEMENT_KINDS = ("warm-start", "rollback", "replay", PROMOTION, "other")
 
 
 class StoreHealth(NamedTuple):
@@ -53,14 +56,17 @@ class ModelMetrics:
         server: StoreHealth,
         totals: ModelTotals,
         counts: Mapping[str, Floats],
+        followers: Sequence[Follower] = (),
     ) -> None:
         self._models, self._statuses, self._server = models, statuses, server
-        self._totals, self._counts = totals, counts
+        self._totals, self._counts, self._followers = totals, counts, followers
 
     def collect(self) -> Iterator[Metric]:
         """Each metric with its value for every model."""
         yield from self._whole()
         yield from quality_metrics(self._models)
+        yield from duel_metrics(self._models)
+        yield from follower_metrics(self._followers)
         for name, value in _GAUGES.items():
             family = _gauge(name, "model")
             for model in self._models:
@@ -95,6 +101,8 @@ class ModelMetrics:
                 yield GaugeMetricFamily(name, HELP[name], value)
 
     def _counters(self) -> Iterator[CounterMetricFamily]:
+        """Each counter; promotions start at 0 once a model has a duel, which comes before them."""
+        duels = {model.name for model in self._models if model.duel is not None}
         for name, column in _COUNTERS.items():
             family = CounterMetricFamily(name, HELP[name], labels=["model"])
             for model, row in self._counts.items():
@@ -104,7 +112,8 @@ class ModelMetrics:
             family = CounterMetricFamily(name, HELP[name], labels=["model", label])
             for model, row in self._counts.items():
                 for at, value in enumerate(values):
-                    family.add_metric([model, value], row[first + at])
+                    if value != PROMOTION or row[first + at] or model in duels:
+                        family.add_metric([model, value], row[first + at])
             yield family
 
     def _histograms(self) -> Iterator[HistogramMetricFamily]:

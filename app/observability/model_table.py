@@ -30,7 +30,7 @@ class Column:
     EXPLORED, LOSS, LOSS_RANKINGS = range(7, 10)  # loss of one in LOSS_EVERY
     JOBS = 10  # by outcome
     REPLACEMENTS = 13  # by kind
-    FRESHNESS = 17
+    FRESHNESS = 18
     COMMITS = FRESHNESS + HISTOGRAM
     POINTS_DROPPED = COMMITS + HISTOGRAM
 

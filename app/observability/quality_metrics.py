@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 from app.domain.model import SUMS
 from app.domain.statistics import CUTOFFS, Statistics
 from app.observability.quality_help import QUALITY_HELP, SIDES
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
 
 #: Order in debiased wins → prefix of its sum.
 _ORDERS = {"model": "", "submitted": "baseline_"}

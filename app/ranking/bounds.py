@@ -22,7 +22,9 @@ MARGIN = 1.0 + 1e-6
 def bounded(documents: Dense, pairs: Pairs, bound: float | None) -> tuple[Pairs, int]:
     """Scale weights down to `ω‖x‖² ≤ bound`; return the pairs and how many were scaled.
 
-    None: no bound. Pairs that the learner refuses are returned unchanged.
+    The bound is for the weight that a pair gets in all: a pair to which earlier feedback gave
+    `before` gets `min(before + ω, bound/‖x‖²) - min(before, bound/‖x‖²)`, and is left out if that
+    is 0. None: no bound. Pairs that the learner refuses are returned unchanged.
 
     >>> rows, pairs = np.array([[3.0, 4.0], [0.0, 0.0]]), Pairs.of([(0, 1), (1, 0)])
     >>> found, scaled = bounded(rows, pairs, bound=5.0)
@@ -33,8 +35,14 @@ def bounded(documents: Dense, pairs: Pairs, bound: float | None) -> tuple[Pairs,
         return pairs, 0
     p, o = owned(pairs.preferred, np.int64), owned(pairs.other, np.int64)
     omega = owned(pairs.weights, np.float64)
-    weights, scaled = scaled_weights(as_floats(documents), p, o, omega, bound)
-    return (Pairs(p, o, weights), scaled) if scaled else (pairs, 0)
+    before = np.zeros(p.size) if pairs.before is None else owned(pairs.before, np.float64)
+    weights, scaled = scaled_weights(as_floats(documents), p, o, omega, before, bound)
+    if not scaled:
+        return pairs, 0
+    found, left_out = Pairs(p, o, weights, pairs.before), weights == 0.0
+    return (
+        (found.some(~left_out), scaled - int(left_out.sum())) if left_out.any() else (found, scaled)
+    )
 
 
 def needed(documents: Dense, pairs: Pairs, bound: float | None) -> float | None:
@@ -44,7 +52,7 @@ def needed(documents: Dense, pairs: Pairs, bound: float | None) -> float | None:
     """
     if bound is None or pairs.preferred.size <= 2 * len(documents):
         return bound
-    weights = owned(pairs.weights, np.float64)
+    weights = owned(pairs.in_all, np.float64)
     quick = no_pair_exceeds(as_floats(documents), weights, bound / MARGIN)
     return None if quick else bound
 
@@ -95,10 +103,13 @@ def no_pair_exceeds(documents: Array, omega: Array, bound: float) -> bool:
 
 
 @kernel
-def scaled_weights(documents: Array, p: Array, o: Array, omega: Array, bound: float) -> Any:
-    """Return `min(ω, bound/‖x‖²)` of each pair, at least LEAST, and the number of scaled ones.
+def scaled_weights(
+    documents: Array, p: Array, o: Array, omega: Array, before: Array, bound: float
+) -> Any:
+    """Return `min(ω, bound/‖x‖² - before)` of each pair, and the number of scaled ones.
 
-    Pairs and gaps that the learner refuses stay unchanged.
+    The bound is at least LEAST, and a smaller weight is 0. Pairs and gaps that the learner refuses
+    stay unchanged.
     """
     count, n = documents.shape
     if not (inside(p, count) and inside(o, count) and fitting(omega, LEAST, MOST)):
@@ -106,10 +117,10 @@ def scaled_weights(documents: Array, p: Array, o: Array, omega: Array, bound: fl
     rows, weights, scaled = documents.reshape(-1), omega, 0
     for t in range(p.shape[0]):
         squared_norm = squared_gap(rows, n, p[t], o[t])
-        most = max(LEAST, bound / squared_norm)
+        most = max(LEAST, bound / squared_norm) - before[t]
         if omega[t] > most and squared_norm <= LARGEST_SQUARED_NORM:
             if not scaled:
                 weights = omega.copy()
-            weights[t] = most
+            weights[t] = most if most >= LEAST else 0.0
             scaled += 1
     return weights, scaled

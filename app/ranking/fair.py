@@ -49,7 +49,7 @@ def checked_swaps(swaps: Integers, shown: int) -> Integers:
     if swaps.dtype != np.int64 or swaps.ndim != 2 or swaps.shape[1] != 2:
         raise ValueError("swaps: expected int64 rows of (upper position, 0 or 1)")
     uppers = swaps[:, 0]
-    if len(uppers) and not (uppers[0] >= 0 and uppers[-1] < shown - 1):
+    if len(uppers) and not (uppers.min() >= 0 and uppers.max() < shown - 1):
         raise ValueError(f"swaps: expected pairs of positions from 0, below {shown}")
     if (uppers[1:] - uppers[:-1] < 2).any() or (swaps[:, 1] & ~1).any():
         raise ValueError("swaps: expected disjoint pairs in ascending order, each with 0 or 1")

@@ -23,5 +23,7 @@ MOST_FEATURES_SERVED = 100_000
 
 #: Labels are numbers from 0 to this.
 LARGEST_LABEL = 30.0
+#: Gains of clicks are numbers from 0 to this.
+LARGEST_GAIN = 10.0
 #: The largest float32; features enter the package as float32.
 LARGEST_VALUE = (2.0 - 2.0**-23) * 2.0**127

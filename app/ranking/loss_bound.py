@@ -31,16 +31,13 @@ The published form of Theorem 3 does not hold, nor does it with ℓ(u)²/r in pl
 from copy import copy
 from dataclasses import dataclass
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.ranking import covariance as cov
-from app.ranking.arrays import Bytes, Dense, Floats, Integers
+from app.ranking.arrays import Bools, Bytes, Dense, Floats, Integers
 from app.ranking.kernels import STEPPED
-
-Bools: TypeAlias = NDArray[np.bool_]
 
 #: A loss may exceed its bound by this share before it counts as a violation: rounding errors. They
 #: grow with β/r, as a step subtracts `Σx xᵀΣ/β` from Σ and leaves the share r/β of `x·Σx`.

@@ -17,11 +17,15 @@ from app.ranking.lanes import kernel
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Pair t: row `preferred[t]` ranks above row `other[t]`, with weight `weights[t]`."""
+    """Pair t: row `preferred[t]` ranks above row `other[t]`, with weight `weights[t]`.
+
+    `before[t]` is the weight that earlier feedback has already given the pair; None: 0 for all.
+    """
 
     preferred: Integers
     other: Integers
     weights: Floats
+    before: Floats | None = None
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[int, int]]) -> "Pairs":
@@ -36,14 +40,19 @@ class Pairs:
         """Return the pairs as (preferred, other) tuples, without weights."""
         return list(zip(self.preferred.tolist(), self.other.tolist(), strict=True))
 
-    def some(self, these: NDArray[np.bool_]) -> "Pairs":
-        """Return the pairs where `these` is true."""
-        return Pairs(self.preferred[these], self.other[these], self.weights[these])
+    @property
+    def in_all(self) -> Floats:
+        """The weight of each pair with what earlier feedback has given it."""
+        return self.weights if self.before is None else self.weights + self.before
+
+    def some(self, these: NDArray[np.bool_] | Integers | slice) -> "Pairs":
+        """Return the pairs where `these` is true, or those at these places, in this order."""
+        before = None if self.before is None else self.before[these]
+        return Pairs(self.preferred[these], self.other[these], self.weights[these], before)
 
     def shuffled(self, rng: np.random.Generator) -> "Pairs":
         """Return the pairs in an order drawn from `rng`."""
-        order = rng.permutation(len(self))
-        return Pairs(self.preferred[order], self.other[order], self.weights[order])
+        return self.some(rng.permutation(len(self)))
 
 
 def from_labels(labels: Floats, order: Integers | None = None) -> Pairs:

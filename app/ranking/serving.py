@@ -1,7 +1,7 @@
 """Rankings from scores: the model order, and exploration."""
 
 from hashlib import shake_128
-from math import inf, sqrt
+from math import inf, isfinite, sqrt
 
 import numpy as np
 
@@ -36,11 +36,15 @@ def top_k(scores: Floats, k: int) -> Integers:
     >>> top_k(np.array([0.5, 2.0, 0.5]), 2)
     array([1, 0])
     """
+    return first_k(finite(scores), k)
+
+
+def first_k(scores: Floats, k: int) -> Integers:
+    """Return `top_k` of scores that are known to be finite."""
     if k < 1:
         raise ValueError(f"k: expected at least 1, got {k}")
     if len(scores) < SORT_BELOW or k > len(scores) // 4:
-        return order(scores)[:k]
-    scores = finite(scores)
+        return np.argsort(-scores, kind="stable")[:k]
     least = np.partition(scores, len(scores) - k)[len(scores) - k]
     above = np.flatnonzero(scores > least)
     ties = np.flatnonzero(scores == least)[: k - len(above)]
@@ -57,12 +61,15 @@ def sharpened(scores: Floats, scale: float = 0.0, exploration: float = 1.0) -> F
     >>> sharpened(np.array([1.0, -1.0]), 3.0), sharpened(np.array([1.0, -1.0]))
     (array([ 3., -3.]), array([ 2., -2.]))
     """
-    scores = finite(scores)
-    if scores.min() == scores.max():  # std of equal numbers may be 1e-17
+    scores = np.asarray(scores, np.float64)
+    least, most = float(scores.min()), float(scores.max())
+    if not (isfinite(least) and isfinite(most)):  # then all are finite; NaN is both
+        finite(scores)
+    if least == most:  # std of equal numbers may be 1e-17
         return np.zeros(len(scores))
     if scale:
-        scaled: Floats = scores * scale
-        return scaled if np.isfinite(scaled).all() else np.zeros(len(scores))
+        overflows = not (isfinite(least * scale) and isfinite(most * scale))
+        return np.zeros(len(scores)) if overflows else scores * scale
     centred = scores - scores.sum() / len(scores)
     spread = sqrt(centred @ centred / len(scores))  # takes a third of the time of numpy's std
     if not 0.0 < spread < inf:
@@ -123,7 +130,9 @@ def odds(sharp: Floats, shown: Integers) -> Floats:
     e = np.exp(sharp - sharp.max())
     hidden = np.ones(len(e), np.bool_)
     hidden[shown] = False
-    return np.append(e[shown], e[hidden].sum())
+    found = np.empty(len(shown) + 1)
+    found[:-1], found[-1] = e[shown], e[hidden].sum()
+    return found
 
 
 def expected_loss(scores: Floats, shown: Integers) -> float:

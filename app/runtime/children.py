@@ -18,6 +18,7 @@ log = logging.getLogger("solar")
 
 PYTHON = (sys.executable, "-P", "-m")  # -P: import no `app` from the working directory
 LEARNER = (*PYTHON, "app", "learn")
+LEARNER_NICE = 5  # requests go first where cores are few
 CHILD_CHECK_SECONDS = 0.1  # seconds between two checks of the children
 CHILD_DRAIN_SECONDS = 15.0  # seconds from SIGTERM to SIGKILL
 FIRST_RESTART_PAUSE = 0.1  # seconds from the end of a process to its next start; it doubles
@@ -55,8 +56,10 @@ class Backoff:
 class Child:
     """A child process that is restarted when it ends."""
 
-    def __init__(self, name: str, command: list[str], inherited: tuple[int, ...] = ()) -> None:
-        self.name, self._command, self._inherited = name, command, inherited
+    def __init__(
+        self, name: str, command: list[str], inherited: tuple[int, ...] = (), nice: int = 0
+    ) -> None:
+        self.name, self._command, self._inherited, self._nice = name, command, inherited, nice
         self._process: subprocess.Popen[bytes] | None = None
         self._backoff = Backoff()
         self._ready: Path | None = None  # the file by which the process reports that it is ready
@@ -89,7 +92,9 @@ class Child:
         try:
             if self._ready is not None:
                 self._ready.unlink(missing_ok=True)
-            self._process = server.tied(self._command, environ=environ, inherited=self._inherited)
+            self._process = server.tied(
+                self._command, environ=environ, inherited=self._inherited, nice=self._nice
+            )
         except OSError as error:  # too many processes or open files
             pause = self._backoff.ended()
             reason = error.strerror
@@ -119,6 +124,11 @@ class Child:
         """Close the stdin pipe of a process that has ended."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
+
+
+def learners(settings: Settings) -> list[Child]:
+    """Return the learner of a service; none if the settings say that it runs elsewhere."""
+    return [Child("learner", list(LEARNER), nice=LEARNER_NICE)] if settings.learner else []
 
 
 def check_first_start(workers: Iterable[Child]) -> None:

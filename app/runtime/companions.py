@@ -20,7 +20,7 @@ from typing import NamedTuple
 from app.config import Settings
 from app.errors import SolarError
 from app.observability import multiprocess
-from app.runtime.children import CHILD_CHECK_SECONDS, LEARNER, Child, child_environ, end_all
+from app.runtime.children import CHILD_CHECK_SECONDS, child_environ, end_all, learners
 from app.runtime.wiring import StoreLocator, is_durable
 
 log = logging.getLogger("solar")
@@ -62,7 +62,7 @@ class Keeper(threading.Thread):
     def __init__(self, settings: Settings) -> None:
         super().__init__(name="solar-companions", daemon=True)
         self._settings = settings
-        self._learners = [Child("learner", list(LEARNER))] if settings.learner else []
+        self._learners = learners(settings)
         self.started: Future[Started] = Future()
         self.stop = threading.Event()
 

@@ -23,6 +23,7 @@ from app.domain.records import Feedback
 from app.domain.reducer import Reducer
 from app.evaluation.synthetic import SyntheticData
 from app.learning import learner
+from app.ranking import duel_traffic, traffic
 from app.ranking.limits import MOST_FEATURES_FULL
 from app.simulation import runner
 from app.training import process
@@ -76,6 +77,10 @@ def simulate_visits() -> None:
     judged = runner.Judged(queries, queries)
     for clicks in ("debiased", "fair-pairs"):
         runner.play_traffic(runner.Scenario(clicks, impressions=20), judged, "informational", 0)
+    site = traffic.Site.of(queries)
+    orders = duel_traffic.Orders.of(site, np.ones(2), None, 3)
+    users = runner.visitors(runner.Scenario(top_k=3), judged, "informational")
+    duel_traffic.play(site, orders, users, np.random.default_rng(0), 20)
 
 
 def events() -> Iterator[Feedback]:

@@ -216,6 +216,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self._tiny += 1
             if self._tiny > TINY_CHUNKS:
                 raise Problem(*TOO_TINY)
+        cycle: Any = self.cycle
+        if not cycle.body:
+            cycle.body = b""  # adding to it copies nothing; uvicorn would copy the body twice
+        elif type(cycle.body) is bytes:
+            cycle.body = bytearray(cycle.body)
         HttpToolsProtocol.on_body(self, body)
 
     def on_message_complete(self) -> None:

@@ -14,12 +14,12 @@ from app.observability import multiprocess
 from app.observability.recent_errors import noting_errors
 from app.runtime.children import (
     CHILD_CHECK_SECONDS,
-    LEARNER,
     PYTHON,
     Child,
     check_first_start,
     child_environ,
     end_all,
+    learners,
 )
 from app.runtime.wiring import StoreLocator, is_durable
 from app.runtime.worker import listening as open_socket
@@ -54,7 +54,7 @@ def _supervise(
         Child(f"worker {at}", [*PYTHON, "app.runtime.worker", str(number)], (number,))
         for at in range(settings.workers)
     ]
-    learners = [Child("learner", list(LEARNER))] if settings.learner else []
+    learning = learners(settings)
     url = locator.url(stop.is_set)
     if not url:  # stopped while the store was loading
         return
@@ -65,10 +65,10 @@ def _supervise(
     try:
         while not stop.is_set():
             locator.keep()
-            for child in (*workers, *learners):
+            for child in (*workers, *learning):
                 child.keep(environ)
             status.write(
-                locator.status() | {child.name: child.status() for child in workers + learners}
+                locator.status() | {child.name: child.status() for child in workers + learning}
             )
             check_first_start(workers)
             stop.wait(CHILD_CHECK_SECONDS)
@@ -76,4 +76,4 @@ def _supervise(
     finally:
         listening.close()  # no new connections; requests under way are answered
         end_all(workers)
-        end_all(learners)
+        end_all(learning)

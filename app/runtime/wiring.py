@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from app.api.auth import writing_keys
+from app.api.beacon_limits import BeaconLimits
 from app.api.dependencies import Service
 from app.api.quotas import SourceQuota, StoreQuota, exchange_counts
+from app.api.tokens import read_token_keys
 from app.config import Settings
 from app.errors import SolarError, Unavailable
 from app.ingest.appender import Appender
+from app.ingest.clicked_lists import ClickedLists
 from app.observability.metrics import Metrics
 from app.observability.multiprocess import ProcessStatus
 from app.runtime.children import MAX_FAILED_STARTS, Backoff
@@ -30,6 +33,7 @@ from app.storage.store import Store
 from app.training.job_runner import JobRunner
 
 log = logging.getLogger("solar")
+BEACON_WORKER = 100  # rate of beacons of a worker, in rates of one address
 DURABILITY_SECONDS = 1.0  # timeout of one durability check
 
 
@@ -181,6 +185,7 @@ async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIt
     )  # fmt: skip
     source_quota = SourceQuota(settings.source_share) if settings.source_share < 1.0 else None
     store_quota = StoreQuota(kept) if writing_keys(settings.keys) > 1 else None
+    clicked_lists = ClickedLists(store, settings.conversion_seconds, kept, metrics.clicked_list)
     job_runner = JobRunner(store, settings, metrics.trained)
     live = LiveFeeds(store, weight_cache, metrics.streams, server_stops)
     trial_runner = TrialRunner()
@@ -188,10 +193,13 @@ async def open_service(settings: Settings, learner_metrics: str = "") -> AsyncIt
     await weight_cache.start()
     exchange = exchange_counts(store, store_quota, kept) if store_quota else None
     tasks = [asyncio.create_task(exchange)] if exchange else []
+    tasks.append(asyncio.create_task(clicked_lists.exchange_repeatedly()))
     try:
         yield Service(
             store, weight_cache, impression_writer, settings, source_quota, store_quota, metrics,
-            appender, job_runner, memory, live, trial_runner,
+            appender, job_runner, memory, live, trial_runner, clicked_lists,
+            read_token_keys(settings.token_keys, settings.token_seconds),
+            BeaconLimits(settings.beacon_rate, BEACON_WORKER * settings.beacon_rate),
         )  # fmt: skip
     finally:
         await end(tasks)

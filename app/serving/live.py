@@ -15,7 +15,8 @@ from math import inf
 import msgspec
 
 from app.errors import NoSuchModel, SolarError, TooManyStreams
-from app.serving.weight_cache import ServedModel, WeightCache
+from app.serving.served_model import ServedModel
+from app.serving.weight_cache import WeightCache
 from app.storage.cancellation import end
 from app.storage.samples import WATCHED_MILLISECONDS, SampleId, StoredSample
 from app.storage.store import Store

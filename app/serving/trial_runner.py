@@ -1,5 +1,7 @@
 """Trials of feedback in a process of their own: a worker has no kernels and loads no compiler.
 
+The same process folds records for a promotion (`app/learning/promotion.py`), in several exchanges.
+
 The process starts with the first trial, which takes 0.6 s, nearly all of it to load the kernels. It
 takes 150 MiB, and ends after 30 s without a trial. One trial runs at a time in a worker; others
 wait for their turn.
@@ -11,7 +13,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from app.errors import TrialFailed
 from app.storage.embedded.server import tied
@@ -20,6 +22,8 @@ from app.storage.embedded.server import tied
 TURN_SECONDS, TRIAL_SECONDS = 5.0, 30.0
 #: Seconds after the last trial until the process ends.
 IDLE_SECONDS = 30.0
+#: Lower CPU priority than that of learners.
+TRIAL_NICE = 10
 #: The process computes with one thread.
 _THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 #: Bytes of the length before each blob.
@@ -39,13 +43,19 @@ class TrialRunner:
 
         TrialFailed if the process fails, or other trials take too long.
         """
+        async with self.exchanges() as ask:
+            return await ask(blobs)
+
+    @contextlib.asynccontextmanager
+    async def exchanges(self) -> AsyncIterator[Callable[[Sequence[bytes]], Awaitable[bytes]]]:
+        """Provide several exchanges of blobs for an answer, between which no trial runs."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 await self._turn.acquire()
         except TimeoutError:
             raise TrialFailed("other trials are running") from None
         try:
-            return await self._run(blobs)
+            yield self._run
         finally:
             self._turn.release()
 
@@ -90,7 +100,8 @@ class TrialProcess:
         with child:
             try:
                 environ = {**os.environ, **_THREADS}
-                self._process = tied(command, environ=environ, inherited=(child.fileno(),))
+                inherited = (child.fileno(),)
+                self._process = tied(command, environ=environ, inherited=inherited, nice=TRIAL_NICE)
             except OSError:
                 self._socket.close()
                 raise

@@ -1,21 +1,30 @@
 """Weights in memory: loaded once, kept up to date, served while the store is unreachable.
 
 A `ServedModel` is immutable and replaced as a whole, so an answer uses one committed, checksummed
-vector (I13).
+vector (I13). Followers, which rank in duels only, are apart (`follower_cache.py`).
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
+from app.domain.duel_lists import Sides
 from app.domain.facts import Deleted, NewerFormatFound, Served, ServingFact
-from app.domain.model_config import ModelConfig
-from app.errors import BadBlob, NewerFormat, NoSuchModel, SolarError, StoreError, Unreadable
-from app.ranking.arrays import Floats
+from app.errors import (
+    BadBlob,
+    IsFollower,
+    NewerFormat,
+    NoSuchModel,
+    SolarError,
+    StoreError,
+    Unreadable,
+)
+from app.serving.follower_cache import FollowerCache
 from app.serving.lag import LAG_SECONDS, LagTimer
+from app.serving.served_model import ServedModel
 from app.storage.cancellation import end
+from app.storage.keys import is_follower, leader_of
 from app.storage.rollback import rolled_back
 from app.storage.states import DAMAGED, LogPosition, StoredWeights
 from app.storage.store import Store
@@ -34,40 +43,6 @@ LOAD_TIMEOUTS = 5
 LOADS = 32
 #: Seconds between two calls to the learners for the same damaged model.
 CALL_SECONDS = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """A model for serving; `version` is the seq of the last record in these weights.
-
-    `scale` is the factor of the scores in the sampling of rankings (`ranking/certainty.py`).
-    """
-
-    name: str
-    epoch: int
-    version: int
-    config: ModelConfig
-    weights: Floats
-    sums: Floats
-    trace: float
-    chain: bytes = b""
-    term: str = ""
-    scale: float = 0.0
-
-    @classmethod
-    def of(cls, name: str, found: StoredWeights) -> "ServedModel":
-        """Create from stored weights."""
-        config = found.config
-        scale = found.certainty.scale(config.noise, config.exploration or 0.0)
-        return cls(
-            name, found.epoch, found.seq, config, found.weights, found.sums,
-            found.info.trace, found.chain, found.info.term, scale,
-        )  # fmt: skip
-
-    @property
-    def position(self) -> LogPosition:
-        """Position in the log: epoch, version and chain."""
-        return self.epoch, self.version, self.chain
 
 
 class WeightCache:
@@ -89,6 +64,7 @@ class WeightCache:
         self._lag_timer = LagTimer(lag_limit)
         self._poll, self._check_timeout = poll, check_timeout
         self.serving: dict[str, ServedModel] = {}
+        self.follower_cache = FollowerCache(store)
         self.names: set[str] = set()  # all models of the store
         self.tails: dict[str, int] = {}  # the last record of each log, as last checked
         self._unchecked: list[str] = []
@@ -125,8 +101,25 @@ class WeightCache:
         await end([*self._loading.values()])
 
     async def find(self, model: str) -> ServedModel:
-        """Find the served model; NoSuchModel, StoreError or Unreadable if the store is needed."""
-        return self.serving.get(model) or await self.load(model)
+        """Find the served model; NoSuchModel, StoreError or Unreadable if the store is needed.
+
+        IsFollower if the name is that of a follower.
+        """
+        return self.serving.get(model) or await self.newest(model)
+
+    async def newest(self, model: str) -> ServedModel:
+        """Load the committed weights of a model; errors as for `find`."""
+        try:
+            return await self.load(model)
+        except NoSuchModel:
+            await self.refuse_follower(model)
+            raise
+
+    async def refuse_follower(self, name: str) -> None:
+        """Raise IsFollower if a follower has this name."""
+        address = await self._store.followers.address(name)
+        if address is not None:
+            raise IsFollower(name, leader_of(address))
 
     async def load(self, model: str) -> ServedModel:
         """Load the current weights from the store, and serve the model from now on."""
@@ -161,7 +154,22 @@ class WeightCache:
         self.tails.pop(model, None)
         self._called.pop(model, None)
         self._lag_timer.forget(model)
+        self.follower_cache.forget_leader(model)
         self._news.pop(model, asyncio.Event()).set()
+
+    @property
+    def followers(self) -> dict[str, ServedModel]:
+        """Followers by their addresses."""
+        return self.follower_cache.serving
+
+    @property
+    def stalled(self) -> set[str]:
+        """Addresses of followers that learn nothing more."""
+        return self.follower_cache.stalled
+
+    def sides(self, served: ServedModel) -> Sides | None:
+        """Return the weights of both sides of a model's duel; None if a side is not ready."""
+        return self.follower_cache.sides(served, self.tails.get(served.name, 0))
 
     def lags(self) -> dict[str, int]:
         """Return the models with records that they do not serve yet, and how many."""
@@ -186,6 +194,7 @@ class WeightCache:
         self._readable(model)
         if before and before.position == serving.position:
             return before
+        await self.follower_cache.load_version(serving)
         backwards = before is not None and await self._rolled_back(before, serving)
         taken = self.serving.get(model)
         if before and taken and taken is not before:
@@ -259,7 +268,7 @@ class WeightCache:
     async def _try_load(self, model: str) -> None:
         before = self.serving.get(model)
         try:
-            await self.load(model)
+            await (self.follower_cache.load(model) if is_follower(model) else self.load(model))
         except NoSuchModel:
             self._gone(model, before)
         except Unreadable:
@@ -287,6 +296,7 @@ class WeightCache:
                 changed.append(name)
             else:
                 self._readable(name)
+                await self.follower_cache.load_version(before)
         async with asyncio.timeout(LOAD_TIMEOUTS * self._check_timeout):
             async for name, found in self._store.states.load_many(changed):
                 if isinstance(found, NewerFormat):
@@ -312,7 +322,9 @@ class WeightCache:
             while self._unchecked:
                 at = max(0, len(self._unchecked) - CHECKED_AT_ONCE)
                 some = self._unchecked[at:]
-                await self._refresh(some)
+                await self._refresh([name for name in some if not is_follower(name)])
+                async with asyncio.timeout(LOAD_TIMEOUTS * self._check_timeout):
+                    await self.follower_cache.refresh([name for name in some if is_follower(name)])
                 del self._unchecked[at : at + len(some)]  # a failed load may have added one
                 if not everything:
                     break
@@ -323,11 +335,12 @@ class WeightCache:
         self.started = self.reachable = True
 
     async def _list_models(self) -> None:
-        """Read the names of all models; each is to be checked."""
+        """Read the names of all models and followers; each is to be checked."""
         self.names = set(await self._store.models.names())
+        followers = await self.follower_cache.addresses()
         for gone in (self.damaged | self.newer.keys()) - self.names:
             self.drop(gone)
-        self._unchecked = sorted(self.names | self.serving.keys(), reverse=True)
+        self._unchecked = sorted({*self.names, *self.serving, *followers}, reverse=True)
 
     async def _check_store(self) -> None:
         """Check repeatedly whether the store is reachable, and whether a model has changed."""

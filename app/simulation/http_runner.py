@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import count
 from threading import Event, Lock
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -31,6 +31,16 @@ from app.simulation.service_client import REQUEST_SECONDS, retrying, service_cli
 T = TypeVar("T")
 PROGRESS_POLL_SECONDS = 0.05  # interval of the progress bar and of polls for the learner
 CATCH_UP_SECONDS = 120.0  # timeout of the learner for the last records
+
+
+class Ended(NamedTuple):
+    """A run that is over: its test queries, and the NDCG@10 of its model on them."""
+
+    users: str
+    seed: int
+    model: str
+    test: Site
+    ndcg: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +75,18 @@ class Live:
             stage = Stage(client, about, scenario, arranged.train, site,
                           visitors(scenario, judged, users), seed, refused)  # fmt: skip
             self.report(f"{users}: model {model}")
+            self._begin(client, model)
             trace = Trace.begun(scenario.impressions, site.submitted_ndcg())
             self._watch(stage, trace, test)
             self.report(stage.summary(trace.seconds))
+            self._end(client, Ended(users, seed, model, test, trace.end))
         return trace
+
+    def _begin(self, client: Solar, model: str) -> None:
+        """Prepare a new model before the first request."""
+
+    def _end(self, client: Solar, run: "Ended") -> None:
+        """Read what the service knows of a run, after all records are learnt."""
 
     def _create(self, client: Solar, model: str, scenario: Scenario, n: int) -> Model:
         covariance = "diagonal" if scenario.algorithm == "solar-ii-diagonal" else "full"

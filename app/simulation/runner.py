@@ -13,9 +13,9 @@ import numpy as np
 from tqdm import tqdm
 
 from app.domain.candidates import min_max, with_order
+from app.domain.learners import restored
 from app.domain.model import initial_state, initial_variances
 from app.domain.model_config import EXPLORING, Algorithm, ModelConfig, new_model_config
-from app.domain.reducer import restored
 from app.errors import SolarError
 from app.evaluation.letor import JudgedData
 from app.ranking import traffic

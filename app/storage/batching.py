@@ -14,11 +14,16 @@ R = TypeVar("R")
 class MicroBatcher(Generic[K, T, R]):
     """Gathers items by key: while one call is under way, the next items share one round trip.
 
-    `call` returns a value or an error for each item of a group.
+    `call` returns a value or an error for each item of a group. `after` is awaited once the items
+    of a call have their answers, before the next call of its key. It raises nothing.
     """
 
-    def __init__(self, call: Callable[[K, list[T]], Awaitable[list[R | Exception]]]) -> None:
-        self._call = call
+    def __init__(
+        self,
+        call: Callable[[K, list[T]], Awaitable[list[R | Exception]]],
+        after: Callable[[K], Awaitable[None]] | None = None,
+    ) -> None:
+        self._call, self._after = call, after
         self._waiting: dict[K, list[tuple[T, asyncio.Future[R]]]] = {}
         self._running: dict[K, asyncio.Task[None]] = {}
 
@@ -41,12 +46,9 @@ class MicroBatcher(Generic[K, T, R]):
                     continue
                 answers = await self._answers(key, [item for item, _ in group])
                 for (_, answer), result in zip(group, answers, strict=True):
-                    if answer.done():  # its caller timed out
-                        continue
-                    if isinstance(result, Exception):
-                        answer.set_exception(result)
-                    else:
-                        answer.set_result(result)
+                    _give(answer, result)
+                if self._after is not None:
+                    await self._after(key)
         finally:
             del self._running[key]
 
@@ -59,6 +61,15 @@ class MicroBatcher(Generic[K, T, R]):
     async def close(self) -> None:
         """Wait for the calls that are under way."""
         await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+
+def _give(answer: asyncio.Future[R], result: R | Exception) -> None:
+    if answer.done():  # its caller timed out
+        return
+    if isinstance(result, Exception):
+        answer.set_exception(result)
+    else:
+        answer.set_result(result)
 
 
 #: Bodies and rows up to this size, in bytes, are not counted in a memory budget.

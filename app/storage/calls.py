@@ -1,4 +1,4 @@
-"""Calls to Redis: scripts, WAIT for replicas, and the translation of errors.
+"""Calls to Redis: scripts, WAIT for replicas, clocks of servers, and the translation of errors.
 
 At durability `replicated`, an acknowledgement waits until a replica has the write: WAIT on the
 connection that wrote. WAIT covers only writes of its connection, and a repeated event writes
@@ -8,6 +8,7 @@ stops the move of its slot.
 """
 
 import ssl
+from asyncio import get_running_loop
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -26,6 +27,10 @@ SCRIPTS = Path(__file__).parent / "scripts"
 REPLICA_SECONDS = 1.0
 #: TTL of a mark in milliseconds; nothing reads a mark.
 MARK_MILLISECONDS = 100
+#: An answer that took longer, in seconds, shows the clock less exactly than a known one.
+QUICK_SECONDS = 0.02
+#: Models whose server's clock is known; beyond, the next writes have no deadline.
+_MOST_MODELS = 8192
 
 _UNREACHABLE = (
     foreign.ConnectionError,  # and its subclass BusyLoadingError
@@ -85,6 +90,31 @@ class ScriptRunner:
         if len(answers) > 1 and answers[-1] < self._replicas:
             raise NotReplicated("written, but not yet on a replica; sending it again is safe")
         return answers[0]
+
+
+class ServerClocks:
+    """The clock of each model's server, compared with the clock of this process."""
+
+    def __init__(self) -> None:
+        self._ahead: dict[str, float] = {}  # milliseconds of the server's clock at our time 0
+
+    def deadline(self, model: str, seconds: float) -> int:
+        """Return the time of the server after `seconds`, in ms since 1970; 0 if unknown."""
+        ahead = self._ahead.get(model)
+        return 0 if ahead is None else int(ahead + 1000 * (get_running_loop().time() + seconds))
+
+    def note(self, model: str, sent: float, clock: int, *, refused: bool = False) -> None:
+        """Note the server's clock in the answer to a call that was sent at `sent`.
+
+        It is late by at most the time of the call. A slow answer is noted if the clock is unknown,
+        or if the call was `refused`: the clock may have stepped.
+        """
+        slow = get_running_loop().time() - sent > QUICK_SECONDS
+        if slow and model in self._ahead and not refused:
+            return
+        if len(self._ahead) >= _MOST_MODELS:
+            self._ahead.clear()
+        self._ahead[model] = clock + 1 - 1000 * sent
 
 
 def _call(name: str, keys: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from redis import exceptions as foreign
 
 from app.errors import NotDurable
 from app.storage.calls import server_message, translated
-from app.storage.keys import MODELS, USAGE
+from app.storage.keys import KEPT_LISTS, MODELS, USAGE
 from app.storage.server_version import refuse_old
 
 #: Values of `appendfsync` that each level accepts; without a level, others are only reported.
@@ -27,6 +27,10 @@ FSYNC = {
     "fsync": ("always",),
     "replicated": ("always",),
 }
+#: Seconds of a slice of time; the bytes of clicked lists are counted by the slice of their end.
+KEPT_SLICE = 600
+#: The longest SOLAR_CONVERSION_SECONDS: no list of a right clock ends later.
+MOST_KEPT_SECONDS = 7 * 86_400
 #: Workers whose usage is kept.
 MOST_WORKERS = 256
 _CHECKED_SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy")
@@ -110,6 +114,26 @@ class Servers:
                 if name != worker.encode() and abs(now - at) < seconds:
                     sums.update(stored)
         return dict(sums)
+
+    async def exchange_kept(self, now: float, new: int, seconds: float) -> tuple[int, int]:
+        """Count `new` bytes of clicked lists; return those of all workers, and the memory limit.
+
+        A list counts for `seconds`, and until its slice of time ends. So other lists keep counting
+        if the setting changes. The limit is that of the smallest master, 0: none; all lists of a
+        model are on one master.
+        """
+        current, end = int(now / KEPT_SLICE), int((now + seconds) / KEPT_SLICE)
+        latest = int((now + MOST_KEPT_SECONDS) / KEPT_SLICE)
+        with translated(self._client):
+            if new:
+                await self._client.hincrby(KEPT_LISTS, str(end), new)
+                await self._client.pexpire(KEPT_LISTS, 1000 * (MOST_KEPT_SECONDS + KEPT_SLICE))
+            found = await self._client.hgetall(KEPT_LISTS)
+            wrong = [one for one in found if not current <= int(one) <= latest]
+            if wrong:
+                await self._client.hdel(KEPT_LISTS, *wrong)
+        kept = sum(int(size) for one, size in found.items() if one not in wrong)
+        return kept, min((one.limit for one in await self.memory() if one.limit), default=0)
 
     async def memory(self) -> list[Memory]:
         """Return the memory of each master."""

@@ -1,5 +1,7 @@
 """Hints about models, on two channels for all of them: one connection hears everything.
 
+Followers are models here: their hints have their addresses.
+
 Hints only save time: a reader also polls, because a hint is lost while its connection is down.
 """
 
@@ -10,7 +12,7 @@ from typing import Any
 from redis import exceptions as foreign
 
 from app.storage.calls import translated
-from app.storage.keys import APPENDED_CHANNEL, CHANGED_CHANNEL, is_name
+from app.storage.keys import APPENDED_CHANNEL, CHANGED_CHANNEL, is_address
 
 #: Seconds of silence after which a subscription must answer PING: a connection may end unnoticed.
 SILENCE_SECONDS = 1.0
@@ -62,8 +64,8 @@ class Hints:
 def _name(hint: bytes) -> str:
     """Return the model of a hint, "" if another program has published something else.
 
-    >>> _name(b"books 812"), _name(bytes([255]))
-    ('books', '')
+    >>> _name(b"books 812"), _name(b"shop/shop-b 7"), _name(bytes([255]))
+    ('books', 'shop/shop-b', '')
     """
     name = hint.decode(errors="replace").partition(" ")[0]
-    return name if is_name(name) else ""
+    return name if is_address(name) else ""

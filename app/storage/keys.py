@@ -1,5 +1,8 @@
 """Names of a model's keys; `scripts/README.md` describes each.
 
+A follower is addressed as `LEADER/FOLLOWER`: its keys are in the slot of its leader, and its log is
+that of its leader. A model is addressed by its name, so most code needs no difference.
+
 Dedupe entries are fields of hashes by time slice, which Redis keeps in its compact encoding: 16
 bytes of the event id's hash, 8 bytes of the body's hash and the seq. The entries of a slice are
 spread over 2^bits buckets. The append script opens a slice twice per window, or when the buckets
@@ -15,8 +18,12 @@ from typing import NamedTuple
 from app.errors import InvalidInput
 
 MODELS, LEARNERS, JOB_LIST = "solar:models", "solar:learners", "solar:jobs"
+#: The names of followers → their leaders, in the slot of MODELS.
+FOLLOWER_NAMES = f"solar:{{{MODELS}}}:followers"
 #: What each worker has stored, by API key.
 USAGE = "solar:usage"
+#: Bytes of clicked lists that are remembered longer, by slice of time.
+KEPT_LISTS = "solar:kept"
 #: The models that have a history → the time of their last admission.
 HISTORIES = "solar:history"
 #: Channels of hints, named in the scripts too.
@@ -36,6 +43,48 @@ def check_name(model: str) -> str:
     return model
 
 
+def follower_address(leader: str, name: str) -> str:
+    """Return the address of a follower.
+
+    >>> follower_address("shop", "shop-b")
+    'shop/shop-b'
+    """
+    return f"{leader}/{name}"
+
+
+def is_follower(address: str) -> bool:
+    """Whether an address is that of a follower: a name has no slash."""
+    return "/" in address
+
+
+def leader_of(address: str) -> str:
+    """Return the leader of a follower, or the model itself.
+
+    >>> leader_of("shop/shop-b"), leader_of("shop")
+    ('shop', 'shop')
+    """
+    return address.partition("/")[0]
+
+
+def follower_name(address: str) -> str:
+    """Return the name that people see of a follower or a model.
+
+    >>> follower_name("shop/shop-b"), follower_name("shop")
+    ('shop-b', 'shop')
+    """
+    return address.rpartition("/")[2]
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is the name of a model or the address of a follower.
+
+    >>> is_address("shop"), is_address("shop/shop-b"), is_address("shop/b/c"), is_address("/b")
+    (True, True, False, False)
+    """
+    leader, slash, name = text.partition("/")
+    return is_name(leader) and (is_name(name) if slash else True)
+
+
 def learner_key(learner: str) -> str:
     """Return the key of the models that a learner leads, in the slot of LEARNERS."""
     return f"solar:{{{LEARNERS}}}:{learner}"
@@ -51,13 +100,16 @@ def internal_event(kind: str, name: str) -> str:
 
 
 class Keys:
-    """All keys of one model, in one slot of a Cluster."""
+    """All keys of one model or follower, in one slot of a Cluster."""
 
-    def __init__(self, model: str) -> None:
-        prefix = self._prefix = f"solar:{{{model}}}:"
+    def __init__(self, address: str) -> None:
+        leader, _, follower = address.partition("/")
+        prefix = f"solar:{{{leader}}}:"
+        self.log, self.seq = f"{prefix}log", f"{prefix}seq"
+        self.followers = f"{prefix}followers"
+        prefix = self._prefix = f"{prefix}f:{follower}:" if follower else prefix
         self.epoch, self.state = f"{prefix}epoch", f"{prefix}state"
         self.snapshots, self.keeps = f"{prefix}snaps", f"{prefix}keeps"
-        self.log, self.seq = f"{prefix}log", f"{prefix}seq"
         self.lease, self.fence = f"{prefix}lease", f"{prefix}fence"
         self.training, self.trained = f"{prefix}training", f"{prefix}trained"
         self.watched, self.samples = f"{prefix}watched", f"{prefix}samples"
@@ -81,6 +133,10 @@ class Keys:
     def named(self, epoch: int, name: str) -> str:
         """Return the key of a named version."""
         return self.kept(f"{epoch}-name-{name}")
+
+    def dueling(self, epoch: int, seq: int) -> str:
+        """Return the key of a version that is kept for a duel."""
+        return self.kept(f"{epoch}-duel-{seq}")
 
     def event(self, epoch: int, event: str) -> str:
         """Return the dedupe key of an internal event; in releases up to 0.2, of every event."""

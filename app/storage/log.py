@@ -3,6 +3,7 @@
 An append is one Lua script and is safe to resend: each event is deduplicated.
 """
 
+from asyncio import get_running_loop
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,12 +18,14 @@ from app.errors import (
     InvalidInput,
     NoSuchModel,
     SolarError,
+    TooLate,
     WorkBacklog,
 )
-from app.storage.calls import ScriptRunner, translated
+from app.storage.calls import ScriptRunner, ServerClocks, translated
 from app.storage.keys import BODY_BYTES, Keys, Slices, bucket_keys, event_hash, keys_of, read_slices
 
-APPENDED, REPEATED, OTHER_BODY, NO_IMPRESSION, TOO_OLD, TOO_FAR_AHEAD = range(6)
+APPENDED, REPEATED, OTHER_BODY, NO_IMPRESSION, TOO_OLD, TOO_FAR_AHEAD, NOT_REPEATED = range(7)
+ONLY_CLICKS, TOO_MANY_PAIRS = 7, 8  # the latter of the appender, for one that is not repeated
 #: Default window of the deduplication in seconds.
 DEDUPE_SECONDS = 3_600.0
 #: Attempts to append while other processes open slices, which is rare.
@@ -35,7 +38,7 @@ TOO_MUCH_WORK = (
     "events, or one alone"
 )
 #: Values of the conditions of an event in the append script.
-_CONDITIONS = 6
+_CONDITIONS = 8
 
 
 class NewRecord(NamedTuple):
@@ -44,7 +47,11 @@ class NewRecord(NamedTuple):
     `expected` is the accumulated feedback of the request before this record, `new` after it; both
     are empty for an event without a request. `shown` is the SHA-1 (hex) of the impression that the
     record builds on, empty for any. `time` is the time that the sender states, in ms since 1970.
-    `work` is what it costs the learner (`app/domain/work.py`).
+    `work` is what it costs the learner (`app/domain/work.py`). `keep` is the lifetime of the
+    impression from now on in ms, if that is longer than it is. `first_click` is whether it has the
+    first click on its list, and `growth` the bytes by which what has come of a clicked list grows.
+    With `repeated_only` an event that is new is refused, with `first_life_only` one on a list that
+    lives only because it was clicked. It is also `repeated_only` if it gives `too_many_pairs`.
     """
 
     event: str
@@ -58,6 +65,11 @@ class NewRecord(NamedTuple):
     time: int | None = None
     repeated_only: bool = False
     work: int = RECORD_WORK
+    keep: int = 0
+    first_click: bool = False
+    growth: int = 0
+    first_life_only: bool = False
+    too_many_pairs: bool = False
 
     @property
     def is_internal(self) -> bool:
@@ -66,7 +78,7 @@ class NewRecord(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """The outcome of an event (APPENDED … TOO_FAR_AHEAD) and its seq."""
+    """The outcome of an event (APPENDED … TOO_MANY_PAIRS) and its seq."""
 
     outcome: int
     seq: int
@@ -100,6 +112,18 @@ class NewImpression(NamedTuple):
     tenant: str = ""
 
 
+class WrittenImpressions(NamedTuple):
+    """What became of some impressions that were to be stored, and when the new ones expire.
+
+    `stored` is False if the request belongs to another tenant. `new` is False also if the request
+    had the same impression before. `expire` is in ms since 1970, by the server's clock.
+    """
+
+    stored: list[bool]
+    new: list[bool]
+    expire: int
+
+
 class StoredImpression(NamedTuple):
     """The impression of a request and its accumulated feedback.
 
@@ -121,6 +145,7 @@ class Log:
     def __init__(self, client: Any, calls: ScriptRunner) -> None:
         self._client, self._calls = client, calls
         self._slices: dict[tuple[str, int], bytes] = {}  # as the last append saw them
+        self._clocks = ServerClocks()
 
     async def append(
         self,
@@ -133,6 +158,7 @@ class Log:
         time: int,
         dedupe: float = DEDUPE_SECONDS,
         tail: int | None = None,
+        chain: bytes = b"",
         wait: bool = False,
     ) -> list[AppendResult]:
         """Append all events of a post to the log, each once, in one script call.
@@ -140,8 +166,8 @@ class Log:
         The events are all internal, or none is. All or none: Changed if an event builds on outdated
         feedback, Backlog if more than `limit` records would wait for the learner, or more work than
         `work_limit`, InvalidInput if several events alone take more. A repeated event is recognised
-        for `dedupe` seconds. With `tail` only if the log ends there, else Fenced. With `wait` the
-        learner commits at once.
+        for `dedupe` seconds. With `tail` only if the log ends there, with `chain` only if that is
+        the chain of the committed state, else Fenced. With `wait` the learner commits at once.
         """
         if not events:
             return []
@@ -155,7 +181,7 @@ class Log:
             named = internal or slices.legacy
             names, values = _event_arguments(keys_of(model), epoch, events, slices, named)
             given = [*first, known, "" if internal else window, window if named else ""]
-            given += [len(events), *values]
+            given += [len(events), chain, *values]
             code, *answers = await self._calls.durable_script("append", names, given)
             if code in (0, 5):
                 self._keep_slices((model, epoch), answers[0])
@@ -229,18 +255,25 @@ class Log:
         shown: Sequence[NewImpression],
         ttl: float,
         noted: int | None = None,
-    ) -> list[bool]:
+        within: float | None = None,
+    ) -> WrittenImpressions:
         """Store the impressions of some requests for `ttl` seconds, in one round trip.
 
-        Return for each whether it was stored: False if the request belongs to another tenant. The
-        request at position `noted` becomes the newest of the recent ones.
+        The request at position `noted` becomes the newest of the recent ones. TooLate if the server
+        got them after `within` seconds: none is stored.
         """
         keys = keys_of(model)
         names = [keys.recent(epoch), *(keys.impression(epoch, one.request) for one in shown)]
-        values: list[Any] = [int(ttl * 1000), 0 if noted is None else noted + 1]
+        deadline = 0 if within is None else self._clocks.deadline(model, within)
+        values: list[Any] = [int(ttl * 1000), 0 if noted is None else noted + 1, deadline]
         values += [part for one in shown for part in (one.tenant, one.shown)]
-        stored = await self._calls.script("remember", names, values)
-        return [bool(one) for one in stored]
+        sent = get_running_loop().time()
+        clock, *stored = await self._calls.script("remember", names, values)
+        self._clocks.note(model, sent, clock, refused=not stored)
+        if not stored:
+            raise TooLate(f"model {model}: impressions reached the store after their deadline")
+        expire = clock + int(ttl * 1000)
+        return WrittenImpressions([one > 0 for one in stored], [one == 1 for one in stored], expire)
 
     async def recent_requests(self, model: str, epoch: int) -> list[str]:
         """Return the ids of recent requests, newest first, each once; at most 100.
@@ -310,7 +343,8 @@ def _conditions(event: NewRecord, requests: dict[str, int], first: int) -> tuple
     if event.request:
         on = requests.setdefault(event.request, first + len(requests) + 1)
     time = "" if event.time is None else event.time
-    return on, event.tenant, event.expected, event.new, event.shown, time
+    own: tuple[Any, ...] = (event.keep or "", "1" if event.first_life_only else "")
+    return on, event.tenant, event.expected, event.new, event.shown, time, *own
 
 
 def _refused(code: int, model: str, limit: int, tail: int | None) -> SolarError:
@@ -323,7 +357,7 @@ def _refused(code: int, model: str, limit: int, tail: int | None) -> SolarError:
         return WorkBacklog(f"model {model}: the backlog limit of work is reached")
     if code == 7:
         return InvalidInput(TOO_MUCH_WORK)
-    return Fenced(f"model {model}: the log no longer ends at {tail}")
+    return Fenced(f"model {model}: the log no longer ends at {tail}, or its state has changed")
 
 
 def _impression(found: Sequence[bytes | None]) -> StoredImpression | None:

@@ -5,8 +5,9 @@ from typing import Any
 
 from app.domain.facts import ModelStatus
 from app.domain.model import ModelState
-from app.errors import ModelExists, TooManyModels
+from app.errors import HasFollowers, ModelExists, TooManyModels
 from app.storage.calls import ScriptRunner, translated
+from app.storage.followers import Followers
 from app.storage.keys import HISTORIES, MODELS, check_name, keys_of
 from app.storage.leases import is_void, token_of
 from app.storage.log import is_number
@@ -17,13 +18,17 @@ from app.storage.versions import Versions
 class Models:
     """The set of all models."""
 
-    def __init__(self, client: Any, calls: ScriptRunner, versions: Versions) -> None:
+    def __init__(
+        self, client: Any, calls: ScriptRunner, versions: Versions, followers: Followers
+    ) -> None:
         self._client, self._calls, self._versions = client, calls, versions
+        self._followers = followers
 
     async def create(self, model: str, state: ModelState, most: int = 1 << 62) -> int:
         """Create a model at seq 0; return its epoch. TooManyModels if there are `most` already.
 
-        Creations at the same time may exceed `most` by their number.
+        Creations at the same time may exceed `most` by their number. ModelExists also if a follower
+        has this name.
         """
         keys = keys_of(check_name(model))
         with translated(self._client):
@@ -33,28 +38,35 @@ class Models:
                     f"model {model}: expected at most {most} models (SOLAR_MODELS), got {count}; "
                     "delete a model or raise the limit"
                 )
-            # Before and after: this call may end early, or a deletion may remove the name.
-            await self._client.sadd(MODELS, model)
-        names = [keys.epoch, keys.state, keys.seq, keys.snapshots, keys.snapshot(0), keys.keeps]
-        names += await self._versions.left_keys(model)
-        values = [state.chain, *dump_state(state)]
-        epoch = await self._calls.durable_script("create", names, values)
-        await self._calls.durable_command(MODELS, "SADD", MODELS, model)
+        # Before and after: this call may end early, or a deletion may remove the name.
+        await self._followers.register("", [model])
+        names = [keys.epoch, keys.state, keys.seq, keys.snapshots, keys.snapshot(0)]
+        names += [keys.followers, keys.keeps, *await self._versions.left_keys(model)]
+        values, epoch = [state.chain, *dump_state(state)], -1
+        while epoch < 0:  # a deletion by an older release left followers behind
+            await self._followers.delete_left(model)
+            epoch = int(await self._calls.durable_script("create", names, values))
+        await self._followers.register("", [model])
         if not epoch:
             raise ModelExists(f"model {model}: expected a new name, got one that exists")
-        return int(epoch)
+        return epoch
 
     async def delete(self, model: str) -> bool:
-        """Delete a model with its log and versions; return whether it existed."""
+        """Delete a model with its log and versions; return whether it existed.
+
+        HasFollowers if models follow it.
+        """
         keys = keys_of(check_name(model))
         with translated(self._client):
             epoch, deleted = await self._client.hget(keys.state, "epoch"), -1
-            while deleted < 0:  # a learner may store another version in between
+            while deleted == -1:  # a learner may store another version in between
                 kept = await self._versions.all_keys(model)
                 names = [keys.state, keys.seq, keys.log, keys.lease, keys.snapshots, keys.keeps]
                 names += [keys.watched, keys.samples, keys.recent(int(epoch or 0))]
-                names += [*keys.history(int(epoch or 0)), *kept]
+                names += [*keys.history(int(epoch or 0)), keys.followers, *kept]
                 deleted = int(await self._calls.durable_script("delete", names, [epoch or ""]))
+            if deleted == -2:
+                raise HasFollowers(f"model {model}: expected no followers; delete them first")
             await self._calls.durable_command(MODELS, "SREM", MODELS, model)
             await self._client.zrem(HISTORIES, model)
             if await self._client.exists(keys.state):  # created again in between

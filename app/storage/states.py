@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from app.domain import codec
+from app.domain import codec, duel_fields
+from app.domain.duels import DuelState
 from app.domain.model import SUMS, Model, ModelState, Part
 from app.domain.model_config import ModelConfig
 from app.errors import BadBlob, Fenced, NoSuchModel, RolledBack, Unreadable
@@ -21,13 +22,14 @@ from app.ranking.certainty import UNKNOWN, Certainty
 from app.ranking.covariance import variances
 from app.ranking.tally import Tally
 from app.storage.calls import ScriptRunner, translated
-from app.storage.keys import Keys, keys_of
+from app.storage.keys import Keys, follower_address, keys_of
 from app.storage.log import LogEntry
 
 #: Models whose weights one round trip loads: 40 MB at 100,000 features.
 LOADED_AT_ONCE = 50
-_POSITION_FIELDS = ("epoch", "seq", "chain")
-_SERVED_FIELDS = (*_POSITION_FIELDS, "meta", "w", "sums")
+#: Fields of a state that hold its position.
+POSITION_FIELDS = ("epoch", "seq", "chain")
+_SERVED_FIELDS = (*POSITION_FIELDS, "meta", "w", "sums")
 _STATE_FIELDS = (*_SERVED_FIELDS, "spread")
 _BLOBS = (b"meta", b"w", b"spread", b"sums")
 #: Bytes of a state from which it is decoded in a thread: its checksums take 0.5 ms or more, and the
@@ -41,6 +43,9 @@ _LATER_SUMS = {SUMS[at]: slice(at, at + 1) for at in range(_FORMAT_1_SUMS, _SQUA
 _LARGEST_GAP = SUMS.index("largest_gap")
 _LATER_SUMS["squares"] = slice(_SQUARES, _LARGEST_GAP)
 _LATER_SUMS["largest_gap"] = slice(_LARGEST_GAP, _LARGEST_GAP + 1)
+_FOLLOWER = SUMS.index("compared")
+_LATER_SUMS["duel_lists"] = slice(_LARGEST_GAP + 1, _FOLLOWER)
+_LATER_SUMS["follower"] = slice(_FOLLOWER, len(SUMS))
 
 #: Epoch, seq and chain of a state.
 LogPosition: TypeAlias = tuple[int, int, bytes]
@@ -104,6 +109,7 @@ class StoredWeights(NamedTuple):
     sums: Any
     info: CommitInfo
     certainty: Certainty = UNKNOWN
+    duel: DuelState | None = None
 
 
 class States:
@@ -148,10 +154,10 @@ class States:
         BadBlob if it is damaged.
         """
         with translated(self._client):
-            fields = await self._client.hmget(keys_of(model).state, _POSITION_FIELDS)
+            fields = await self._client.hmget(keys_of(model).state, POSITION_FIELDS)
         if fields[0] is None:
             raise NoSuchModel(f"model {model}: no model of this name")
-        found = _position(fields)
+        found = read_position(fields)
         if found == DAMAGED:
             raise BadBlob("expected a complete state, got one without its position in the log")
         return found
@@ -194,9 +200,9 @@ class States:
 
         A damaged position is DAMAGED. A model whose server fails is missing.
         """
-        found = await self._each(models, _POSITION_FIELDS, strict=False)
+        found = await self._each(models, POSITION_FIELDS, strict=False)
         return {
-            name: None if fields[0] is None else _position(fields)
+            name: None if fields[0] is None else read_position(fields)
             for name, fields in zip(models, found, strict=True)
             if not isinstance(fields, Exception)
         }
@@ -235,6 +241,7 @@ class States:
         learnt: Sequence[LogEntry] = (),
         work: int = 0,
         rows: HistoryRows = NO_ROWS,
+        followers: Sequence[str] = (),
     ) -> bool:
         """Replace the committed state `base` by `state`, or raise Fenced.
 
@@ -245,7 +252,8 @@ class States:
         committed state. `fields` are those of `dump_state`, if they are already encoded. `learnt`
         holds the last record of each read since `base`: each must still be in the log, else
         RolledBack; the records before them then are, too. `work` is that of all records up to
-        `state`, 0 if it is unknown. `rows` are added to the history.
+        `state`, 0 if it is unknown. `rows` are added to the history. The log is trimmed only if
+        `followers` are the names of all followers, and no further than they need it.
         """
         keys, (epoch, seq, chain) = keys_of(model), base
         index, kept = keys.snapshots, keys.state
@@ -253,20 +261,20 @@ class States:
             index = keys.keeps if version.hourly else keys.snapshots
             kept = version.key(keys, epoch, state.seq)
         names = [keys.state, keys.fence, keys.log, index, kept, keys.seq, keys.watched]
-        names += keys.history(epoch)
+        names += [*keys.history(epoch), keys.followers]
+        names += [keys_of(follower_address(model, one)).snapshots for one in followers]
         names += [version.key(keys, epoch, old) for old in drop] if version else []
         values = [epoch, fence, seq, chain, state.seq, state.chain]
         values += dump_state(state) if fields is None else fields
         values += [version.reason if version else "", trim, int(again), work or ""]
         values += [f"{rows.time:013}", rows.point, rows.weights]
-        for entry in learnt:
-            values += [entry.seq, _sha1(entry.record), entry.time]
+        values += [len(followers), *followers, *learnt_values(learnt)]
         code = await self._calls.script("commit", names, values)
         if code == 4:
             raise RolledBack(
                 f"model {model}: version rollback: the log lost records up to {state.seq}"
             )
-        _check_committed(code, model, state.seq)
+        check_committed(code, model, state.seq)
         return bool(code == 5)
 
     async def commit_part(self, model: str, base: LogPosition, fence: int, part: bytes) -> None:
@@ -274,26 +282,30 @@ class States:
         keys, (epoch, seq, chain) = keys_of(model), base
         values = [epoch, fence, seq, chain, part]
         code = await self._calls.script("commit_part", [keys.state, keys.fence], values)
-        _check_committed(code, model, seq + 1)
+        check_committed(code, model, seq + 1)
 
 
-def _check_committed(code: int, model: str, seq: int) -> None:
+def check_committed(code: int, model: str, seq: int) -> None:
     """Raise Fenced if a commit was refused."""
     if code in (2, 3):
         why = "the committed state has changed" if code == 2 else "another learner has the lease"
         raise Fenced(f"model {model}: the commit of {seq} was refused: {why}")
 
 
-def _sha1(record: bytes) -> str:
-    return sha1(record, usedforsecurity=False).hexdigest()
+def learnt_values(learnt: Sequence[LogEntry]) -> list[Any]:
+    """Return seq, SHA-1 and time of each record, by which a commit finds it in the log."""
+    each = ((one.seq, sha1(one.record, usedforsecurity=False), one.time) for one in learnt)
+    return [part for seq, digest, time in each for part in (seq, digest.hexdigest(), time)]
 
 
 def dump_state(state: ModelState, time: int = 0, term: str = "") -> list[bytes]:
     """Return the stored fields of a state: w, spread, sums, meta."""
     model = state.model
-    info = CommitInfo(time, _trace(model), term)._asdict()
+    info: dict[str, Any] = CommitInfo(time, _trace(model), term)._asdict()
     if not term:  # the bytes of states from before terms existed
         del info["term"]
+    if state.duel is not None:
+        info["duel"] = duel_fields.dump_duel_state(state.duel)
     position = {"seq": state.seq, "chain": state.chain.hex()}
     return [
         codec.dump_blob(
@@ -341,12 +353,14 @@ def load_state(fields: dict[bytes, bytes]) -> ModelState:
     seq, chain = int(fields[b"seq"]), fields[b"chain"]
     weights, certainty = _weights(fields[b"w"], seq, chain)
     spread = _array(fields[b"spread"], "spread")
-    sums = load_sums(fields[b"sums"])
-    part = _load_part(fields.get(b"part"))
-    return ModelState(seq, chain, Model(config, weights, spread, certainty), sums, part)
+    sums = codec.load_blob(fields[b"sums"], "sums")
+    part, duel = _load_part(fields.get(b"part")), _load_duel(sums)
+    model = Model(config, weights, spread, certainty)
+    return ModelState(seq, chain, model, _joined(sums.arrays), part, duel)
 
 
-def _position(fields: Sequence[bytes]) -> LogPosition:
+def read_position(fields: Sequence[bytes]) -> LogPosition:
+    """Return epoch, seq and chain from their fields; DAMAGED if they cannot be read."""
     epoch, seq, chain = fields
     try:
         return int(epoch), int(seq), chain
@@ -361,12 +375,14 @@ def _stored_weights(fields: Sequence[Any]) -> StoredWeights:
     try:
         config = codec.load_config(codec.load_blob(meta or b"", "meta").fields)
         weights, certainty = _weights(w or b"", int(seq), chain)
-        _, stored, arrays = codec.load_blob(sums or b"", "sums")
+        blob = codec.load_blob(sums or b"", "sums")
+        stored, sums = blob.fields, _joined(blob.arrays)
         info = CommitInfo(
             int(stored.get("time", 0)), float(stored.get("trace", 0.0)), str(stored.get("term", ""))
         )
-        sums = _joined(arrays)
-        return StoredWeights(int(epoch), int(seq), chain, config, weights, sums, info, certainty)
+        return StoredWeights(
+            int(epoch), int(seq), chain, config, weights, sums, info, certainty, _load_duel(blob)
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise BadBlob(f"expected a complete state, got one without {error}") from error
 
@@ -384,6 +400,11 @@ def load_sums(blob: bytes) -> Any:
         return _joined(codec.load_blob(blob, "sums").arrays)
     except (KeyError, ValueError) as error:
         raise BadBlob(f"expected all sums, got {error}") from error
+
+
+def _load_duel(sums: codec.Blob) -> DuelState | None:
+    """Return the duel beside the sums, None if there was none yet; BadBlob if it is damaged."""
+    return duel_fields.load_duel_state(sums.fields["duel"]) if "duel" in sums.fields else None
 
 
 def _joined(arrays: dict[str, Any]) -> Any:

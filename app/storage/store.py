@@ -1,20 +1,23 @@
 """The store: all data of the service in Redis.
 
-`models` (names and status), `log` (records and impressions), `states` (commits), `versions`,
-`history` (points beside the states) and `history_budget` (their memory), `samples` (of learnt
-records), `hints` (about changed models), `leases` (of learners), `jobs` (training jobs), `servers`
-(memory, version, durability) and `outages` (log lines about an unreachable store).
+`models` (names and status), `followers`, `log` (records and impressions), `late_impressions` (their
+removal), `states` (commits),
+`versions`, `history` (points beside the states) and `history_budget` (their memory), `samples` (of
+learnt records), `hints` (about changed models), `leases` (of learners), `jobs` (training jobs),
+`servers` (memory, version, durability) and `outages` (log lines about an unreachable store).
 """
 
 from typing import Any
 
 from app.storage.calls import ScriptRunner, store_name
 from app.storage.connection import connect
+from app.storage.followers import Followers
 from app.storage.health import Servers
 from app.storage.hints import Hints
 from app.storage.history import History
 from app.storage.history_budget import HistoryBudget
 from app.storage.jobs import Jobs
+from app.storage.late_impressions import LateImpressions
 from app.storage.leases import Leases
 from app.storage.log import Log
 from app.storage.models import Models
@@ -31,8 +34,10 @@ class Store:
         self._client = client
         calls = ScriptRunner(client, replicas=int(durability == "replicated"))
         self.log, self.states = Log(client, calls), States(client, calls)
+        self.late_impressions = LateImpressions(calls)
         self.versions = Versions(client, calls, self.states)
-        self.models = Models(client, calls, self.versions)
+        self.followers = Followers(client, calls)
+        self.models = Models(client, calls, self.versions, self.followers)
         self.leases, self.jobs = Leases(client, calls), Jobs(client, calls)
         self.hints, self.samples = Hints(client), Samples(client, calls)
         self.servers = Servers(client, durability)

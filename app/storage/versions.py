@@ -33,11 +33,20 @@ _FIELDS = ("time", "reason", "sums")
 
 
 class Member(NamedTuple):
-    """A member of `keeps`: an hourly version, or one with a name; `seq` is its last record."""
+    """A member of `keeps`: an hourly version, one with a name, or one in a duel.
+
+    `seq` is its last record.
+    """
 
     key: str
     seq: int
     name: str | None
+    duels: bool = False
+
+    @property
+    def is_hourly(self) -> bool:
+        """Whether it is an hourly version."""
+        return self.name is None and not self.duels
 
 
 class StoredVersion(NamedTuple):
@@ -81,8 +90,13 @@ class Versions:
         self._client, self._calls, self._states = client, calls, states
 
     async def listed(self, model: str) -> list[StoredVersion]:
-        """Return all kept versions, oldest first; those of the same record as they were kept."""
+        """Return all kept versions, oldest first; those of the same record as they were kept.
+
+        The copy for a duel is left out while the version itself is there by records.
+        """
         placed = await self.placed(model)
+        keys, there = keys_of(model), {one.key for one in placed}
+        placed = [one for one in placed if not (one.duels and keys.snapshot(one.seq) in there)]
         with translated(self._client):
             pipeline = self._client.pipeline(transaction=False)
             for one in placed:
@@ -113,11 +127,11 @@ class Versions:
 
     async def hourly(self, model: str) -> list[int]:
         """Return the seqs of the hourly versions, oldest first."""
-        return [one.seq for one in await self._besides(model) if one.name is None]
+        return [one.seq for one in await self._besides(model) if one.is_hourly]
 
     async def last_hourly(self, model: str, oldest: int) -> LastHourly:
         """Return the newest hourly version; without one, the version after record `oldest`."""
-        hourly = [one for one in await self._besides(model) if one.name is None]
+        hourly = [one for one in await self._besides(model) if one.is_hourly]
         last = hourly[-1] if hourly else Member(keys_of(model).snapshot(oldest), oldest, None)
         with translated(self._client):
             time = await self._client.hget(last.key, "time")
@@ -154,8 +168,40 @@ class Versions:
         """Delete a named version; NoSuchVersion if there is none of this name."""
         keys = keys_of(model)
         names = [keys.keeps, keys.named(epoch, name)]
-        if not _NAME.fullmatch(name) or not await self._calls.durable_script("drop", names, []):
+        if not _NAME.fullmatch(name) or not await self._calls.durable_script("drop", names, [""]):
             raise NoSuchVersion(f"model {model}: no version of this name")
+
+    async def keep_for_duel(self, model: str, epoch: int, seq: int) -> None:
+        """Keep the version after record `seq` while it is in a duel; NoSuchVersion without one.
+
+        One that is kept already gets a new time. Safe to resend.
+        """
+        keys, kept = keys_of(model), await self._find(model, seq)
+        names = [keys.state, keys.keeps, kept, keys.dueling(epoch, seq)]
+        code = await self._calls.durable_script("keep_for_duel", names, [epoch])
+        if code == -1:
+            raise NoSuchModel(f"model {model}: no model of this name")
+        if code == 0:
+            raise NoSuchVersion(f"model {model}: the version is not kept")
+
+    async def dueling(self, model: str) -> list[int]:
+        """Return the seqs of the versions that are kept for a duel."""
+        return [one.seq for one in await self._besides(model) if one.duels]
+
+    async def kept_for_duels(self, model: str) -> dict[int, bytes]:
+        """Return when each version was last kept for a duel, by seq."""
+        kept = [one for one in await self._besides(model) if one.duels]
+        with translated(self._client):
+            pipeline = self._client.pipeline(transaction=False)
+            for one in kept:
+                pipeline.hmget(one.key, ["time"])
+            times = await pipeline.execute() if kept else []
+        return {one.seq: time or b"" for one, (time,) in zip(kept, times, strict=True)}
+
+    async def drop_dueling(self, model: str, epoch: int, seq: int, time: bytes = b"") -> None:
+        """Delete the version that was kept for a duel, unless it was kept again after `time`."""
+        keys = keys_of(model)
+        await self._calls.script("drop", [keys.keeps, keys.dueling(epoch, seq)], [time])
 
     async def _find(self, model: str, version: int | str) -> str:
         """Return the key of a version; NoSuchVersion if there is none."""
@@ -179,7 +225,8 @@ class Versions:
             of_epoch, kind, rest = member.split(b"-", 2)
             name = rest.decode() if kind == b"name" else None
             if of_epoch == epoch:
-                found.append(Member(keys.kept(member.decode()), int(seq), name))
+                key = keys.kept(member.decode())
+                found.append(Member(key, int(seq), name, duels=kind == b"duel"))
         return found
 
     async def _members(self, model: str) -> list[tuple[bytes, float]]:

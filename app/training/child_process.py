@@ -11,7 +11,9 @@ from app.storage.embedded.server import tied
 THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-def start_child(module: str, *arguments: str) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+def start_child(
+    module: str, *arguments: str, nice: int = 0
+) -> tuple["subprocess.Popen[bytes]", socket.socket]:
     """Start `python -m MODULE DESCRIPTOR ARGUMENTS`; return it and the other end of its socket.
 
     A socket, not a pipe: uvloop closes the descriptor of a pipe twice, and another file may have it
@@ -23,7 +25,8 @@ def start_child(module: str, *arguments: str) -> tuple["subprocess.Popen[bytes]"
     command = [*python, module, str(number), *arguments]
     with child:
         try:
-            process = tied(command, environ={**os.environ, **THREADS}, inherited=(number,))
+            environ = {**os.environ, **THREADS}
+            process = tied(command, environ=environ, inherited=(number,), nice=nice)
         except OSError:
             parent.close()
             raise

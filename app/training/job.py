@@ -34,6 +34,8 @@ log = logging.getLogger("solar.jobs")
 
 #: Seconds between two reports to the store, and the time that a process has to exit by itself.
 REPORT_SECONDS = 0.5
+#: Lower CPU priority than that of learners, which give way to workers.
+TRAINING_NICE = 10
 #: Log records per read.
 READ_RECORDS = 256
 STOPPED = "the service was stopped; start the job again"
@@ -128,7 +130,7 @@ class Run:
         path = self.work.directory / TASK
         await asyncio.to_thread(path.write_bytes, msgspec.json.encode(task))
         process, connection = await asyncio.to_thread(
-            start_child, "app.training.process", str(self.work.directory)
+            start_child, "app.training.process", str(self.work.directory), nice=TRAINING_NICE
         )
         listening = asyncio.create_task(self._listen(connection))
         cancelled = True

@@ -131,8 +131,7 @@ def without_input(error: Exception) -> str:
 
 
 def _limit_resources(memory: int) -> None:
-    """Lower the CPU priority, limit the memory, and be the first choice of the OOM killer."""
-    os.nice(10)
+    """Limit the memory, and be the first choice of the OOM killer."""
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     with suppress(OSError):

@@ -206,8 +206,8 @@ class ServiceUnderTest:
         return answer["request_id"], [one["id"] for one in answer["documents"]]
 
     def stored(self) -> dict[str, bytes]:
-        """Return everything in the store except the learner's leases."""
-        leases = (":lease", ":fence", ":learners", "solar:history")
+        """Return everything in the store except leases, and what workers count."""
+        leases = (":lease", ":fence", ":learners", "solar:history", "solar:kept")
         names = [name.decode() for name in self.store.keys("*")]
         names = sorted(name for name in names if not name.endswith(leases))
         names = [name for name in names if not name.startswith("solar:{solar:learners}:")]
@@ -262,7 +262,7 @@ def check_refusal(reply: Reply, status: int, *, repeats: bool = False) -> None:
     assert problem["title"]
 
 
-UNKNOWN = re.compile(r'unknown (?:field|feature) \\?"(.{0,65}?)\\?"(?=;)')
+UNKNOWN = re.compile(r'unknown (?:field|feature|follower) \\?"(.{0,65}?)\\?"(?=;)')
 
 
 def names_repeated(detail: str) -> list[str]:
@@ -309,6 +309,7 @@ def impatient_service() -> Iterator[ServiceUnderTest]:
         {
             "SOLAR_BODY_SECONDS": "0.3",
             "SOLAR_IMPRESSION_SECONDS": "5",
+            "SOLAR_CONVERSION_SECONDS": "5",
             "SOLAR_SOURCE_SHARE": "0.5",
         }
     )
@@ -710,6 +711,59 @@ ADMIN = [
 ]  # fmt: skip
 
 
+def bank(case: str, status: int, grid: Any, *, at: str = "books", **more: Any) -> Ask:
+    return Ask(case, status, {"grid": grid, **more}, f"/models/{at}/followers")
+
+
+def duel(case: str, status: int, *, at: str = "books", **body: Any) -> Ask:
+    return Ask(case, status, body, f"/models/{at}/duel", method="PUT",
+               repeats=body.get("challenger") == MARKER)  # fmt: skip
+
+
+FOLLOWED = {"follows": "books"}
+DUELS = [
+    Ask("a follower of an unknown model", 422, {"follows": MARKER}, "/models/b", method="PUT"),
+    Ask("a follower of a list", 422, {"follows": [MARKER]}, "/models/b", method="PUT"),
+    Ask("a follower with features", 422, {**FOLLOWED, "features": [MARKER]}, "/models/b",
+        method="PUT"),
+    Ask("a follower with an unknown field", 422, {**FOLLOWED, MARKER: 1}, "/models/b",
+        method="PUT", repeats=True),
+    Ask("a follower from nowhere", 422, {**FOLLOWED, "from": MARKER}, "/models/b", method="PUT"),
+    Ask("a follower from a large seq", 422, {**FOLLOWED, "from": 10**300}, "/models/b",
+        method="PUT"),
+    Ask("a follower with a gamma of NaN", 400, '{"follows": "books", "gamma": NaN}', "/models/b",
+        method="PUT"),
+    Ask("a follower in a duel by its name only", 422, FOLLOWED, "/models/submitted", method="PUT"),
+    bank("a grid that is a text", 422, MARKER),
+    bank("a grid of a text", 422, {"clicks": MARKER}),
+    bank("a grid with an unknown strategy", 422, {"clicks": [MARKER]}),
+    bank("a grid of lists", 422, {"gamma": [[MARKER]]}),
+    bank("a large grid", 422, {"gamma": [float(at) for at in range(1, 100_000)]}),
+    bank("a grid with a number over the limit", 422, {"gamma": [1e13]}),
+    bank("a grid for an unknown model", 404, {"gamma": [1.0]}, at=MARKER),
+    bank("a grid from nowhere", 422, {"gamma": [1.0]}, **{"from": MARKER}),
+    Ask("followers of an unknown model", 404, b"", f"/models/{MARKER}/followers", method="GET"),
+    duel("no challenger", 422),
+    duel("an unknown challenger", 422, challenger=MARKER),
+    duel("a challenger in a list", 422, challenger=[MARKER]),
+    duel("an unknown kind of challenger", 422, challenger={"name": MARKER}),
+    duel("a challenger that is a version by name", 422, challenger={"version": MARKER}),
+    duel("a challenger that is a large version", 422, challenger={"version": 10**300}),
+    duel("a share of a text", 422, challenger="submitted", share=MARKER),
+    duel("a tournament without followers", 422, challenger="followers", max_lists=10),
+    duel("a tournament of too many lists", 422, challenger="followers", max_lists=10**300),
+    duel("a duel of an unknown model", 404, at=MARKER, challenger="submitted"),
+    Ask("reading a duel of an unknown model", 404, b"", f"/models/{MARKER}/duel", method="GET"),
+    Ask("ending a duel of an unknown model", 404, b"", f"/models/{MARKER}/duel", method="DELETE"),
+    Ask("ending no duel", 404, b"", "/models/books/duel", method="DELETE"),
+    Ask("a promotion of an unknown model", 404, {}, f"/models/{MARKER}/duel/promote"),
+    Ask("a promotion without a duel", 404, {"force": True}, "/models/books/duel/promote"),
+    Ask("a promotion by a text", 422, {"force": MARKER}, "/models/books/duel/promote"),
+    Ask("deleting followers in an unknown way", 422, b"", f"/models/books?followers={MARKER}",
+        method="DELETE"),
+]  # fmt: skip
+
+
 def question(case: str, status: int, kind: str, *, at: str = "books", **more: Any) -> Ask:
     listed = [{"id": name, "features": [1, 2]} for name in ("a", MARKER)]
     body = {"documents": listed, **more}
@@ -784,6 +838,11 @@ def test_an_invalid_question_is_refused_and_stores_nothing(
 
 @each(ADMIN)
 def test_an_invalid_model_request_is_refused(service: ServiceUnderTest, ask: Ask) -> None:
+    service.refuses(ask)
+
+
+@each(DUELS)
+def test_an_invalid_follower_or_duel_is_refused(service: ServiceUnderTest, ask: Ask) -> None:
     service.refuses(ask)
 
 

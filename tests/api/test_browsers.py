@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import Browser, Page, Response, sync_playwright
 
 from app.api import auth, browsers
+from app.api.tokens import new_token_key
 from app.errors import SolarError
 from app.storage.embedded.server import EmbeddedServer
 from tests.api.services import Running, application, serving
@@ -207,14 +208,28 @@ def test_solar_cors_may_allow_every_origin(server: EmbeddedServer) -> None:
             assert client.delete("/models/none", headers={"origin": origin}).status_code == 404
 
 
-def test_a_path_listed_as_cross_site_takes_posts_of_any_page(
-    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not browsers.CROSS_SITE_PATHS
-    monkeypatch.setattr(browsers, "CROSS_SITE_PATHS", frozenset({"/feedback"}))
-    with application(server.url) as client:
-        assert client.post("/feedback", headers={"origin": SHOP}).status_code == 415
-        assert client.post("/rank", headers={"origin": SHOP}).status_code == 403
+@pytest.mark.parametrize("cors", ["", "https://other.example"])
+def test_beacons_alone_are_taken_from_any_page(server: EmbeddedServer, cors: str) -> None:
+    assert frozenset({"/beacon"}) == browsers.CROSS_SITE_PATHS
+    assert {"/beacon", "/solar.js"} == browsers.OPEN_PATHS
+    foreign = {"origin": SHOP, "sec-fetch-site": "cross-site"}
+    with application(server.url, token_keys=new_token_key("k1"), cors=cors) as client:
+        taken = client.post("/beacon", headers={**foreign, "content-type": "text/plain"})
+        assert (taken.status_code, taken.headers["access-control-allow-origin"]) == (204, "*")
+        for path in ("/rank", "/feedback", "/beacon/", "/beacons"):
+            refused = client.post(path, headers=foreign)
+            assert refused.status_code in (403, 404), path
+            assert "access-control-allow-origin" not in refused.headers
+        asked = {**foreign, "access-control-request-method": "POST"}
+        for path in ("/rank", "/feedback"):
+            assert "access-control-allow-origin" not in client.options(path, headers=asked).headers
+        script = client.get("/solar.js", headers=foreign)
+        assert (script.status_code, script.headers["access-control-allow-origin"]) == (200, "*")
+    local = {"server": "127.0.0.1", "token_keys": new_token_key("k1"), "cors": cors}
+    with application(server.url, **local) as client:
+        for host, status in (("localhost", 204), ("rebound.example", 421)):
+            headers = {**foreign, "host": host, "content-type": "text/plain"}
+            assert client.post("/beacon", headers=headers).status_code == status
 
 
 # ---- Chromium ----

@@ -77,7 +77,7 @@ def test_a_script_imports_only_files_that_are_served(name: str) -> None:
 
 
 def test_every_page_has_a_module() -> None:
-    pages = {"models", "model", "why", "try", "live", "versions", "jobs", "health"}
+    pages = {"models", "model", "why", "try", "live", "duel", "versions", "jobs", "health"}
     assert pages == {name[5:-3] for name in OWN_SCRIPTS if name.startswith("page_")}
     for page in pages:
         assert "\nexport async function show(root" in _text(f"page_{page}.js")

@@ -24,7 +24,7 @@ from tests.servers import TIMEOUT, server, until
 
 __all__ = ["server"]  # a fixture
 PROBLEM = "application/problem+json"
-HEAD_PATHS = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
+HEAD_PATHS = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/solar.js")
 BOOKS = {"features": ["bm25", "price"]}
 KEYS = {scope: auth.new_key(f"{scope}-only", scope) for scope in auth.SCOPES}
 ENTRIES = ",".join(entry for _, entry in KEYS.values())
@@ -129,6 +129,12 @@ SCOPE_OF = {
     "PUT /models/{name}": "admin",
     "PATCH /models/{name}": "admin",
     "DELETE /models/{name}": "admin",
+    "GET /models/{name}/followers": "read",
+    "POST /models/{name}/followers": "admin",
+    "GET /models/{name}/duel": "read",
+    "PUT /models/{name}/duel": "admin",
+    "DELETE /models/{name}/duel": "admin",
+    "POST /models/{name}/duel/promote": "admin",
     "GET /models/{name}/versions": "read",
     "POST /models/{name}/versions": "admin",
     "DELETE /models/{name}/versions/{version}": "admin",
@@ -167,8 +173,9 @@ def test_every_operation_is_open_to_the_keys_that_have_its_scope_and_to_no_other
     with_application(server.url, check)
 
 
-def test_every_operation_but_health_and_metrics_lists_security() -> None:
-    assert {str(one) for one in OPEN} == {"GET /healthz", "GET /readyz", "GET /metrics"}
+def test_every_operation_but_health_metrics_and_beacons_lists_security() -> None:
+    open_ones = {"GET /healthz", "GET /readyz", "GET /metrics", "POST /beacon"}
+    assert {str(one) for one in OPEN} == open_ones
     assert {one.scope for one in GUARDED} == set(auth.SCOPES)
 
 
@@ -191,6 +198,7 @@ for _one in OPERATIONS:
     ALLOWED.setdefault(_one.path, set()).add(_one.method)
 for _path in HEAD_PATHS:
     ALLOWED.setdefault(_path, {"GET"}).add("HEAD")
+ALLOWED["/beacon"].add("OPTIONS")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")
 
 

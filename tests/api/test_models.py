@@ -37,6 +37,7 @@ NEW = {
     "pair_bound": 12.0,
     "exploration": 1.0,
     "forgetting": 3e-5,
+    "actions": {"click": 1.0, "add_to_cart": 2.0, "purchase": 4.0},
     "version": 0,
     "seq": 0,
     "features": ["bm25", "price"],

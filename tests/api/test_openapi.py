@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from app.api.errors import TITLES
+from app.api.tokens import new_token_key
 from tests.api.operations import GUARDED, Operation
 from tests.api.operations import OPEN as OPEN_OPERATIONS
 from tests.api.services import Running, serving
@@ -35,10 +36,11 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-OPERATIONS = [(one.method, one.path) for one in GUARDED]
+BEACON = ("POST", "/beacon")
+OPERATIONS = [*((one.method, one.path) for one in GUARDED), BEACON]
 #: Answers with an end; that of the stream has none, see test_stream.py.
 ANSWERED = [one for one in OPERATIONS if one != ("GET", "/models/{name}/stream")]
-OPEN = [one.path for one in OPEN_OPERATIONS]
+OPEN = [one.path for one in OPEN_OPERATIONS if one.method == "GET"]
 EXAMPLES = settings(
     max_examples=rounds(30),
     derandomize=True,
@@ -60,6 +62,12 @@ def as_msgpack(_: Any, body: Any) -> bytes:
         reject()
 
 
+@schemathesis.serializer("text/plain")
+def as_text(_: Any, body: Any) -> bytes:
+    """Encode the JSON of a beacon."""
+    return json.dumps(body).encode()
+
+
 def as_bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text)
@@ -69,7 +77,11 @@ def as_bytes(text: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    with serving(environ={"SOLAR_WAIT_SECONDS": "0", "SOLAR_DEFAULT_FEATURES": "2"}) as started:
+    environ = {
+        "SOLAR_WAIT_SECONDS": "0", "SOLAR_DEFAULT_FEATURES": "2", "SOLAR_BEACON_RATE": "1e6",
+        "SOLAR_TOKEN_KEYS": new_token_key("k1"),
+    }  # fmt: skip
+    with serving(environ=environ) as started:
         yield started
 
 
@@ -116,8 +128,8 @@ def test_a_body_that_the_document_allows_is_accepted(schema: Any, method: str, p
     holds()
 
 
-#: All operations that can receive invalid input.
-WITHOUT_INVALID_INPUT = {("GET", "/models"), ("GET", "/status")}
+#: All operations that can receive invalid input and refuse it.
+WITHOUT_INVALID_INPUT = {("GET", "/models"), ("GET", "/status"), BEACON}
 WITH_INVALID_INPUT = [one for one in ANSWERED if one not in WITHOUT_INVALID_INPUT]
 
 
@@ -130,6 +142,17 @@ def test_a_body_that_the_document_forbids_is_refused(schema: Any, method: str, p
         check_no_server_error(response, case)
         check_small(response)
         case.validate_response(response, checks=[*CHECKS, negative_data_rejection])
+
+    holds()
+
+
+def test_a_beacon_that_the_document_forbids_gets_the_same_answer(schema: Any) -> None:
+    @given(case=schema["/beacon"]["POST"].as_strategy(generation_mode=GenerationMode.NEGATIVE))
+    @EXAMPLES
+    def holds(case: Case[Any]) -> None:
+        response = case.call()
+        assert response.status_code in {204, 405, 413, 415}
+        case.validate_response(response, checks=CHECKS)
 
     holds()
 
@@ -159,7 +182,9 @@ def test_every_operation_documents_its_success_and_its_refusals(operation: Opera
     assert {"403", "500"} <= statuses
     if operation.scope is not None:
         assert {"401", "503"} <= statuses
-    if "requestBody" in documented:
+    if str(operation) == "POST /beacon":
+        assert {"404", "408", "413", "415", "429", "503"} <= statuses
+    elif "requestBody" in documented:
         assert {"400", "408", "413", "415", "422"} <= statuses
     assert documented["summary"]
     assert documented["description"]

@@ -75,11 +75,12 @@ def ranked(http: httpx.Client, model: str, given: Any, **more: Any) -> Any:
 
 
 def stored(running: Running) -> dict[bytes, bytes]:
-    """Return all of the store but leases and the registry of learners."""
+    """Return all of the store but leases, the registry of learners, and what workers count."""
     url = server.find(running.data)
     assert url is not None
     with redis.Redis.from_url(url) as store:
-        names = [name for name in store.keys("*") if not name.endswith((b":lease", b":fence"))]
+        other = (b":lease", b":fence", b"solar:kept")
+        names = [name for name in store.keys("*") if not name.endswith(other)]
         return {name: store.dump(name) for name in sorted(names) if b"learners" not in name}
 
 

@@ -46,3 +46,34 @@ def test_a_running_service_learns_from_simulated_users(
     assert "/feedback p50" in errors
     assert '"logger"' not in errors  # httpx logs a line for each request
     assert "shown NDCG@10" in plot.read_text()
+
+
+def test_models_duel_in_a_running_service(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = judged_file(tmp_path)
+    with serving() as service, service.client() as client:
+        words = ["simulate", file, "--url", service.url, "--users", "perfect", "--json",
+                 "--impressions", "400", "--connections", "4", "--gamma", "50"]  # fmt: skip
+        assert solar(*words, "--model", "shop", "--duel", "model", "submitted") == 0
+        against_submitted = json.loads(capsys.readouterr().out)
+        sides = ["--duel", "clicks=click-skip-above,gamma=7", "covariance=diagonal"]
+        assert solar(*words, "--model", "books", *sides) == 0
+        against_follower = json.loads(capsys.readouterr().out)
+        shop, books = (client.get(f"/models/{name}/duel").json() for name in ("shop", "books"))
+        leader, follower = (client.get(f"/models/{name}").json() for name in ("books", "books-b"))
+        assert solar(*words, "--model", "shop", "--duel", "model", "submitted") == 2
+        assert "duel: another one is on" in capsys.readouterr().err
+        assert solar(*words, "--duel", "labels", "best") == 2
+        assert "as a model in a service learns, got labels" in capsys.readouterr().err
+    for row, duel in ((against_submitted, shop), (against_follower, books)):
+        for name in ("lists", "wins", "losses", "ties", "win_share", "evidence", "verdict"):
+            assert row[name] == duel[name]
+        assert 100 < row["lists"] < 300
+    assert against_submitted["verdict"] == "champion"
+    assert against_submitted["needed"] <= against_submitted["lists"]
+    assert against_submitted["champion_ndcg"] > against_submitted["challenger_ndcg"]
+    assert (leader["gamma"], leader["clicks"]) == (7.0, "click-skip-above")
+    assert (follower["gamma"], follower["clicks"]) == (50.0, "debiased")
+    assert (follower["follows"], follower["covariance"]) == ("books", "diagonal")
+    assert against_follower["challenger_ndcg"] is not None

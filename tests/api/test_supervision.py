@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from app.config import Settings
+from app.runtime.children import LEARNER_NICE
 from app.runtime.wiring import StoreLocator
 from app.storage.embedded import server as embedded
 from app.storage.embedded.data_directory import LOCK
@@ -87,6 +88,15 @@ def test_a_learner_killed_six_times_in_a_row_does_not_end_the_service() -> None:
         assert metrics(http)[series("solar_process_restarts_total", process="worker 0")] == 0
         assert "next start in 3.2 s" in running.logged()
         assert running.stop() == 0
+
+
+def test_the_learner_gives_way_to_workers_and_store() -> None:
+    with serving() as running, running.client() as http:
+        until(lambda: down(http) == [])
+        found = {line: os.getpriority(os.PRIO_PROCESS, pid)
+                 for pid, line in children(running.process.pid).items()}  # fmt: skip
+        assert sorted(found.values()) == [0, 0, LEARNER_NICE]
+        assert [line for line, nice in found.items() if nice and LEARNER in line]
 
 
 # ---- a store that starts slowly ----

@@ -24,6 +24,7 @@ ADDRESSES = {
     "why": "#/models/{model}/why",
     "try": "#/models/{model}/try",
     "live": "#/models/{model}/live",
+    "duel": "#/models/{model}/duel",
     "versions": "#/models/{model}/versions",
     "jobs": "#/jobs",
     "health": "#/health",

@@ -6,14 +6,14 @@ The checker reads the log as raw bytes and applies it in a separate loop from th
 import asyncio
 import contextlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from redis.exceptions import RedisError
 
-from app.domain import codec
+from app.domain import codec, duel_fields
 from app.domain.codec import next_chain
 from app.domain.model import ModelState
 from app.domain.records import Feedback, Replace
@@ -21,10 +21,12 @@ from app.domain.reducer import Reducer, sound
 from app.ingest.appender import PendingEvent
 from app.learning import replay
 from app.storage.connection import connect
-from app.storage.keys import CHANGED_CHANNEL, Keys
+from app.storage.keys import CHANGED_CHANNEL, Keys, follower_address, is_follower
 from app.storage.store import Store
+from tests import oracles_duel_log
 from tests.faults.event_generator import MODEL
 from tests.faults.feedback_clients import Ledger
+from tests.faults.list_checks import check_learnt, check_lists
 from tests.faults.waiting import until
 
 
@@ -98,12 +100,17 @@ class Watch:
 
 @dataclass(frozen=True)
 class StoredModel:
-    """The raw data of a model in the store."""
+    """The raw data of a model in the store; `lists` is what has come of each, and its ms to live.
+
+    A list that is no longer remembered is missing.
+    """
 
     start: ModelState
     tail: int
     records: dict[int, bytes]
     fields: dict[bytes, bytes]
+    follows: bool = False
+    lists: dict[str, tuple[bytes, int]] = field(default_factory=dict)
 
     def feedback(self) -> dict[int, Feedback]:
         """Return all feedback in the log by seq."""
@@ -132,6 +139,7 @@ async def check(
     check_log(found)
     check_only_posted_events(ledger, feedback)
     check_requests(found, feedback)
+    check_lists(found)
     chains = check_state(found)
     if watch is not None:
         watch.check(chains)
@@ -174,7 +182,16 @@ async def _read_stored(client: Any, store: Store, model: str) -> StoredModel:
     seqs = [int(identity.split(b"-")[0]) for identity, _ in entries]
     records = dict(zip(seqs, (fields[b"r"] for _, fields in entries), strict=True))
     tail, fields = int(await client.get(keys.seq)), await client.hgetall(keys.state)
-    return StoredModel(start, tail, {s: r for s, r in records.items() if s > start.seq}, fields)
+    own = {seq: record for seq, record in records.items() if seq > start.seq}
+    found = StoredModel(start, tail, own, fields, is_follower(model))
+    if not found.follows:
+        for request in {
+            one.query for one in found.feedback().values() if one.submitted is not None
+        }:
+            key = keys.impression(int(fields[b"epoch"]), request)
+            if await client.exists(key):
+                found.lists[request] = (await client.hget(key, "a"), await client.pttl(key))
+    return found
 
 
 def missing(ledger: Ledger, feedback: dict[int, Feedback], start: int) -> list[str]:
@@ -188,7 +205,10 @@ def missing(ledger: Ledger, feedback: dict[int, Feedback], start: int) -> list[s
 
 def same(record: Feedback, posted: PendingEvent) -> bool:
     sent = posted.feedback
-    arrays = ("documents", "submitted", "labels", "clicks", "preferred", "other", "weights")
+    arrays = (
+        "documents", "submitted", "labels", "clicks", "preferred", "other", "weights", "odds",
+        "swaps", "duel", "gains", "examined",
+    )  # fmt: skip
     return (record.event, record.kind, record.query) == (sent.event, sent.kind, sent.query) and all(
         np.array_equal(getattr(record, name), getattr(sent, name)) for name in arrays
     )
@@ -235,13 +255,14 @@ def check_requests(found: StoredModel, feedback: dict[int, Feedback]) -> None:
 
 
 def check_state(found: StoredModel) -> dict[int, bytes]:
-    """I3, I4, I16, I17: check that a replay gives the same bytes; return all chains."""
-    reducer, chain = Reducer(found.start), found.start.chain
+    """I3, I4, I16, I17, I26: check that a replay gives the same bytes; return all chains."""
+    reducer, chain = Reducer(found.start, follows=found.follows), found.start.chain
     chains = {found.start.seq: chain}
     for seq, record in found.records.items():
         reducer.apply(record)
         chains[seq] = chain = next_chain(chain, record)
-        _check_replaced(reducer, record)
+        if not found.follows:
+            _check_replaced(reducer, record)
     state, fields = reducer.state(), found.fields
     assert (int(fields[b"seq"]), fields[b"chain"]) == (found.tail, chain)
     certainty = np.array(state.model.certainty, np.float64) if state.model.certainty[1] else None
@@ -252,10 +273,12 @@ def check_state(found: StoredModel) -> dict[int, bytes]:
     sums = codec.load_blob(fields[b"sums"], "sums").arrays  # the blob also holds commit facts
     single = ("bounded", "mean_quality", "drift", "abandoned")
     later = [float(sums.get(name, [0.0])[0]) for name in single]
-    last = [sums.get("squares", np.zeros(26)), sums.get("largest_gap", np.zeros(1))]
+    sizes = {"squares": 26, "largest_gap": 1, "duel_lists": 6, "follower": 3}
+    last = [sums.get(name, np.zeros(size)) for name, size in sizes.items()]
     stored = np.concatenate([sums["values"], later, *last])
     assert stored.tobytes() == state.sums.tobytes()
     assert sound(state.model) == []
+    check_learnt(found, state.model)
     return chains
 
 
@@ -275,3 +298,32 @@ async def check_replay(url: str, model: str) -> None:
         assert await replay.verify(store, model) == []
     finally:
         await store.close()
+
+
+async def check_followers(url: str, model: str = MODEL) -> dict[str, StoredModel]:
+    """I24: check all followers; return what is stored of those that are not stalled."""
+    store = Store.open(url)
+    try:
+        found = await store.followers.of(model)
+        for name in [one for one, stalled in found.items() if stalled]:
+            assert await replay.verify(store, follower_address(model, name)) == []
+    finally:
+        await store.close()
+    checked = {}
+    for name in [one for one, stalled in found.items() if not stalled]:
+        address = follower_address(model, name)
+        await learnt(url, address)
+        checked[name] = await read_stored(url, address)
+        check_state(checked[name])
+        await check_replay(url, address)
+    return checked
+
+
+def check_duels(found: StoredModel) -> list[oracles_duel_log.OracleDuel]:
+    """I25: compare the duel of a whole log with the naive oracle; return all duels."""
+    assert found.start.seq == 0, "the log was trimmed"
+    duels = oracles_duel_log.duels(map(codec.load_record, found.records.values()))
+    fields = codec.load_blob(found.fields[b"sums"], "sums").fields
+    state = duel_fields.load_duel_state(fields["duel"]) if "duel" in fields else None
+    assert oracles_duel_log.differences(state, duels) == []
+    return duels

@@ -7,26 +7,32 @@ from dataclasses import dataclass, field
 
 from app.errors import Backlog, Changed, Unavailable
 from app.ingest.appender import PendingEvent, post
-from app.storage.log import APPENDED, REPEATED, AppendResult
+from app.storage.log import APPENDED, NO_IMPRESSION, REPEATED, AppendResult
 from app.storage.store import Store
 from tests.faults.event_generator import MODEL, EventGenerator
 
 NO_LIMIT = 1 << 40
-RANKINGS = 5  # rankings to click on at a time
+RANKINGS = 5  # rankings to click on at first
 
 
 @dataclass
 class Ledger:
-    """The acknowledged events; `unanswered` events may or may not be in the log."""
+    """The acknowledged events; `unanswered` events may or may not be in the log.
+
+    With `loses_lists` a failover may lose rankings: clicks on them are refused.
+    """
 
     acknowledged: dict[str, tuple[int, PendingEvent]] = field(default_factory=dict)
     unanswered: dict[str, PendingEvent] = field(default_factory=dict)
     repeats: int = 0
+    loses_lists: bool = False
 
     def note(self, events: Sequence[PendingEvent], answers: Sequence[AppendResult]) -> None:
         """Record the answers to a post; a repeated event must get the same seq (I6)."""
         for posted, answer in zip(events, answers, strict=True):
             event = posted.feedback.event
+            if self.loses_lists and answer.outcome == NO_IMPRESSION:
+                continue
             assert answer.outcome in (APPENDED, REPEATED), f"{event}: {answer}"
             before = self.acknowledged.setdefault(event, (answer.seq, posted))
             assert before[0] == answer.seq, f"{event}: answered {before[0]}, then {answer.seq}"
@@ -64,8 +70,10 @@ class FeedbackClients:
         ledger: Ledger,
         generators: Sequence[EventGenerator],
         pause: float,
+        durability: str = "",
     ) -> None:
         self._url, self._epoch, self._ledger = url, epoch, ledger
+        self._durability = durability
         self._generators, self._pause = generators, pause
         self._done = False
 
@@ -77,7 +85,7 @@ class FeedbackClients:
         await asyncio.wait_for(asyncio.gather(*self._tasks), 60)
 
     async def _work(self, generator: EventGenerator) -> None:
-        store = Store.open(self._url)
+        store = Store.open(self._url, self._durability)
         try:
             await self._post(store, generator)
         finally:
@@ -91,7 +99,7 @@ class FeedbackClients:
                 events.append(sent[generator.rng.integers(len(sent))])
             await post_until_answered(store, self._epoch, events, self._ledger)
             sent += events
-            if generator.rng.random() < 0.1:
+            if generator.rng.random() < generator.shows:
                 await self._show_another(store, generator)
             await asyncio.sleep(self._pause)
 
@@ -99,18 +107,26 @@ class FeedbackClients:
         """Add a ranking and drop the oldest, because records hold all earlier clicks."""
         with contextlib.suppress(Unavailable):
             await generator.show(store, self._epoch, 1)
-            while len(generator.rankings) > RANKINGS:
+            while len(generator.rankings) > generator.keeps:
                 del generator.rankings[next(iter(generator.rankings))]
 
 
 async def new_clients(
-    url: str, epoch: int, ledger: Ledger, seed: int, count: int = 3, pause: float = 0.02
+    url: str,
+    epoch: int,
+    ledger: Ledger,
+    seed: int,
+    count: int = 3,
+    pause: float = 0.02,
+    *,
+    kind: type[EventGenerator] = EventGenerator,
+    durability: str = "",
 ) -> FeedbackClients:
     """Return clients that share some rankings to click on."""
     store = Store.open(url)
-    generators = [EventGenerator(seed, f"p{seed}-{at}-") for at in range(count)]
+    generators = [kind(seed, f"p{seed}-{at}-") for at in range(count)]
     await generators[0].show(store, epoch, RANKINGS)
     for one in generators[1:]:
         one.rankings = generators[0].rankings
     await store.close()
-    return FeedbackClients(url, epoch, ledger, generators, pause)
+    return FeedbackClients(url, epoch, ledger, generators, pause, durability)

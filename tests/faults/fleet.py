@@ -28,7 +28,11 @@ from tests.faults.checker import (
 from tests.faults.event_generator import MODEL, EventGenerator, N
 from tests.faults.feedback_clients import NO_LIMIT, Ledger
 from tests.faults.learners import LEASE
+from tests.faults.list_checks import check_lists
 from tests.faults.waiting import until
+
+#: Share of the posts of a client before which it shows a list.
+SHOWS = 0.3
 
 
 class LongestGap:
@@ -46,13 +50,18 @@ class LongestGap:
 
 
 class Clients:
-    """Feedback clients of one durability level; each retries until it gets an answer."""
+    """Feedback clients of one durability level; each retries until it gets an answer.
+
+    They post labels, and clicks and late purchases on lists that they show. A failover may lose a
+    list with all clicks on it: events on it are then refused.
+    """
 
     def __init__(
         self, url: str, durability: str, epoch: int, count: int = 3, pause: float = 0.05
     ) -> None:
         self._url, self.level, self._epoch, self._pause = url, durability, epoch, pause
-        self.ledger, self.refused, self.gaps = Ledger(), 0, LongestGap()
+        self.ledger, self.refused = Ledger(loses_lists=True), 0
+        self.gaps = LongestGap()
         self._names = [f"{durability or 'plain'}{at}-" for at in range(count)]
         self._done = False
 
@@ -68,10 +77,20 @@ class Clients:
         store, generator = Store.open(self._url, self.level), EventGenerator(1, name)
         try:
             while not self._done:
-                await self._post_until_answered(store, [generator.labels() for _ in range(2)])
+                if generator.rng.random() < SHOWS:
+                    await self._show(store, generator)
+                events = [generator.labels(), generator.event()]
+                await self._post_until_answered(store, events)
                 await asyncio.sleep(self._pause)
         finally:
             await store.close()
+
+    async def _show(self, store: Store, generator: EventGenerator) -> None:
+        """Show a list, and keep the last ones to click on."""
+        with contextlib.suppress(StoreError):
+            await generator.show(store, self._epoch, 1)
+            while len(generator.rankings) > generator.keeps:
+                del generator.rankings[next(iter(generator.rankings))]
 
     async def _post_until_answered(self, store: Store, events: list[PendingEvent]) -> None:
         """Post until there is an answer; only StoreError is expected: it becomes a 503."""
@@ -124,6 +143,7 @@ async def count_losses(
     assert found.start.seq == 0, "the log was trimmed, so losses cannot be counted"
     assert repeated(feedback) == []
     check_log(found)
+    check_lists(found)
     check_state(found)
     check_only_posted_events(_together(clients), feedback)
     accounts = {

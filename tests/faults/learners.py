@@ -1,23 +1,28 @@
 """Learner processes that tests start, kill and pause."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).parents[2]
 LEASE = 1.0
+NONE: Mapping[str, float] = MappingProxyType({})
 
 # A learner that keeps a version every 20 records, so that the log is trimmed. It releases a model
-# without records, as one of thousands. argv: url
+# without records, as one of thousands. argv: url, other options as JSON
 EAGER = f"""
-import asyncio, sys
+import asyncio, json, sys
 from app.cli.learn import learn_until_stopped
 from app.config import Settings
 from app.learning.options import LearnerOptions
 from app.storage.store import Store
-options = LearnerOptions(lease={LEASE}, batch=16, version=20, versions=3, always=0, rest=0.3)
+options = LearnerOptions(lease={LEASE}, batch=16, version=20, versions=3, always=0, rest=0.3,
+                         **json.loads(sys.argv[2]))
 asyncio.run(learn_until_stopped(Store.open(sys.argv[1]), options, Settings()))
 """
 
@@ -25,8 +30,11 @@ asyncio.run(learn_until_stopped(Store.open(sys.argv[1]), options, Settings()))
 class LearnerProcess:
     """`solar learn` on a store."""
 
-    def __init__(self, url: str, log: Path, *, eager: bool = False) -> None:
-        solar = ["-c", EAGER, url] if eager else ["-m", "app", "learn", "--redis-url", url]
+    def __init__(
+        self, url: str, log: Path, *, eager: bool = False, options: Mapping[str, float] = NONE
+    ) -> None:
+        eagerly = ["-c", EAGER, url, json.dumps(dict(options))]
+        solar = eagerly if eager else ["-m", "app", "learn", "--redis-url", url]
         self._log = log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -69,9 +77,10 @@ class LearnerProcesses:
         self.kills = 0
         self.pauses = 0
 
-    def start(self, url: str, *, eager: bool = False) -> LearnerProcess:
+    def start(self, url: str, *, eager: bool = False, **options: float) -> LearnerProcess:
+        """Start a learner; options are those of an eager one."""
         log = self._directory / f"learner{len(self._all)}.log"
-        self._all.append(LearnerProcess(url, log, eager=eager))
+        self._all.append(LearnerProcess(url, log, eager=eager, options=options))
         return self._all[-1]
 
     def kill(self, learner: LearnerProcess) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from app.domain.model_config import ModelConfig
 from app.storage.keys import Keys
 from app.storage.store import Store
+from tests.faults import CHAOS
 from tests.faults.checker import Watch
 from tests.faults.event_generator import MODEL, SETTINGS, new_model
 from tests.faults.feedback_clients import Ledger
@@ -17,7 +18,9 @@ from tests.faults.server import Server
 from tests.fleets import Node
 
 
-def run_scenario(scenario: Coroutine[Any, Any, None], seconds: float = 600.0) -> None:
+def run_scenario(
+    scenario: Coroutine[Any, Any, None], seconds: float = 600.0 * max(1.0, CHAOS / 2)
+) -> None:
     """Run a coroutine of a test with a timeout."""
     asyncio.run(asyncio.wait_for(scenario, seconds))
 

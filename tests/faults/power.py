@@ -42,11 +42,11 @@ PARTIAL_COMMAND = b"*3\r\n$3\r\nSET\r\n$5\r\nso"
 COMPILER = shutil.which("cc")
 
 
-def shim(directory: Path) -> Path:
-    """Compile the library."""
+def shim(directory: Path, code: str = SOURCE) -> Path:
+    """Compile a library to preload."""
     assert COMPILER is not None
     source, made = directory / "synced.c", directory / "synced.so"
-    source.write_text(SOURCE)
+    source.write_text(code)
     subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-o", made, source, "-ldl"], check=True)
     return made
 

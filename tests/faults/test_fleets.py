@@ -6,6 +6,7 @@ A proxy delays replicas by 300 ms. `make test` runs one round of each test;
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -16,8 +17,11 @@ from app.storage.keys import Keys
 from app.storage.store import Store
 from tests import fleets
 from tests.faults import rounds
+from tests.faults.checker import check, check_duels, check_followers
+from tests.faults.duel_generator import DuelGenerator
+from tests.faults.duelling import begin_duel, three_followers
 from tests.faults.event_generator import MODEL, EventGenerator, new_model
-from tests.faults.feedback_clients import NO_LIMIT
+from tests.faults.feedback_clients import NO_LIMIT, Ledger, new_clients
 from tests.faults.fleet import (
     Clients,
     ReplicaObserver,
@@ -137,6 +141,67 @@ def test_a_cluster_failover_to_a_lagging_replica_loses_no_replicated_event(
     run_scenario(
         lossy_failovers(cluster, "cluster node killed, 300 ms behind"), 60 + 30 * rounds(1)
     )
+
+
+async def failovers_in_a_duel(
+    fleet: SentinelFleet | ClusterFleet, pool: LearnerProcesses, title: str
+) -> None:
+    """Kill the master repeatedly while its replica lags; followers learn, and a duel is on."""
+    async with AsyncExitStack() as stack:
+        store = Store.open(fleet.url, "replicated")
+        stack.push_async_callback(store.close)
+        epoch, ledger = await new_model(store), Ledger(loses_lists=True)
+        await three_followers(store, epoch)
+        await begin_duel(store, epoch)
+        for node in fleet.nodes:
+            slow(node)
+        pool.start(fleet.url)
+        clients = await new_clients(
+            fleet.url, epoch, ledger, 31, pause=0.05, kind=DuelGenerator, durability="replicated"
+        )
+        async with clients:
+            for _ in range(rounds(1)):
+                await answered(ledger, 60)
+                await one_of_many_failovers(fleet)
+                await answered(ledger, 60)
+        found = await check(fleet.url, ledger, title, failovers=rounds(1))
+        assert len(await check_followers(fleet.url)) == 3
+        [counted] = check_duels(found)
+        assert counted.counts[0] > 5
+
+
+async def answered(ledger: Ledger, more: int) -> None:
+    """Wait until this many more events are acknowledged."""
+    count = len(ledger.acknowledged) + more
+
+    async def so() -> bool:
+        return len(ledger.acknowledged) >= count
+
+    await until(so, f"{more} more events")
+
+
+async def one_of_many_failovers(fleet: SentinelFleet | ClusterFleet) -> None:
+    """Fail over, and rejoin the old master as a replica."""
+    if isinstance(fleet, SentinelFleet):
+        old, new = await asyncio.to_thread(fleet.switch)
+        await asyncio.to_thread(wait_until, lambda: fleet.promoted(new))
+    else:
+        old, _ = await asyncio.to_thread(fleet.fail_over, MODEL)
+    await asyncio.to_thread(fleet.rejoin, old)
+
+
+def test_followers_and_a_duel_survive_a_failover(
+    sentinels: SentinelFleet, pool: LearnerProcesses
+) -> None:
+    scenario = failovers_in_a_duel(sentinels, pool, "failover in a duel")
+    run_scenario(scenario, 60 + 30 * rounds(1))
+
+
+def test_followers_and_a_duel_survive_a_failover_of_a_cluster(
+    cluster: ClusterFleet, pool: LearnerProcesses
+) -> None:
+    scenario = failovers_in_a_duel(cluster, pool, "cluster failover in a duel")
+    run_scenario(scenario, 60 + 30 * rounds(1))
 
 
 def test_clients_leave_an_old_master_for_the_new_one(

@@ -201,15 +201,20 @@ def check_same_measures_as_one_record(records: list[Feedback]) -> None:
     """Check the sums against one record with all clicks of a request."""
     one_by_one, in_one_go = Reducer(initial_state(SETTINGS)), Reducer(initial_state(SETTINGS))
     clicks: dict[str, list[int]] = {}
+    gains: dict[str, list[float]] = {}
     for record in records:
         one_by_one.apply(codec.dump_record(record))
         assert record.clicks is not None
         clicks.setdefault(record.query, []).extend(record.clicks.tolist())
+        given = np.ones(len(record.clicks)) if record.gains is None else record.gains
+        gains.setdefault(record.query, []).extend(given.tolist())
     last = {record.query: record for record in records}
     for query, all_of_them in clicks.items():
+        found, depths = last[query], [one.examined for one in records if one.query == query]
         whole = Feedback(
-            "all", "clicks", last[query].documents, last[query].submitted,
-            clicks=np.array(all_of_them),
+            "all", "clicks", found.documents, found.submitted, odds=found.odds,
+            clicks=np.array(all_of_them), gains=np.array(gains[query]),
+            examined=max(one for one in depths if one is not None),
         )  # fmt: skip
         in_one_go.apply(codec.dump_record(whole))
     measured = slice(0, 11)

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
-TIMEOUT_SECONDS = 60.0
+from tests.faults import CHAOS
+
+#: More rounds take longer.
+TIMEOUT_SECONDS = 60.0 * max(1.0, CHAOS / 2)
 
 
 async def until(

@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import yaml
 
+from app.api.tokens import new_token_key
 from app.learning.learner import warm_up
 from ops.__main__ import ROOT
 from ops.recorded import DAY_NDCG, DAY_NDCG_ERROR
@@ -43,6 +44,8 @@ INCREASED = (
     'solar_feedback_events_total{outcome="duplicates"}',
     'solar_feedback_events_total{outcome="rejected"}',
     'solar_feedback_events_total{outcome="over-share"}',
+    'solar_beacon_events_total{outcome="accepted"}',
+    'solar_beacon_events_total{outcome="forged"}', 'solar_clicked_lists_total{outcome="kept"}',
     'solar_impressions_total{outcome="dropped"}', "solar_degraded_answers_total",
     'solar_request_seconds_count{status="503"}', 'solar_request_seconds_count{status="404"}',
     "solar_exploration_loss_total", "solar_exploration_loss_rankings_total",
@@ -146,7 +149,8 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="solar-live-") as directory,
         serving("--workers", "2", "--source-share", str(SHARE), "--jobs", "2",
-                environ={"SOLAR_REMEMBER_SECONDS": "0.5"}) as service,
+                environ={"SOLAR_REMEMBER_SECONDS": "0.5",
+                         "SOLAR_TOKEN_KEYS": new_token_key("k1")}) as service,
         prometheus(Path(directory), [service.url.removeprefix("http://")]) as http,
         service.client() as client,
     ):  # fmt: skip

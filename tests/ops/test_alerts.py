@@ -68,7 +68,7 @@ def test_an_alert_links_to_its_section_and_has_a_severity(name: str) -> None:
     path, anchor = rule["annotations"]["runbook"].split("#")
     assert (ROOT / path).read_text() == RUNBOOK
     assert anchor in [heading.lower() for heading in sections()]
-    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert rule["for"]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -187,9 +188,30 @@ def test_descriptions_name_alerts_that_exist() -> None:
 # ---- metrics of a running service ----
 
 
+def begin_duel(http: httpx.Client) -> None:
+    """Create a follower of the model, and begin a duel with it."""
+    assert http.put("/models/default-b", json={"follows": "default"}).status_code == 201
+    duel = {"challenger": "default-b", "share": 0.5}
+    assert http.put("/models/default/duel", json=duel).status_code == 201
+
+
+def click_again(http: httpx.Client, documents: list[dict[str, Any]]) -> bool:
+    """Click on a ranking, which may be of the duel."""
+    ranked = http.post("/rank", json={"documents": documents}).json()
+    event = {"type": "clicks", "request_id": ranked["request_id"], "clicked": ["a"]}
+    named = {"event_id": ranked["request_id"], **event}
+    return http.post("/feedback", json=named).status_code == 202
+
+
+def has_duels(text: str) -> bool:
+    """Whether a list of a duel is measured, and the follower has compared a list."""
+    compared = r'solar_follower_compared_lists\{leader="default",model="default-b"\} [1-9]'
+    return "solar_duel_ndcg{" in text and bool(re.search(compared, text))
+
+
 @pytest.fixture(scope="module")
 def page() -> dict[str, str]:
-    """Sample → metric type, from /metrics of a service that has applied three records."""
+    """Sample → metric type, from /metrics of a service with a follower and a duel."""
     warm_up()  # the first compilation exceeds the timeout of `until`
     documents = [{"id": "a", "features": [1.0, 0.0]}, {"id": "b", "features": [0.0, 1.0]}]
     event = {"event_id": "e", "type": "labels", "documents": documents, "labels": {"b": 1}}
@@ -202,6 +224,8 @@ def page() -> dict[str, str]:
             click = {"event_id": f"c{at}", "type": "clicks", "request_id": ranked["request_id"]}
             assert http.post("/feedback", json={**click, "clicked": ["a"]}).status_code == 202
         until(lambda: 'solar_explored_ndcg_stderr{k="10"' in http.get("/metrics").text)
+        begin_duel(http)
+        until(lambda: click_again(http, documents) and has_duels(http.get("/metrics").text))
         text = http.get("/metrics").text
     return {
         sample.name: family.type

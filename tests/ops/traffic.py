@@ -15,7 +15,8 @@ from tests.api.services import Running
 from tests.servers import client as store_client
 from tests.servers import until
 
-CLICKED, JUDGED = "clicked", "judged"
+#: A model that learns from clicks, one that learns from labels, and a follower of the first.
+CLICKED, JUDGED, FOLLOWER = "clicked", "judged", "clicked-b"
 FEATURES, DOCUMENTS = 4, 10
 #: The limit of one source's share (each worker counts separately), and the events of a source that
 #: exceeds it.
@@ -25,7 +26,10 @@ ABANDONED = 0.1
 
 
 class Traffic:
-    """Requests of users, click loggers and operators; `answers` counts them by call and status."""
+    """Requests of users, click loggers and operators; `answers` counts them by call and status.
+
+    The model that learns from clicks has a follower, and a duel with it from the first round on.
+    """
 
     def __init__(self, http: httpx.Client, service: Running) -> None:
         self._http, self._service = http, service
@@ -38,6 +42,7 @@ class Traffic:
         """Create models, send feedback, train, fail to train, roll back, and stop the store."""
         for model in (CLICKED, JUDGED):
             self._call("PUT", f"/models/{model}", {"features": FEATURES})
+        self._call("PUT", f"/models/{FOLLOWER}", {"follows": CLICKED, "gamma": 10.0})
         for _ in range(12):
             self._post([self._labelled() for _ in range(100)])
         for _ in range(250):
@@ -48,7 +53,12 @@ class Traffic:
         self._without_store()
 
     def round(self) -> None:
-        """Send one second of ordinary traffic, then one request of each faulty kind."""
+        """Send one second of ordinary traffic, then one request of each faulty kind.
+
+        A duel is on: the training job at the start ends the first one if it takes longer.
+        """
+        duel = {"challenger": FOLLOWER, "share": 0.5}
+        self._call("PUT", f"/models/{CLICKED}/duel", duel)
         ends = time.monotonic() + 1
         while time.monotonic() < ends:
             self._impression()
@@ -61,6 +71,7 @@ class Traffic:
         self._call("POST", "/rank", {"model": "unknown", "documents": []})
         robot = {**event, "source": "robot"}
         self._post([{**robot, "event_id": self._name()} for _ in range(EXCESS)])
+        self._beacon()
 
     def _name(self) -> str:
         return f"e{next(self._numbers)}"
@@ -109,6 +120,14 @@ class Traffic:
             click = {"type": "clicks", "request_id": answer["request_id"], "clicked": clicked}
             number = next(self._numbers)
             self._post([{"event_id": f"e{number}", "source": f"s{number % 8}", **click}])
+
+    def _beacon(self) -> None:
+        """Click on a page, and guess a token."""
+        body = {"model": CLICKED, "documents": self._documents()}
+        token = self._call("POST", "/rank", body).get("token", "")
+        events = [{"token": one, "clicked": ["d0"]} for one in (token, f"{token}x")]
+        answer = self._http.post("/beacon", json={"events": events})
+        self.answers[f"POST /beacon {answer.status_code}"] += 1
 
     def _train(self, model: str, queries: list[Any]) -> None:
         self._call("POST", f"/models/{model}/warm-start", {"queries": queries, "C": 0.1})

@@ -25,7 +25,8 @@ NOTICE_SECONDS = (0.001, 0.01, 0.05, 0.05, TIMEOUT)
 WAIT_CHECK_SECONDS = 0.01
 #: Requests that may arrive long after the sender's timeout; not `create`.
 MAY_BE_LATE = {
-    "append", "commit", "lease", "release", "remember", "present", "mark", "wait", "script load",
+    "append", "commit", "lease", "release", "remember", "forget", "present", "mark", "wait",
+    "script load",
 }  # fmt: skip
 _FAILED = foreign.ConnectionError("Connection reset by peer")
 
@@ -269,6 +270,9 @@ class Pipeline:
 
     def hmget(self, key: str, fields: list[str]) -> None:
         self._calls.append(Call("hmget", (key, fields)))
+
+    def zrange(self, key: str, first: int, last: int) -> None:
+        self._calls.append(Call("zrange", (key, first, last)))
 
     def lrange(self, key: str, first: int, last: int) -> None:
         self._calls.append(Call("lrange", (key, first, last)))

@@ -117,6 +117,9 @@ class Keyspace:
     def hgetall(self, key: str) -> dict[bytes, bytes]:
         return dict(self.find(key, {}))
 
+    def hexists(self, key: str, field: str) -> bool:
+        return field.encode() in self.find(key, {})
+
     def hset(self, key: str, *fields: Any) -> None:
         new = {text(name): text(value) for name, value in zip(*[iter(fields)] * 2, strict=True)}
         self.put(key, {**self.find(key, {}), **new})

@@ -1,8 +1,9 @@
 """Planted bugs, each active for one block."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -13,13 +14,16 @@ from app.domain.impressions import PriorFeedback, on_request
 from app.domain.records import Feedback
 from app.ingest import appender
 from app.learning import session
+from app.ranking import graded
 from app.ranking.tally import NO_PAIRS
 from app.serving import weight_cache as weight_cache_module
+from app.serving.served_model import ServedModel
 from app.storage import calls, rollback
 from app.storage.log import StoredImpression
 from app.storage.states import NewVersion
-from tests.simulation import scripts, server
-from tests.simulation.keyspace import Keyspace, text
+from tests.simulation import duel_mutants, scripts, server
+from tests.simulation.keyspace import Entry, Keyspace, text
+from tests.simulation.planting import Mutant, member, script
 
 
 def _commit_on_any_base(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
@@ -38,7 +42,7 @@ def _commit_of_any_fence(db: Keyspace, keys: Sequence[str], args: Sequence[Any])
 
 def _commit_of_lost_records(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     """The commit does not check that the log still has the learnt records."""
-    return scripts.commit(db, keys, args[:17])
+    return scripts.commit(db, keys, args[: 18 + int(args[17])])
 
 
 def _commit_trims_too_far(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
@@ -151,7 +155,7 @@ async def _unreported_rollback(
     self: weight_cache_module.WeightCache, model: str, found: Any
 ) -> Any:
     """A rollback is served but not reported."""
-    serving = self.serving[model] = weight_cache_module.ServedModel.of(model, found)
+    serving = self.serving[model] = ServedModel.of(model, found)
     self._report(Served(model, 0, False))
     return serving
 
@@ -203,8 +207,8 @@ _retention = session.LeaderSession._retention
 
 async def _hourly_trims(self: session.LeaderSession, version: NewVersion) -> Any:
     """The log begins after an hourly version."""
-    drop, trim = await _retention(self, version)
-    return drop, self._reducer.seq if version.hourly else trim
+    drop, trim, followers = await _retention(self, version)
+    return drop, self._reducer.seq if version.hourly else trim, followers
 
 
 def _dedupe_not_replicated(steps: server.Copy, journal: Any, until: int) -> None:
@@ -214,8 +218,41 @@ def _dedupe_not_replicated(steps: server.Copy, journal: Any, until: int) -> None
     steps.steps = max(steps.steps, until)
 
 
-def _script(name: str, mutant: scripts.Script) -> Callable[[], Any]:
-    return lambda: patch.dict(scripts.ALL, {name: mutant})
+_graded_pairs = graded.new_pairs
+
+
+def _learnt_again(found: Any, _: Any, reading: Any) -> Any:
+    """A repetition of an event with gains is learnt again."""
+    return _graded_pairs(found, [], reading)
+
+
+def _ends_as_ranked(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[int]:
+    """A list that was clicked and is ranked again ends like one without a click."""
+    answer = scripts.remember(db, keys, args)
+    for key, stored in zip(keys[1:], answer[1:], strict=False):
+        if stored and db.hget(key, "a"):
+            db.pexpire(key, args[0])
+    return answer
+
+
+def _longer_life_not_replicated(copy: server.Copy, journal: Any, until: int) -> None:
+    """The replica gets the clicks on a list, but not its longer life."""
+    for step in journal[copy.steps : until]:
+        writes = dict(step.writes)
+        for key in [key for key in writes if step.call.name == "append" and ":imp:" in key]:
+            before, new = copy.db.data.get(key), writes[key]
+            if before is not None and new is not None:
+                writes[key] = Entry(new.value, before.ends)
+        copy.db.apply(writes)
+    copy.steps = max(copy.steps, until)
+
+
+_build_on_request = appender._on_request
+
+
+def _any_number_of_events(new: Any, event: Any, expected: bytes) -> Any:
+    """A list takes more events of a token than it should."""
+    return _build_on_request(new, replace(event, most_events=None), expected)
 
 
 @contextmanager
@@ -226,81 +263,94 @@ def _open_to_any_tenant() -> Iterator[None]:
         yield
 
 
-def _in(owner: Any, name: str, mutant: Any) -> Callable[[], Any]:
-    return lambda: patch.object(owner, name, mutant)
-
-
-class Mutant(NamedTuple):
-    """A planted bug, the invariants that find it, and the fault and level that trigger it."""
-
-    plant: Callable[[], Any]
-    numbers: tuple[str, ...]
-    only: str = ""
-    level: server.Level | None = None
-
-
 MUTANTS = {
-    "commit on any base": Mutant(_script("commit", _commit_on_any_base), ("I9", "I3", "I4")),
-    "commit of any fence": Mutant(_script("commit", _commit_of_any_fence), ("I10",)),
+    "commit on any base": Mutant(script("commit", _commit_on_any_base), ("I9", "I3", "I4")),
+    "commit of any fence": Mutant(script("commit", _commit_of_any_fence), ("I10",)),
     "a void lease counts": Mutant(
-        _in(scripts, "valid", _respect_void_lease), ("I15",), "_step_clock"
+        member(scripts, "valid", _respect_void_lease), ("I15",), "_step_clock"
     ),
     "commit of lost records": Mutant(
-        _script("commit", _commit_of_lost_records), ("I3",), "_fail_over", "fsync"
+        script("commit", _commit_of_lost_records), ("I3",), "_fail_over", "fsync"
     ),
-    "log trimmed too far": Mutant(_script("commit", _commit_trims_too_far), ("I11",)),
-    "append without dedupe": Mutant(_script("append", _append_without_dedupe), ("I6",)),
+    "log trimmed too far": Mutant(script("commit", _commit_trims_too_far), ("I11",)),
+    "append without dedupe": Mutant(script("append", _append_without_dedupe), ("I6",)),
     "feedback of any tenant": Mutant(_open_to_any_tenant, ("I23",)),
     "impressions replaced by any tenant": Mutant(
-        _script("remember", _remember_for_any_tenant), ("I23",)
+        script("remember", _remember_for_any_tenant), ("I23",)
     ),
-    "a slice forgotten": Mutant(_in(scripts.Append, "_open_slice", _forget_a_slice), ("I6",)),
-    "any body counts as repeated": Mutant(_script("append", _append_any_body), ("I7",)),
-    "earlier clicks ignored": Mutant(_in(appender, "on_request", _ignore_prior_feedback), ("I5",)),
-    "append without limit": Mutant(_script("append", _append_without_limit), ("I18",)),
-    "append without limit of work": Mutant(_script("append", _append_without_work_limit), ("I18",)),
-    "commit of other work": Mutant(_script("commit", _commit_of_other_work), ("I18",)),
+    "a slice forgotten": Mutant(member(scripts.Append, "_open_slice", _forget_a_slice), ("I6",)),
+    "any body counts as repeated": Mutant(script("append", _append_any_body), ("I7",)),
+    "earlier clicks ignored": Mutant(
+        member(appender, "on_request", _ignore_prior_feedback), ("I5",)
+    ),
+    "append without limit": Mutant(script("append", _append_without_limit), ("I18",)),
+    "append without limit of work": Mutant(script("append", _append_without_work_limit), ("I18",)),
+    "commit of other work": Mutant(script("commit", _commit_of_other_work), ("I18",)),
     "no WAIT": Mutant(
-        _in(calls.ScriptRunner, "_wait_for_replicas", _no_wait), ("I1",), "_fail_over", "replicated"
+        member(calls.ScriptRunner, "_wait_for_replicas", _no_wait),
+        ("I1",),
+        "_fail_over",
+        "replicated",
     ),
     "WAIT without a mark": Mutant(
-        _in(calls.ScriptRunner, "_wait_for_replicas", _no_mark), ("I1",), "_cut_off", "replicated"
+        member(calls.ScriptRunner, "_wait_for_replicas", _no_mark),
+        ("I1",),
+        "_cut_off",
+        "replicated",
     ),
     "WAIT ignored": Mutant(
-        _in(calls.ScriptRunner, "_first_answer", _ignore_wait), ("I1",), "_cut_off", "replicated"
+        member(calls.ScriptRunner, "_first_answer", _ignore_wait),
+        ("I1",),
+        "_cut_off",
+        "replicated",
     ),
     "a mark refused when full": Mutant(
-        _in(server, "REFUSED_WHEN_FULL", server.REFUSED_WHEN_FULL | {"mark"}),
+        member(server, "REFUSED_WHEN_FULL", server.REFUSED_WHEN_FULL | {"mark"}),
         ("I8",),
         "_fill",
         "replicated",
     ),
     "unreported rollback": Mutant(
-        _in(weight_cache_module.WeightCache, "_take", _unreported_rollback), ("I12",), "_fail_over"
+        member(weight_cache_module.WeightCache, "_take", _unreported_rollback),
+        ("I12",),
+        "_fail_over",
     ),
     "unreported rollback with new records": Mutant(
-        _in(rollback, "_leads", _always_leads), ("I12",), "_fail_over_unseen", "fsync"
+        member(rollback, "_leads", _always_leads), ("I12",), "_fail_over_unseen", "fsync"
     ),
     "an appender that ignores a rollback": Mutant(
-        _in(appender.Appender, "_note", _ignore_rollback), ("I12",), "_fail_over"
+        member(appender.Appender, "_note", _ignore_rollback), ("I12",), "_fail_over"
     ),
-    "a query counted twice": Mutant(_in(reducer.Reducer, "_measured", _counts_twice), ("I5",)),
+    "a query counted twice": Mutant(member(reducer.Reducer, "_measured", _counts_twice), ("I5",)),
     "a clicked ranking stays abandoned": Mutant(
-        _in(reducer.Reducer, "_measured", _stays_abandoned), ("I5",)
+        member(reducer.Reducer, "_measured", _stays_abandoned), ("I5",)
     ),
     "an hourly version trims the log": Mutant(
-        _in(session.LeaderSession, "_retention", _hourly_trims), ("I11",)
+        member(session.LeaderSession, "_retention", _hourly_trims), ("I11",)
     ),
     "a part counted twice": Mutant(
-        _in(reducer.Reducer, "_continue", _part_counted_twice), ("I4",), "_kill"
+        member(reducer.Reducer, "_continue", _part_counted_twice), ("I4",), "_kill"
     ),
-    "a part lost": Mutant(_in(reducer.Reducer, "_continue", _part_skipped), ("I4",)),
+    "a part lost": Mutant(member(reducer.Reducer, "_continue", _part_skipped), ("I4",)),
     "outcomes of a part lost": Mutant(
-        _in(reducer.Reducer, "_continue", _part_outcomes_lost), ("I4",)
+        member(reducer.Reducer, "_continue", _part_outcomes_lost), ("I4",)
     ),
-    "certainty not stored": Mutant(_in(codec, "dump_certainty", lambda _: {}), ("I4",)),
-    "a part of any fence": Mutant(_script("commit_part", _part_of_any_fence), ("I10",)),
+    "certainty not stored": Mutant(member(codec, "dump_certainty", lambda _: {}), ("I4",)),
+    "a part of any fence": Mutant(script("commit_part", _part_of_any_fence), ("I10",)),
     "dedupe keys not replicated": Mutant(
-        _in(server.Copy, "follow", _dedupe_not_replicated), ("I6",), "_fail_over"
+        member(server.Copy, "follow", _dedupe_not_replicated), ("I6",), "_fail_over"
     ),
+    "a repetition with gains learnt again": Mutant(
+        member(graded, "new_pairs", _learnt_again), ("I26",)
+    ),
+    "a clicked list ends like others": Mutant(
+        script("remember", _ends_as_ranked), ("I26",), start=30
+    ),
+    "the longer life of a list not replicated": Mutant(
+        member(server.Copy, "follow", _longer_life_not_replicated), ("I26",), "_fail_over"
+    ),
+    "more events than a token allows": Mutant(
+        member(appender, "_on_request", _any_number_of_events), ("I26",), start=35
+    ),
+    **duel_mutants.MUTANTS,
 }

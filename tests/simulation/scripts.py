@@ -16,9 +16,11 @@ Script = Callable[[Keyspace, Sequence[str], Sequence[Any]], Any]
 
 
 def create(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
-    epoch, state, seq, snaps, snapshot, *left = keys
+    epoch, state, seq, snaps, snapshot, followers, *left = keys
     if db.exists(state):
         return 0
+    if db.exists(followers):
+        return -1
     db.drop(*left)
     new = db.incr(epoch)
     fields = ("chain", "w", "spread", "sums", "meta")
@@ -36,8 +38,10 @@ def create(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
 def delete(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     if db.hget(keys[0], "epoch") != text(args[0]):
         return 0
+    if db.exists(keys[12]):
+        return -2
     kept = [member.decode() for index in keys[4:6] for member in db.zrange(index)]
-    if kept != [_member(key) for key in keys[12:]]:
+    if kept != [_member(key) for key in keys[13:]]:
         return -1
     db.drop(*keys)
     db.publish(CHANGED_CHANNEL, _model(keys[0]))
@@ -45,7 +49,7 @@ def delete(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
 
 
 #: Values of a post, of each event and of its conditions; milliseconds that its time may be ahead.
-GIVEN, EACH, CONDITIONS, AHEAD = 10, 5, 6, 300_000
+GIVEN, EACH, CONDITIONS, AHEAD = 11, 5, 8, 300_000
 FULL, SPARSE, LEAST_BITS, MOST_BITS, STEP = 64, 4, 3, 19, 4
 
 
@@ -72,6 +76,8 @@ class Event(NamedTuple):
     new: bytes = b""
     shown: bytes = b""
     time: bytes = b""
+    keep: bytes = b""
+    first_life_only: bool = False
 
 
 class Append:
@@ -87,6 +93,7 @@ class Append:
             int(sent[8] or 0),
             int(sent[9]),
         )
+        self._must_have = sent[10]
         self._window = int(sent[7]) if sent[7] else 0
         self._events = []
         for at in range(count):
@@ -95,10 +102,13 @@ class Append:
             event = Event(keys[3 + at] if sent[8] else "", id_hash, digest, record, int(work))
             if number:
                 first = GIVEN + EACH * count + CONDITIONS * (int(number) - 1)
-                on, tenant, expected, new, shown, time = sent[first : first + CONDITIONS]
+                on, tenant, expected, new, shown, time, keep, first_life = sent[
+                    first : first + CONDITIONS
+                ]
                 event = event._replace(
                     request=keys[int(on) - 1] if on.isdigit() else "", repeated_only=on == b"-",
-                    tenant=tenant, expected=expected, new=new, shown=shown, time=time,
+                    tenant=tenant, expected=expected, new=new, shown=shown, time=time, keep=keep,
+                    first_life_only=first_life == b"1",
                 )  # fmt: skip
             self._events.append(event)
         self._now = int(db.clock() * 1000)
@@ -125,6 +135,8 @@ class Append:
         self, fresh: Sequence[tuple[int, Event]], answer: list[Any], start: int, committed: int
     ) -> list[Any]:
         if self._must_end and start != int(self._must_end):
+            return [3]
+        if self._must_have and self._db.hmget(self._state, ["chain"]) != [self._must_have]:
             return [3]
         code = self._over_work(fresh, start, committed)
         if code:
@@ -226,11 +238,13 @@ class Append:
 
     def _refused(self, event: Event) -> int:
         if event.request:
-            shown, tenant = self._db.hmget(event.request, ["i", "t"])
+            shown, tenant, ends = self._db.hmget(event.request, ["i", "t", "u"])
             if shown is None or tenant not in (None, event.tenant):
                 return 3
+            if event.first_life_only and ends and self._now >= int(ends):
+                return 7
         elif event.repeated_only:
-            return 3
+            return 6
         if event.time and int(event.time) < self._now - self._window:
             return 4
         return 5 if event.time and int(event.time) > self._now + AHEAD else 0
@@ -256,6 +270,11 @@ class Append:
                 self._db.keep(event.name, b"%d:%s" % (seq, event.digest), self._ttl / 1000)
             if event.request:
                 self._db.hset(event.request, "a", event.new)
+            if event.keep:
+                if not self._db.hget(event.request, "u"):
+                    ends = self._now + self._db.pttl(event.request)
+                    self._db.hset(event.request, "u", ends)
+                _prolong(self._db, event.request, event.keep)
 
     def _keep_entry(self, event: Event, seq: int) -> None:
         newest = self._slices[-1]
@@ -323,7 +342,8 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
         return 2
     if db.get(fence) != own_fence:
         return 3
-    if not _has(db, log, sent[17:]):
+    known = int(sent[17])
+    if not _has(db, log, sent[18 + known :]):
         return 4
     names = ("epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta", "part")
     values = (epoch, own_fence, new_seq, new_chain, *sent[6:10], b"")
@@ -334,14 +354,159 @@ def commit(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     if reason:
         db.zadd(index, int(new_seq), _member(kept))
         db.hset(kept, *fields, "reason", reason, "time", _time(db))
-    for old in keys[10:]:
+    for old in keys[11 + known :]:
         db.drop(old)
         db.zrem(index, _member(old))
-    if trim != b"0":
-        db.xtrim(log, int(trim) + 1)
+    _trim(db, keys, int(trim), sent[18 : 18 + known])
     _note_history(db, keys[7:10], *sent[14:17])
     db.publish(CHANGED_CHANNEL, f"{_model(state)} {int(new_seq)}")
     return 5 if db.exists(watched) else 0
+
+
+def _trim(db: Keyspace, keys: Sequence[str], trim: int, names: Sequence[bytes]) -> None:
+    """Trim the log, no further than a known follower needs it, and call the followers."""
+    followers, known = db.hgetall(keys[10]), dict(zip(names, keys[11:], strict=False))
+    calls = [name for name in followers if not followers[name]]
+    needed = [db.zrange(known[name])[:1] for name in calls if name in known]
+    least = min([trim, *(int(one[0]) for one in needed if one)])
+    if least and followers.keys() == known.keys():
+        db.xtrim(keys[2], least + 1)
+    for name in calls:
+        db.publish(APPENDED_CHANNEL, f"{_model(keys[0])}/{name.decode()}")
+
+
+def register(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[bytes]:
+    leader, *names = map(text, args)
+    follows, models = db.hgetall(keys[1]), db.smembers(keys[0])
+    if leader:
+        taken = [one for one in names if one in models or follows.get(one, leader) != leader]
+    else:
+        taken = [one for one in names if one in follows]
+    for name in names if not taken else ():
+        if leader:
+            db.hset(keys[1], name.decode(), leader)
+        else:
+            db.sadd(keys[0], name.decode())
+    return taken
+
+
+#: Keys and values of each follower in a call of `follow`.
+KEYS_OF_FOLLOW, EACH_OF_FOLLOW = 4, 7
+
+
+def follow(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[int]:
+    state, snaps, followers, *rest = keys
+    epoch, seq, chain = db.hmget(state, ["epoch", "seq", "chain"])
+    if epoch != text(args[0]):
+        return [-1]
+    places, given = (
+        zip(*[iter(rest)] * KEYS_OF_FOLLOW, strict=True),
+        zip(*[iter(args[1:])] * EACH_OF_FOLLOW, strict=True),
+    )
+    each = list(zip(places, given, strict=True))
+    oldest = int(next(iter(db.zrange(snaps)), seq or 0))
+    for _, (name, start, own_chain, *_) in each:
+        if db.hexists(followers, name):
+            return [0]
+        if not oldest <= start <= int(seq or 0) or (start == int(seq or 0) and own_chain != chain):
+            return [-2]
+    return [_begun(db, followers, names, values) for names, values in each]
+
+
+def _begun(db: Keyspace, followers: str, keys: Sequence[str], values: Sequence[Any]) -> int:
+    """Create a follower; return its epoch."""
+    epoch, state, snaps, snapshot = keys
+    name, start, *blobs = values
+    new = db.incr(epoch)
+    fields = ("chain", "w", "spread", "sums", "meta")
+    given = [part for pair in zip(fields, blobs, strict=True) for part in pair]
+    for key in (state, snapshot):
+        db.hset(key, "epoch", new, "seq", start, "fence", 0, *given)
+    db.hset(snapshot, "reason", "created", "time", _time(db))
+    db.zadd(snaps, start, start)
+    db.hset(followers, name, "")
+    for channel in (CHANGED_CHANNEL, APPENDED_CHANNEL):
+        db.publish(channel, f"{_model(state)}/{name}")
+    return new
+
+
+def unfollow(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    followers, state, _, snaps, *kept = keys
+    if (db.hget(state, "epoch") or b"") != text(args[1]):
+        return 0
+    if [one.decode() for one in db.zrange(snaps)] != [_member(key) for key in kept]:
+        return -1
+    deleted = db.drop(state)
+    db.drop(*keys[2:])
+    db.hdel(followers, args[0])
+    db.publish(CHANGED_CHANNEL, f"{_model(state)}/{args[0]}")
+    return deleted
+
+
+def commit_follower(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    state, fence, log, followers, leader, index, kept, *dropped = keys
+    sent = [text(one) for one in args]
+    epoch, own_fence, seq, chain, new_seq, new_chain = sent[:6]
+    reason, again, name = sent[10:13]
+    now = tuple(db.hmget(state, ["epoch", "seq", "chain"]))
+    if now == (epoch, new_seq, new_chain) and again != b"1":
+        return 1
+    if now != (epoch, seq, chain):
+        return 2
+    if db.get(fence) != own_fence:
+        return 3
+    if db.hget(followers, name.decode()) != b"":
+        return 5
+    leads, leaders_chain = db.hmget(leader, ["seq", "chain"])
+    ahead = int(new_seq) - int(leads or -1)
+    if ahead > 0 or (ahead == 0 and leaders_chain != new_chain) or not _has(db, log, sent[13:]):
+        return 4
+    names = ("epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta", "part")
+    values = (epoch, own_fence, new_seq, new_chain, *sent[6:10], b"")
+    fields = [part for pair in zip(names, values, strict=True) for part in pair]
+    db.hset(state, *fields)
+    if reason:
+        db.zadd(index, int(new_seq), new_seq)
+        db.hset(kept, *fields, "reason", reason, "time", _time(db))
+    for old in dropped:
+        db.drop(old)
+        db.zrem(index, _member(old))
+    db.publish(CHANGED_CHANNEL, f"{_model(state)}/{name.decode()} {int(new_seq)}")
+    return 0
+
+
+def shorten(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    followers, index, *old = keys
+    name, seq = args
+    if not db.hexists(followers, name):
+        return 0
+    newest = [int(one) for one in db.zrange(index)[-1:]]
+    if seq == "" or not newest or newest[0] < seq:
+        db.hset(followers, name, "stalled")
+        db.publish(CHANGED_CHANNEL, f"{_model(followers)}/{name}")
+        return 1
+    for key in old:
+        db.drop(key)
+        db.zrem(index, _member(key))
+    return 0
+
+
+def keep_for_duel(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    state, keeps, version, kept = keys
+    if db.hget(state, "epoch") != text(args[0]):
+        return -1
+    time = str(int(db.clock() * 1000))
+    if db.exists(kept):
+        db.hset(kept, "time", time)
+        return 1
+    names = ["epoch", "fence", "seq", "chain", "w", "spread", "sums", "meta"]
+    found = db.hmget(version, names)
+    if found[2] is None:
+        return 0
+    fields = [part for pair in zip(names, found, strict=True) if pair[1] for part in pair]
+    db.hset(kept, *fields, "reason", "duel", "time", time)
+    db.zadd(keeps, int(found[2]), _member(kept))
+    return 1
 
 
 def _note_history(
@@ -387,7 +552,9 @@ def keep(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     return int(found[2] or 0)
 
 
-def drop(db: Keyspace, keys: Sequence[str], _: Sequence[Any]) -> int:
+def drop(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    if text(args[0]) and db.hget(keys[1], "time") != text(args[0]):
+        return 0
     db.zrem(keys[0], _member(keys[1]))
     return db.drop(keys[1])
 
@@ -443,9 +610,18 @@ def release(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     return db.drop(keys[0]) if _fence(db.get(keys[0])) == text(args[0]) else 0
 
 
+def _prolong(db: Keyspace, key: str, milliseconds: Any) -> None:
+    """Expire later, if that is later."""
+    if int(milliseconds) > db.pttl(key):
+        db.pexpire(key, milliseconds)
+
+
 def remember(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[int]:
-    stored, (ttl, noted) = [], args[:2]
-    for key, tenant, shown in zip(keys[1:], args[2::2], args[3::2], strict=True):
+    ttl, noted, deadline = args[:3]
+    now, stored = int(db.clock() * 1000), list[int]()
+    if deadline and now > int(deadline):
+        return [now]
+    for key, tenant, shown in zip(keys[1:], args[3::2], args[4::2], strict=True):
         before, owner = db.hmget(key, ["i", "t"])
         stored.append(int(owner in (None, text(tenant))))
         if not stored[-1]:
@@ -453,11 +629,27 @@ def remember(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> list[int
         if before != shown:
             db.drop(key)
             db.hset(key, "i", shown, "t", tenant)
-        db.pexpire(key, ttl)
+            db.pexpire(key, ttl)
+        else:
+            stored[-1] = 2
+            _prolong(db, key, ttl)
+            ends = db.hget(key, "u")
+            if ends and int(ends) < now + int(ttl):
+                db.hset(key, "u", now + int(ttl))
     if noted and stored[noted - 1]:
         request = keys[noted].split(":", 4)[4].encode()
         db.put(keys[0], (request, *db.find(keys[0], ()))[:100], ttl / 1000)
-    return stored
+    return [now, *stored]
+
+
+def forget(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    now, expire, removed = int(db.clock() * 1000), int(args[0]), 0
+    for key, tenant, digest in zip(keys, args[1::2], args[2::2], strict=True):
+        shown, owner, accumulated = db.hmget(key, ["i", "t", "a"])
+        mine = shown is not None and (owner, _sha1(shown)) == (text(tenant), text(digest))
+        if mine and accumulated is None and now + db.pttl(key) <= expire + 2:
+            removed += db.drop(key)
+    return removed
 
 
 def recall(
@@ -522,8 +714,10 @@ def _time(db: Keyspace) -> str:
 ALL: dict[str, Script] = {
     "create": create, "delete": delete, "append": append, "commit": commit,
     "commit_part": commit_part, "keep": keep, "drop": drop, "lease": lease,
-    "release": release, "remember": remember, "recall": recall, "present": present,
-    "learners": learners, "mark": mark, "admit": admit,
+    "release": release, "remember": remember, "forget": forget, "recall": recall,
+    "present": present, "learners": learners, "mark": mark, "admit": admit,
+    "register": register, "follow": follow, "unfollow": unfollow,
+    "commit_follower": commit_follower, "shorten": shorten, "keep_for_duel": keep_for_duel,
 }  # fmt: skip
 _SOURCES = {name: (SCRIPTS / f"{name}.lua").read_bytes() for name in ALL}
 #: Scripts by the SHA-1 of their source.

@@ -50,11 +50,12 @@ class Call(NamedTuple):
 
 
 class Step(NamedTuple):
-    """An executed call, its answer and its writes."""
+    """An executed call, its answer and its writes, and the wall time."""
 
     call: Call
     answer: Any
     writes: Writes
+    at: float = 0.0
 
 
 @dataclass
@@ -92,7 +93,7 @@ class Server:
     incarnation: int = 0  # incarnation; every connection belongs to one
 
     def __post_init__(self) -> None:
-        self._ahead = 0.0  # of the wall clock, which ends keys
+        self.ahead = 0.0  # seconds of the wall clock, which ends keys
         self.db = Keyspace(self.wall_clock)
         self.journal: list[Step] = []
         self._disk, self._replica = Copy(Keyspace(self.wall_clock)), Copy(Keyspace(self.wall_clock))
@@ -138,7 +139,7 @@ class Server:
         writes = self.db.begin()
         answer = call.run(self.db)
         if writes:
-            self._written(Step(call, answer, writes))
+            self._written(Step(call, answer, writes, self.wall_clock()))
         messages, self.db.messages = self.db.messages, []
         for channel, message in messages:
             self.published.setdefault(channel, []).append(message)
@@ -204,11 +205,11 @@ class Server:
 
     def wall_clock(self) -> float:
         """Return the wall time of the primary, the replica and the disk."""
-        return self.clock() + self._ahead
+        return self.clock() + self.ahead
 
     def step_clock(self, seconds: float) -> None:
         """Set the wall clock forward, or back."""
-        self._ahead += seconds
+        self.ahead += seconds
 
     def stall(self, stalled: bool) -> None:
         """Stop or resume replication."""

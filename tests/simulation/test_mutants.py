@@ -2,22 +2,24 @@
 
 import pytest
 
-from tests.simulation.checker import Violation
+from tests.simulation.expected import Violation
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.server import Level
-from tests.simulation.world import play
+from tests.simulation.planting import Mutant
+from tests.simulation.world import has_duels, play
 
 #: Seeds to find a bug.
 MAX_SEEDS = 100
 
 
-def play_seeds(only: str, level: Level | None) -> None:
-    for seed in range(MAX_SEEDS):
-        play(seed, only, level)
+def play_seeds(mutant: Mutant) -> None:
+    for seed in range(mutant.start, mutant.start + MAX_SEEDS):
+        if not mutant.duels or has_duels(seed):
+            play(seed, mutant.only, mutant.level)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name: str) -> None:
-    plant, numbers, only, level = MUTANTS[name]
-    with plant(), pytest.raises(Violation, match="|".join(rf"^{one}\b" for one in numbers)):
-        play_seeds(only, level)
+    mutant = MUTANTS[name]
+    expected = "|".join(rf"^{one}\b" for one in mutant.numbers)
+    with mutant.plant(), pytest.raises(Violation, match=expected):
+        play_seeds(mutant)

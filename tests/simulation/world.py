@@ -7,7 +7,7 @@ end, and every posted event must be learnt, served and accounted for.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
@@ -34,13 +34,17 @@ from app.ingest.appender import Appender, PendingEvent, Post
 from app.learning import learner
 from app.learning.options import Fact, LearnerOptions
 from app.learning.pool import learn_all
+from app.ranking import evidence
 from app.serving import weight_cache as weight_cache_module
-from app.serving.weight_cache import ServedModel, WeightCache
+from app.serving.served_model import ServedModel
+from app.serving.weight_cache import WeightCache
 from app.storage import rollback
 from app.storage.cancellation import end
+from app.storage.keys import keys_of
 from app.storage.log import (
     APPENDED,
     NO_IMPRESSION,
+    NOT_REPEATED,
     OTHER_BODY,
     AppendResult,
     NewImpression,
@@ -48,11 +52,14 @@ from app.storage.log import (
 )
 from app.storage.states import LogPosition
 from app.storage.store import Store
-from tests.faults.event_generator import EventGenerator
+from tests.faults.duel_generator import DuelGenerator, DuelSides
+from tests.faults.event_generator import ONLY_CLICKS, EventGenerator, Visits
 from tests.simulation import clockwork, scripts
-from tests.simulation.checker import Acknowledgement, Checker, Violation, check_with_verify, hold
+from tests.simulation.checker import Checker, check_with_verify
 from tests.simulation.client import Client, NetworkFaults
 from tests.simulation.clockwork import SimulatedLoop
+from tests.simulation.duel_operator import DuelOperator
+from tests.simulation.expected import Acknowledgement, Violation, hold
 from tests.simulation.server import LEVELS, Level, Server, Step
 
 MODEL, N = "m", 3
@@ -71,6 +78,11 @@ KINDS = (
         ("a", "b", "c"), "solar-ii", "diagonal", exploration=0.5, forgetting=0.01, counting=2
     ),
 )
+#: How clicks are read where visitors do more than click.
+READINGS = (
+    "debiased", "click-skip-above", "last-click-skip-above", "click-skip-previous",
+    "click-no-click-next",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,6 +111,26 @@ class Process:
         await end([self.task])
 
 
+def has_duels(seed: int) -> bool:
+    """Whether the world of a seed has followers and duels."""
+    return seed % 4 == 1
+
+
+def drawn_visits(seed: int, rng: Random) -> Visits:
+    """Return what the visitors of a seed do: in half of them more than click.
+
+    There lists end soon, but for those that were clicked.
+    """
+    if seed % 4 < 2:  # those with duels, and the same number without
+        return ONLY_CLICKS
+    ordinary = rng.choice((1.0, 4.0, 30.0))
+    most = rng.choice((None, 2, 4))
+    return Visits(
+        ordinary=ordinary, keep=int(ordinary * rng.choice((0, 2000, 20_000))),
+        beacons=rng.choice((0.3, 1.0)), most_events=most,
+    )  # fmt: skip
+
+
 class World:
     """The simulated world of one seed."""
 
@@ -114,17 +146,25 @@ class World:
         self.network = NetworkFaults(rng, delay=rng.choice((0.0005, 0.002, 0.02)))
         self._usual = rng.choice((0.0, 0.02, 0.1))
         self._set_losses(self._usual)
+        self.duels = has_duels(seed)
+        self.visits_rng = Random(f"visits {seed}")  # noqa: S311
+        self.visits = drawn_visits(seed, self.visits_rng)
+        self._duel_rng = Random(f"world {seed}")  # noqa: S311
+        self.bias = self._duel_rng.choice((0.1, 0.5, 0.9))  # share of the clicks for the champion
         self.limit, self.busy = rng.choice(LIMITS), bool(only) or rng.random() < 0.2
         self.work_limit = WORK_LIMITS[seed % len(WORK_LIMITS)]
         self.checker = Checker(self.server, self.limit)
+        self.checker.lists.keep = self.visits.keep / 1000
         self.history = History(self.checker)
+        self._operator = DuelOperator(self, MODEL)
         self.trace: list[str] = []
         self.losses = 0  # faults that lost something
+        self._rule = False  # of counting, of the last model
         self._checks, self._takes_away = self.server.watcher.step, self.server.watcher.lost
         self.server.watcher.step, self.server.watcher.lost = self._seen, self._steps_lost
         self.requests: dict[tuple[int, str], EventGenerator] = {}  # (epoch, id) → its client
         self.learners: list[Process] = []
-        self.replicas: list[Follower] = []
+        self.replicas: list[ServingReplica] = []
         self._stop = asyncio.Event()
         self.pace = LearnerOptions(
             lease=1.0, batch=rng.choice((8, 32)), commit=rng.choice((0.03, 0.3, 1.0)),
@@ -134,6 +174,12 @@ class World:
             slice=rng.choice((0.0, 0.02)), slice_work=rng.choice((1, 500, 20_000_000)),
             part=rng.choice((0.0, 0.03)), part_share=0.0,
         )  # fmt: skip
+        if self.duels:
+            self.pace = replace(
+                self.pace, follow=self._duel_rng.choice((0.05, 0.5, 4.0)), duel_step=0.1,
+                duel_versions=0.5,
+                log_bytes=self._duel_rng.choice((20_000, self.pace.log_bytes)),
+            )  # fmt: skip
 
     # ---- trace ----
 
@@ -164,7 +210,7 @@ class World:
     async def run(self) -> Outcome:
         store = self.store()
         await retry(lambda: self.create(store))
-        self.replicas = [Follower(self) for _ in range(self.rng.choice((1, 2)))]
+        self.replicas = [ServingReplica(self) for _ in range(self.rng.choice((1, 2)))]
         for _ in range(self.rng.choice((1, 1, 2))):
             self.start_learner()
         clients = [
@@ -172,13 +218,21 @@ class World:
             for at in range(self.rng.choice((1, 2, 3)))
         ]
         bad = asyncio.create_task(FaultInjector(self).work())
+        if self.duels:
+            await self._operator.work(FAULT_SECONDS)
         await bad
         await asyncio.gather(*clients)
         await self._settle()
         return self._outcome()
 
     async def create(self, store: Store) -> None:
+        """Create the model; its rule of counting stays if a lost epoch may come again."""
         settings = self.rng.choice(KINDS)
+        if self.losses and settings.counts_abandoned != self._rule:
+            settings = next(one for one in KINDS if one.counts_abandoned == self._rule)
+        if self.visits.graded:
+            settings = replace(settings, clicks=self.visits_rng.choice(READINGS))
+        self._rule = settings.counts_abandoned
         with suppress(ModelExists):
             await store.models.create(MODEL, initial_state(settings, seed=self.rng.randbytes(8)))
 
@@ -219,11 +273,16 @@ class World:
         for model in self.checker.existing_models():
             self.checker.check_log(model)
             await check_with_verify(self.store(), model)
+            able = self.checker.followers.able(model)
+            for follower in self.checker.followers.existing(model):
+                await check_with_verify(self.store(), follower, stalled=follower not in able)
 
     def _settled(self) -> bool:
         existing = [current for current in self.checker.epochs.values() if not current.ended]
-        return all(current.state.seq == len(current.records) for current in existing) and all(
-            one.serves_what_is_committed() for one in self.replicas
+        return (
+            all(current.state.seq == len(current.records) for current in existing)
+            and all(one.serves_what_is_committed() for one in self.replicas)
+            and all(self.checker.is_settled(model) for model in self.checker.existing_models())
         )
 
     def _outcome(self) -> Outcome:
@@ -246,7 +305,7 @@ async def retry(act: Callable[[], Awaitable[Any]]) -> None:
             return
 
 
-class Follower:
+class ServingReplica:
     """A serving replica; checks that it serves committed weights and reports rollbacks (I12)."""
 
     def __init__(self, world: World) -> None:
@@ -284,7 +343,12 @@ class Follower:
             return False
         state = current.state
         same = serving.weights.tobytes() == state.model.weights.tobytes()
-        return same and serving.version == state.seq
+        return same and serving.version == state.seq and self._duels_as_committed(serving)
+
+    def _duels_as_committed(self, serving: ServedModel) -> bool:
+        """I25 after the faults: whether lists of duels are shown if both sides are there."""
+        shows = self.weight_cache.sides(serving)
+        return self._world.checker.can_duel(serving) == (shows is not None)
 
 
 class History:
@@ -320,11 +384,11 @@ class History:
 class ServedModels(dict[str, ServedModel]):
     """The served models of a replica; notes removed models."""
 
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
+    def __init__(self, replica: ServingReplica) -> None:
+        self._replica = replica
 
     def pop(self, *given: Any) -> Any:
-        self._follower.drop_position()
+        self._replica.drop_position()
         return super().pop(*given)
 
 
@@ -334,7 +398,11 @@ class FeedbackClient:
     def __init__(self, world: World, name: str) -> None:
         self._world, self._rng = world, world.rng
         self._tenant = world.rng.choice(TENANTS)
-        self._generator = EventGenerator(world.seed, name, N, self._tenant)
+        about = (world.seed, name, N, self._tenant, world.visits)
+        self._generator = EventGenerator(*about)
+        if world.duels:
+            self._generator = dueling = DuelGenerator(*about, world.bias)
+            dueling.sides_of = self._sides_of
         self._store = world.store()
         self._returned: list[LogRolledBack] = []
         self._appender = Appender(
@@ -345,11 +413,12 @@ class FeedbackClient:
         self._epoch, self._counts_abandoned = 0, False
 
     async def work(self) -> None:
-        busy = self._world.busy
-        for _ in range(self._rng.randrange(12, 24) if busy else self._rng.randrange(4, 16)):
+        busy = self._world.busy or self._world.duels
+        posts = self._rng.randrange(12, 24) if busy else self._rng.randrange(4, 16)
+        for _ in range(2 * posts if self._world.duels else posts):
             await asyncio.sleep(self._rng.expovariate(10.0 if busy else 2.0))
             await retry(self._find)
-            if self._rng.random() < 0.4:
+            if self._rng.random() < (0.8 if self._world.duels else 0.4):
                 await self._show()
             await self._post(self._epoch, self._choose())
 
@@ -358,6 +427,7 @@ class FeedbackClient:
         with suppress(SolarError):
             shown = await self._generator.show(self._store, self._epoch, 1, MODEL)
             self._world.requests[self._epoch, shown[0]] = self._generator
+        await self._show_again()
         foreign = self._foreign()
         if foreign is None or self._rng.random() < 0.7:
             return
@@ -367,11 +437,35 @@ class FeedbackClient:
             losses, epoch = self._world.losses, self._epoch
             if (await self._store.log.load_impressions(MODEL, epoch, [request]))[0] is None:
                 return
-            [stored] = await self._store.log.store_impressions(MODEL, epoch, [shorter], 3600)
-            lost = self._world.losses > losses
-            hold(lost or not stored, f"I23: {request} of {owner.tenant} was replaced")
-            if stored:  # the fault has lost it before
+            before = self._lists_of(epoch, [request])
+            written = await self._store.log.store_impressions(MODEL, epoch, [shorter], 3600)
+            [stored] = written.stored
+            lost = self._world.losses > losses or self._has_ended(before, request)
+            own = before[request] is not None and before[request].tenant.decode() == self._tenant
+            hold(lost or own or not stored, f"I23: {request} of {owner.tenant} was replaced")
+            if stored:  # it was lost before or has ended, maybe for a call without an answer
                 self._world.requests.pop((epoch, request), None)
+
+    async def _show_again(self) -> None:
+        """Rank a list again: it keeps its feedback, and does not end sooner."""
+        lists, visits = self._generator.rankings, self._world.visits
+        if not (visits.graded and lists) or self._world.visits_rng.random() < 0.7:
+            return
+        request = self._world.visits_rng.choice(list(lists))
+        same = NewImpression(request, lists[request].dump(), self._tenant)
+        with suppress(SolarError):
+            log = self._store.log
+            await log.store_impressions(MODEL, self._epoch, [same], visits.ordinary)
+
+    async def _sides_of(self, _: Store, model: str, epoch: int) -> DuelSides | None:
+        """Return the duel that a replica knows of, and both sides."""
+        weight_cache = self._rng.choice(self._world.replicas).weight_cache
+        served = weight_cache.serving.get(model)
+        sides = weight_cache.sides(served) if served and served.epoch == epoch else None
+        if served is None or served.duel is None or sides is None:
+            return None
+        self._world.checker.shows(served, sides)
+        return served.duel.id, served.weights, sides
 
     def _foreign(self) -> tuple[str, EventGenerator] | None:
         """Return the request of another tenant, and its client."""
@@ -409,7 +503,16 @@ class FeedbackClient:
             request, owner = foreign
             return [self._generator.click(request, shown=owner.rankings[request])]
         new = [self._generator.event() for _ in range(self._rng.choice((1, 1, 2, 4)))]
+        new += self._repeated_visits(old)
         return [replace(one, time=0) if self._rng.random() < 0.1 else one for one in new]  # too old
+
+    def _repeated_visits(self, old: list[list[PendingEvent]]) -> list[PendingEvent]:
+        """Return clicks of an earlier post under another id: they teach nothing more."""
+        rng = self._world.visits_rng
+        clicks = [one for events in old for one in events if one.on_request]
+        if not (self._world.visits.graded and clicks) or rng.random() < 0.7:
+            return []
+        return [self._generator.again(rng.choice(clicks))]
 
     async def _post(self, epoch: int, events: list[PendingEvent]) -> None:
         """Post until there is an answer or no attempt is left."""
@@ -439,12 +542,14 @@ class FeedbackClient:
         rule = self._counts_abandoned
         charged = [replace(one, pair_work=PAIR_WORK, counts_abandoned=rule) for one in events]
         posted = Post(charged, mine, wait, self._tenant)
+        before = self._lists_of(epoch, requests)
         answers = await self._appender.post((MODEL, epoch), posted)
         self._world.say(
             f"answered {[(e.feedback.event, *a) for e, a in zip(events, answers, strict=True)]}"
         )
         self._world.checker.check_answers(MODEL, epoch, events, answers)
         self._check_tenants(epoch, events, answers)
+        self._check_lists(epoch, before, events, answers)
         self._check_returned(epoch, events, answers)
         if wait:
             await self._read_back(max(one.seq for one in answers))
@@ -452,11 +557,49 @@ class FeedbackClient:
     def _check_tenants(
         self, epoch: int, events: list[PendingEvent], answers: Sequence[AppendResult]
     ) -> None:
-        """I23: no feedback on the request of another tenant is accepted."""
+        """I23: no feedback on the request of another tenant is accepted.
+
+        Where lists end, an id may become one of another tenant: `ListChecks` looks at each append.
+        """
+        if self._world.visits.graded:
+            return
         for event, answer in zip(events, answers, strict=True):
             owner = self._world.requests.get((epoch, event.feedback.query))
             if event.on_request and owner and owner.tenant != self._tenant:
                 hold(answer.outcome in (NO_IMPRESSION, OTHER_BODY), f"I23: {event} has {answer}")
+
+    def _lists_of(self, epoch: int, requests: Iterable[str]) -> dict[str, Any]:
+        """Return the lists that are there now, and what may change that."""
+        find, keys = self._world.checker.lists.find, keys_of(MODEL)
+        lists = {request: find(keys.impression(epoch, request)) for request in requests}
+        return {**lists, "": (self._world.losses, self._world.server.ahead)}
+
+    def _has_ended(self, before: dict[str, Any], request: str) -> bool:
+        """Whether a list that was there before has ended, or may have."""
+        one, server = before[request], self._world.server
+        stepped = before[""] != (self._world.losses, server.ahead)
+        return one is None or stepped or one.ends <= server.wall_clock()
+
+    def _check_lists(
+        self,
+        epoch: int,
+        before: dict[str, Any],
+        events: list[PendingEvent],
+        answers: Sequence[AppendResult],
+    ) -> None:
+        """I26: feedback is refused only on a list that is not there, or has all of its events."""
+        now, skipped = self._lists_of(epoch, [one for one in before if one]), set[str]()
+        for event, answer in zip(events, answers, strict=True):
+            request, most = event.feedback.query, event.most_events
+            one = now.get(request) if event.on_request and now[""] == before[""] else None
+            if one is None or one is not before[request]:
+                continue
+            own = one.tenant.decode() == self._tenant
+            hold(not own or answer.outcome != NO_IMPRESSION, f"I26: {request} was forgotten")
+            if answer.outcome == NOT_REPEATED and request not in skipped:
+                hold(most is not None and one.events >= most, f"I26: {event} should be taken")
+            if answer.outcome != APPENDED:  # it counted for the limit of the events after it
+                skipped.add(request)
 
     def _check_returned(
         self, epoch: int, events: list[PendingEvent], answers: Sequence[AppendResult]
@@ -659,7 +802,8 @@ def play(seed: int, only: str = "", level: Level | None = None) -> Outcome:
             return await world.run()
 
     try:
-        return clockwork.run(main)
+        with patch.object(evidence, "SPREAD", 1.0):  # a few lists decide a duel
+            return clockwork.run(main)
     except BaseException as error:
         error.add_note(f"seed {seed}: make simulate SEED={seed}")
         error.trace = tuple(worlds[0].trace) if worlds else ()  # type: ignore[attr-defined]

@@ -13,4 +13,4 @@ make --silent .venv/.ops docs
 chromium=$(command -v chromium)  # without it the test would be skipped
 echo "$chromium: $("$chromium" --version 2>/dev/null)"
 .venv/bin/python -m pytest -q tests/api/test_docs_page.py tests/api/test_browsers.py tools/ops/test_site.py \
-    tools/ops/test_console_*.py
+    tests/api/test_beacon_script.py tools/ops/test_example.py tools/ops/test_console_*.py

@@ -39,6 +39,11 @@ def solar(url: str, command: str, *rest: str) -> str:
 def send_clicks(http: httpx.Client, model: str, queries: int = 3) -> int:
     """Create a model, rank and click; the seq of the last record."""
     assert http.put(f"/models/{model}", json={"features": ["a", "b"]}).status_code in (200, 201)
+    return click(http, model, queries)
+
+
+def click(http: httpx.Client, model: str, queries: int = 3) -> int:
+    """Rank and click; the seq of the last record."""
     documents = [{"id": "x", "features": [1, 0]}, {"id": "y", "features": [0, 1]}]
     seq = 0
     for at in range(queries):
@@ -82,11 +87,26 @@ def use_every_feature(http: httpx.Client, url: str) -> None:
         kept = http.get("/models/books/versions").json()["versions"]
         back = http.post("/models/books/rollback", json={"version": kept[-1]["version"]})
         wait_for(http, back.json()["seq"])
+    use_a_duel(http)
     assert len(http.get("/models").json()["models"]) == 1
     assert "equal to the replay" in solar(url, "verify")
     assert solar(url, "log", "books", "--count", "1")
     assert "replaces" in solar(url, "replay", "books", "--without-source", "unknown", "--apply")
     assert http.delete("/models/books").status_code == 204
+
+
+def use_a_duel(http: httpx.Client) -> None:
+    """Use followers and duels once: of a follower, and of a version."""
+    assert http.put("/models/books-b", json={"follows": "books", "gamma": 7.0}).status_code == 201
+    version = http.get("/models/books/versions").json()["versions"][0]["version"]
+    for challenger in ("books-b", {"version": version}):
+        body = {"challenger": challenger, "share": 0.5}
+        begun = http.put("/models/books/duel", json=body)
+        assert begun.status_code == 201, begun.text
+        click(http, "books")
+        assert http.get("/models/books/duel").status_code == 200
+        assert http.delete("/models/books/duel").status_code == 200
+    assert http.delete("/models/books-b").status_code == 204
 
 
 def use_questions(http: httpx.Client) -> None:

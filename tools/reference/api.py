@@ -67,7 +67,7 @@ def _body(operation: dict[str, Any]) -> Iterator[str]:
 
 
 def _block(media: str, value: Any) -> str:
-    if media == "application/json":
+    if media == "application/json" or isinstance(value, dict):
         return f"```json\n{_json(value)}\n```"
     return f"```text\n{str(value).strip()}\n```"
 

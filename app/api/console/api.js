@@ -24,7 +24,6 @@ export const hooks = { askKey: async () => false, failed: () => {} };
 export const path = (parts, ...values) =>
   parts.reduce((text, part, k) => text + encodeURIComponent(values[k - 1]) + part);
 
-/** The whole URL of a path. */
 export const url = (relative) => new URL(relative.replace(/^\/+/, ""), BASE).href;
 
 /** The typed key, or null. It is forgotten with the tab. */
@@ -49,7 +48,6 @@ export async function request(method, relative, body, options = {}) {
 export const get = (relative, options) => request("GET", relative, undefined, options);
 export const post = (relative, body, options) => request("POST", relative, body, options);
 export const put = (relative, body, options) => request("PUT", relative, body, options);
-export const patch = (relative, body, options) => request("PATCH", relative, body, options);
 export const del = (relative, options) => request("DELETE", relative, undefined, options);
 
 /** Send, and send again with another key if this one does not suffice. */
@@ -137,32 +135,21 @@ async function readOnce(relative, state, { onEvent, onState, signal }) {
 }
 
 /** A function that takes pieces of text and calls `emit` for every complete event with data. */
-export function eventParser(emit) {
+function eventParser(emit) {
   let rest = "";
-  let fields = {};
   return (piece) => {
-    const lines = (rest + piece).split(/\r?\n/);
-    rest = lines.pop();
-    for (const line of lines) {
-      if (line) readField(line, fields);
-      else {
-        if (fields.data !== undefined) {
-          emit({ event: fields.event ?? "message", id: fields.id ?? null, data: JSON.parse(fields.data) });
-        }
-        fields = {};
-      }
+    const events = (rest + piece).split("\n\n");
+    rest = events.pop();
+    for (const event of events) {
+      const { data, ...fields } = Object.fromEntries(event.split("\n").map(fieldOf));
+      if (data !== undefined) emit({ event: "message", id: null, ...fields, data: JSON.parse(data) });
     }
   };
 }
 
-/** Add a line of an event to its fields; a line that starts with a colon is a comment. */
-function readField(line, fields) {
-  const [, name, value] = /^([^:]*)(?:: ?)?(.*)$/.exec(line);
-  if (name === "data" && fields.data !== undefined) fields.data += `\n${value}`;
-  else if (name) fields[name] = value;
-}
+/** Name and value of a line of an event; the name of a comment is empty. */
+const fieldOf = (line) => /^([^:]*)(?:: ?)?(.*)$/.exec(line).slice(1);
 
-/** Wait, at most until the signal aborts. */
 export function sleep(ms, signal) {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);

@@ -1,25 +1,25 @@
 /** Line charts with bands over uPlot, and sparklines as SVG. Colours come from the CSS variables. */
 
 import { clear, h, setStyle, svg } from "./dom.js";
-import { clock, fixed, isNumber, time } from "./format.js";
+import { clock, count, fixed, isNumber, number, plural, power, time } from "./format.js";
 
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 const FONT = "12px system-ui, sans-serif";
 
-/** The value of a CSS variable. */
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 /** A colour with an opacity of 0 to 1. */
-export const translucent = (name, opacity) => `color-mix(in srgb, ${colour(name)} ${100 * opacity}%, transparent)`;
+const translucent = (name, opacity) => `color-mix(in srgb, ${colour(name)} ${100 * opacity}%, transparent)`;
 
 /**
  * Draw lines over time below `root`. Options: {label, series: [{label, colour, dash}], height,
- * format(value), range(low, high), bounds: [low, high] of all values, least: seconds of the axis}. `update(times, lines)` takes times in seconds since 1970
- * and for every series {values, low, high}, where low and high (null: no band) may be left out.
+ * format(value), range(low, high), bounds: [low, high] of all values, least: seconds of the axis,
+ * unit: what the axis counts instead of seconds ("list"), powers: whether values are exponents of 10}.
+ * `update(times, lines)` takes times in seconds since 1970, or counts, and for every series {values, low, high}, where low and high (null: no band) may be left out.
  * Returns {update, destroy}; the chart follows the width of `root` and the theme.
  */
 export function lineChart(root, options) {
-  const box = h("div", { class: "chart" });
+  const box = h("div.chart");
   const legend = legendOf(options);
   clear(root, legend.element, box);
   const state = { plot: null, times: [], lines: options.series.map(() => ({ values: [] })) };
@@ -66,9 +66,10 @@ function plotOptions(box, options, legend) {
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {
-      x: { time: true, range: (plot, low) => timeRange(plot.data[0], low, options.least ?? 60) },
+      x: options.unit ? { time: false, range: (_, low, high) => [0, high || 1] }
+        : { time: true, range: (plot, low) => timeRange(plot.data[0], low, options.least ?? 60) },
       y: { range: (_, low, high) => bounded((options.range ?? padded)(low, high), options.bounds) } },
-    axes: [timeAxis(), valueAxis(options)],
+    axes: [options.unit ? countAxis() : timeAxis(), options.powers ? powerAxis() : valueAxis(options)],
     series: [{}, ...options.series.flatMap(plotSeries)],
     bands: options.series.map((one, k) => ({ series: [3 * k + 3, 3 * k + 2], fill: translucent(one.colour, 0.18) })),
     hooks: { setCursor: [(plot) => legend.at(plot)] },
@@ -86,7 +87,7 @@ function timeRange(times, low, least) {
   return [Math.min(low ?? high, high - least), high];
 }
 
-/** Whether a series has one value only: it is drawn as a dot, because no line leads to it. */
+/** Whether a series has one value only, which is drawn as a dot: no line leads to it. */
 const isSinglePoint = (plot, series) => plot.data[series].filter(isNumber).length === 1;
 
 /** Some room above and below; a flat line stands in the middle. */
@@ -107,6 +108,12 @@ function timeAxis() {
     values: (plot, ticks) => ticks.map((one) => label(one, plot.scales.x.max - plot.scales.x.min > 172800)) };
 }
 
+const countAxis = () => ({ ...axisColours(), size: 28, space: 70,
+  values: (_, ticks) => ticks.map((one) => (Number.isInteger(one) ? count(one) : "")) });
+
+const powerAxis = () => ({ ...axisColours(), size: 46, space: 30, incrs: [1, 2, 5, 10, 20, 50, 100],
+  values: (_, ticks) => ticks.map((one) => (Math.abs(one) > 3 ? power(one) : number(10 ** one, 1))) });
+
 function valueAxis(options) {
   return { ...axisColours(), size: options.axisSize ?? 46, space: 36, values: (_, ticks) => ticks.map(tickFormat(ticks)) };
 }
@@ -119,11 +126,11 @@ function tickFormat(ticks) {
 }
 
 /** The names of the lines with their latest values, or those below the pointer. */
-function legendOf({ label, series, format = fixed }) {
-  const values = series.map(() => h("span", { class: "numeric legend-value" }));
-  const moment = h("span", { class: "legend-time" });
-  const items = series.map((one, k) => h("li", {}, swatch(one), one.label, " ", values[k]));
-  const element = h("div", { class: "legend" }, label && h("h3", {}, label), h("ul", {}, items), moment);
+function legendOf({ label, series, unit, format = fixed }) {
+  const values = series.map(() => h("span.numeric.legend-value"));
+  const moment = h("span.legend-time");
+  const items = series.map((one, k) => h("li", swatch(one), one.label, " ", values[k]));
+  const element = h("div.legend", label && h("h3", label), h("ul", items), moment);
   let latest = [];
   const showAll = (found) => found.forEach((one, k) => { values[k].textContent = found.length ? one : ""; });
 
@@ -135,7 +142,8 @@ function legendOf({ label, series, format = fixed }) {
   function at(plot) {
     const index = plot.cursor.idx;
     if (index == null) return rest(linesOf(plot, series.length));
-    moment.textContent = clock(1000 * plot.data[0][index]);
+    const at = plot.data[0][index];
+    moment.textContent = unit ? plural(at, unit) : clock(1000 * at);
     return showAll(linesOf(plot, series.length).map((line) => legendValue(line, index, format)));
   }
   return { element, rest, at };
@@ -152,7 +160,7 @@ function legendValue(line, index, format) {
 function swatch(one) {
   const line = svg("line", { x1: 0, y1: 5, x2: 18, y2: 5, "stroke-width": 3, "stroke-dasharray": one.dash && "5 3" });
   setStyle(line, { stroke: `var(${one.colour})` });
-  return svg("svg", { class: "swatch", width: 18, height: 10, "aria-hidden": "true" }, line);
+  return svg("svg.swatch", { width: 18, height: 10, "aria-hidden": "true" }, line);
 }
 
 /** A small line without axes; null values are gaps. `label` is read by screen readers. */
@@ -160,7 +168,7 @@ export function sparkline(values, { label = "", width = 120, height = 28, low = 
   const known = values.filter(isNumber);
   const picture = { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label,
     preserveAspectRatio: "none" };
-  const ground = svg("line", { class: "spark-none", x1: 0, x2: width, y1: height - 1, y2: height - 1 });
+  const ground = svg("line.spark-none", { x1: 0, x2: width, y1: height - 1, y2: height - 1 });
   if (known.length < 2) return svg("svg", picture, ground);
   const [least, most] = [Math.min(low ?? Infinity, ...known), Math.max(...known)];
   const x = (k) => (k * (width - 4)) / (values.length - 1) + 1;
@@ -169,6 +177,6 @@ export function sparkline(values, { label = "", width = 120, height = 28, low = 
   const last = values.findLastIndex(isNumber);
   const area = `${points[0].split(",")[0]},${height} ${points.join(" ")} ${points.at(-1).split(",")[0]},${height}`;
   return svg("svg", picture, ground,
-    svg("polygon", { class: "spark-area", points: area }), svg("polyline", { class: "spark-line", points: points.join(" ") }),
-    svg("circle", { class: "spark-dot", cx: x(last), cy: y(values[last]), r: 2 }));
+    svg("polygon.spark-area", { points: area }), svg("polyline.spark-line", { points: points.join(" ") }),
+    svg("circle.spark-dot", { cx: x(last), cy: y(values[last]), r: 2 }));
 }

@@ -12,7 +12,6 @@ function typeset(text) {
   return (text.startsWith("-") ? MINUS : "") + grouped + (fraction ? `.${fraction}` : "");
 }
 
-/** Whether a value is a number that can be shown. */
 export const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
 /** A number with `digits` significant digits: 0.123, 12.3, 12 345, 1.23·10⁻⁵; a dash for null. */
@@ -37,9 +36,11 @@ export function exact(value) {
 /** A number as a mantissa and a power of ten. */
 function scientific(value, digits) {
   const [mantissa, exponent] = value.toExponential(digits - 1).split("e");
-  const power = [...String(Number(exponent))].map((one) => SUPERSCRIPTS[one]).join("");
-  return `${typeset(mantissa)}·10${power}`;
+  return `${typeset(mantissa)}·${power(Number(exponent))}`;
 }
+
+/** A power of ten: 10⁻⁵. */
+export const power = (exponent) => `10${[...String(exponent)].map((one) => SUPERSCRIPTS[one]).join("")}`;
 
 /** Without an exponent, which toPrecision writes for some numbers. */
 const trim = (text) => (text.includes("e") ? String(Number(text)) : text);
@@ -56,9 +57,6 @@ export const count = (value) => (isNumber(value) ? typeset(String(Math.round(val
 
 /** A share as a percentage: 12.3 %. */
 export const percent = (share, digits = 3) => (isNumber(share) ? `${number(100 * share, digits)}${THIN}%` : NONE);
-
-/** A number with its unit. */
-export const unit = (value, name, digits = 3) => (isNumber(value) ? `${number(value, digits)} ${name}` : NONE);
 
 /** Bytes with a binary unit: 12.3 MiB. */
 export function bytes(value) {
@@ -98,3 +96,18 @@ export function time(value) {
 
 /** One or several: plural(1, "list"), plural(3, "list"). */
 export const plural = (value, noun, many = `${noun}s`) => `${count(value)} ${value === 1 ? noun : many}`;
+
+/** A number with its sign: +0.12, −0.3. */
+export const withSign = (value) => (value > 0 ? `+${number(value)}` : number(value));
+
+/** A share in words: 7 %, less than 0.1 %. */
+export function share(value) {
+  const percent = 100 * value;
+  if (percent > 0 && percent < 0.1) return "less than 0.1\u202f%";
+  if (percent < 100 && percent > 99.9) return "more than 99.9\u202f%";
+  return `${percent < 10 ? Number(percent.toFixed(1)) : Math.round(percent)}\u202f%`;
+}
+
+export const reasonOf = (error) => ended(error.detail || error.message || `status ${error.status}`);
+
+export const ended = (text) => (/[.!?…]$/.test(text) ? text : `${text}.`);

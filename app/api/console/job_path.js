@@ -19,7 +19,7 @@ export function noteProgress({ id, progress }) {
 }
 
 /** The tried values of a job in ascending order: those of the result, else those that were seen. */
-export function pathOf({ id, training, result }) {
+function pathOf({ id, training, result }) {
   const name = training?.trainer === "domination" ? "penalty" : "C";
   const tried = result?.tried?.map((one) => ({ parameter: one[name], quality: one.quality }));
   const points = tried ?? [...(seen.get(id)?.values() ?? [])];
@@ -31,10 +31,10 @@ export function pathView(job) {
   const path = pathOf(job);
   if (!path.points.length) return null;
   const where = path.held ? "on held-out queries" : "on the training queries so far";
-  return h("div", { class: "job-path" },
-    h("p", { class: "hint" }, `${measureName(job)} ${where}, by ${path.name} (logarithmic)`),
+  return h("div.stack",
+    h("p.hint", `${measureName(job)} ${where}, by ${path.name} (logarithmic)`),
     path.points.length > 1 && pathChart(path),
-    h("details", {}, h("summary", {}, "As a table"), pathTable(path)));
+    h("details", h("summary", "As a table"), pathTable(path)));
 }
 
 const measureName = ({ training }) => (training?.by === "pairwise" ? "Pairs in the right order" : "NDCG@10");
@@ -54,11 +54,11 @@ function pathChart({ name, chosen, points }) {
   const y = (value) => HEIGHT - EDGE.bottom - ((value - low) / (high - low)) * (HEIGHT - EDGE.top - EDGE.bottom);
   const line = points.map((one) => `${x(one).toFixed(1)},${y(one.quality).toFixed(1)}`).join(" ");
   const text = (at, top, anchor, label) => svg("text", { x: at, y: top, "text-anchor": anchor }, label);
-  return svg("svg", { class: "path-chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Quality by ${name}` },
+  return svg("svg.path-chart", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Quality by ${name}` },
     [low, high].map((value) => [
-      svg("line", { class: "path-grid", x1: EDGE.left, x2: WIDTH - EDGE.right, y1: y(value), y2: y(value) }),
+      svg("line.path-grid", { x1: EDGE.left, x2: WIDTH - EDGE.right, y1: y(value), y2: y(value) }),
       text(EDGE.left - 6, y(value) + 4, "end", fixed(value, 4))]),
-    svg("polyline", { class: "spark-line", points: line }),
+    svg("polyline.spark-line", { points: line }),
     points.map((one) => svg("circle", {
       class: one.parameter === chosen ? "path-chosen" : "spark-dot", cx: x(one), cy: y(one.quality), r: one.parameter === chosen ? 5 : 3 })),
     text(x(points[0]), HEIGHT - 10, "start", number(points[0].parameter, 2)),

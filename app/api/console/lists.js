@@ -5,19 +5,30 @@
  */
 
 import { path } from "./api.js";
-import { button, clear, empty, h, note } from "./dom.js";
-import { clock, plural } from "./format.js";
-import { reasonOf } from "./numbers.js";
-import { parseDocuments } from "./scoring.js";
-import { switcher } from "./switcher.js";
+import { button, clear, empty, field, h, note, select, switcher } from "./dom.js";
+import { clock, plural, reasonOf } from "./format.js";
+import { parseDocuments, scorerOf } from "./scoring.js";
 
 const MOST_LISTS = 20;
 const EXAMPLE_DOCUMENTS = 6;
 const EXAMPLE_FEATURES = 8;
 
-/** Show the choice in `root`; `choose(list)` is called with each list that is chosen. */
-export async function pickList(root, { api }, name, scorer, choose) {
-  const recent = h("div", {}, h("p", { class: "hint" }, "Reading recent lists…"));
+/** Read the model of a page into `model` and `scorer`. */
+export async function readModel(page) {
+  page.model = await page.context.api.get(path`models/${page.name}`);
+  page.scorer = scorerOf(page.model);
+}
+
+/** Read the model of a page, and show the choice in `page.pick`; `choose(list)` gets each list that is chosen. */
+export async function offerLists(page, choose) {
+  const { pick: root, context: { api }, name } = page;
+  try {
+    await readModel(page);
+  } catch (error) {
+    return void clear(root, note("bad", `The model cannot be read: ${reasonOf(error)}`));
+  }
+  const { scorer } = page;
+  const recent = h("div", h("p.hint", "Reading recent lists…"));
   const pasted = pastePanel(scorer, choose);
   const labels = { recent: "Recent list", pasted: "Paste documents" };
   const tabs = switcher({ recent, pasted }, labels, "Source of the documents");
@@ -26,7 +37,7 @@ export async function pickList(root, { api }, name, scorer, choose) {
   try {
     const answer = await api.get(`${path`models/${name}/impressions`}?limit=${MOST_LISTS}`, { quiet: true });
     const lists = recentLists(answer, scorer.names.length);
-    if (!lists.length) return offerPaste(pasted, tabs, noListsYet(recent));
+    if (!lists.length) return void offerPaste(pasted, tabs, noListsYet(recent));
     clear(recent, recentChoice(lists, choose));
     choose(lists[0]);
   } catch (error) {
@@ -52,7 +63,7 @@ function offerPaste(pasted, tabs, message) {
 
 function noListsYet(place) {
   const why = "No list was shown recently.";
-  clear(place, empty(why, h("p", {}, "Send POST /rank to the model and come back, or paste documents.")));
+  clear(place, empty(why, h("p", "Send POST /rank to the model and come back, or paste documents.")));
   return note("info", `${why} Paste documents, or use an example.`);
 }
 
@@ -64,15 +75,13 @@ function problemOf(error) {
 }
 
 function recentChoice(lists, choose) {
-  const options = lists.map((one, at) => h("option", { value: at }, listLabel(one)));
-  const select = h("select", { id: "recent-list" }, options);
-  select.addEventListener("change", () => choose(lists[Number(select.value)]));
-  return h("div", { class: "field" },
-    h("label", { for: "recent-list" }, "Lists as they were shown, newest first"), select);
+  const options = select(lists.map((one, at) => [at, listLabel(one)]));
+  options.addEventListener("change", () => choose(lists[Number(options.value)]));
+  return field("recent-list", "Lists as they were shown, newest first", options);
 }
 
 /** One list in words: its time, its size, its clicks. */
-export function listLabel(list) {
+function listLabel(list) {
   const parts = [list.time ? clock(list.time) : "time unknown"];
   parts.push(plural(list.shown ?? list.documents.length, "document"));
   parts.push(clickLabel(list.clicked ?? []));
@@ -103,10 +112,10 @@ function pastePanel(scorer, choose) {
     text.value = exampleText(scorer);
     use();
   };
-  return h("div", { class: "pick-pasted" },
+  return h("div.pick-pasted",
     h("label", { for: "pasted-list" }, "Documents as JSON, as for POST /rank"), text,
     h("p", { id: "pasted-help", class: "hint" }, pasteHelp(scorer)), problem,
-    h("div", { class: "actions" },
+    h("div.actions",
       button("Use these documents", use, { class: "primary" }), button("Use an example", example)));
 }
 
@@ -115,7 +124,6 @@ function pasteHelp(scorer) {
     + "order. Documents in the order in which your search engine returns them.";
 }
 
-/** Documents with plausible values, for a first look. */
 function exampleText(scorer) {
   const names = scorer.given.slice(0, EXAMPLE_FEATURES);
   const documents = Array.from({ length: EXAMPLE_DOCUMENTS }, (_, at) => ({

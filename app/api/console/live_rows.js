@@ -5,7 +5,7 @@ import { clock, count, number, plural } from "./format.js";
 
 const KINDS = {
   clicks: "clicks", labels: "labels", triplets: "preferences", replace: "replaced",
-  retune: "settings", "reset-measures": "reset", damaged: "damaged",
+  retune: "settings", duel: "duel", "end-duel": "duel", "reset-measures": "reset", damaged: "damaged",
 };
 const OUTCOMES = {
   stepped: ["good", "stepped", "The weights moved."],
@@ -17,12 +17,12 @@ const OUTCOMES = {
 export function recordRow(record) {
   const [first, ...others] = record.pairs ?? [];
   const more = others.length + (record.more_pairs ?? 0);
-  return h("li", { class: "record" },
-    h("div", { class: "record-head" },
-      h("span", { class: "record-time" }, clock(record.time)), kindBadge(record),
-      h("span", { class: "record-seq" }, `#${count(record.seq)}`)),
-    h("div", { class: "record-body" },
-      first ? pairLine(first, record.ids) : h("span", {}, withoutPairs(record)),
+  return h("li.record",
+    h("div.record-head",
+      h("span.record-time", clock(record.time)), kindBadge(record),
+      h("span.record-seq", `#${count(record.seq)}`)),
+    h("div.record-body",
+      first ? pairLine(first, record.ids) : h("span", withoutPairs(record)),
       more > 0 && morePairs(record, others, more), origin(record)));
 }
 
@@ -35,26 +35,28 @@ function kindBadge(record) {
 /** "doc-7 over doc-3 · weight 6.2 · margin 0.31 · stepped" */
 function pairLine(pair, ids) {
   const [kind, word, title] = OUTCOMES[pair.outcome] ?? ["plain", pair.outcome, ""];
-  return h("span", { class: "pair-line" },
+  return h("span.pair-line",
     documentName(pair.preferred, ids), " over ", documentName(pair.other, ids),
-    h("span", { class: "pair-numbers" },
+    h("span.pair-numbers",
       ` · weight ${number(pair.weight, 2)} · margin ${number(pair.margin, 2)} · `),
     badge(kind, word, title));
 }
 
 const documentName = (position, ids) => ids?.[position] == null
-  ? `position ${position + 1}` : h("span", { class: "id" }, ids[position]);
+  ? `position ${position + 1}` : h("span.id", ids[position]);
 
 function morePairs(record, others, more) {
   const hidden = more - others.length;
-  return h("details", {}, h("summary", {}, `and ${plural(more, "more pair")}`),
-    h("ul", { class: "pair-list" }, others.map((pair) => h("li", {}, pairLine(pair, record.ids))),
-      hidden > 0 && h("li", { class: "hint" }, `${plural(hidden, "pair")} not sent`)));
+  return h("details", h("summary", `and ${plural(more, "more pair")}`),
+    h("ul.pair-list", others.map((pair) => h("li", pairLine(pair, record.ids))),
+      hidden > 0 && h("li.hint", `${plural(hidden, "pair")} not sent`)));
 }
 
 /** A record that taught no pair: what it was. */
 function withoutPairs(record) {
   if (record.kind === "replace") return record.reason || "The weights were replaced.";
+  if (record.kind === "duel") return record.reason || "A duel began.";
+  if (record.kind === "end-duel") return record.reason || "The duel ended.";
   if (record.kind === "retune") return "The settings changed.";
   if (record.kind === "reset-measures") return "The measures start again at zero.";
   if (record.kind === "damaged") return "The record is damaged and was not learnt.";
@@ -76,8 +78,7 @@ function origin(record) {
   const parts = [own && `query ${record.query}`, record.request && `request ${record.request}`,
     record.skipped > 0 && `${plural(record.skipped, "record")} before it not shown`];
   const text = parts.filter(Boolean).join(" · ");
-  return text && h("span", { class: "origin" }, text);
+  return text && h("span.origin", text);
 }
 
-/** Events that are no longer kept. */
-export const gapRow = (text) => h("li", { class: "record-gap" }, text);
+export const gapRow = (text) => h("li.record-gap", text);

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { address, ask, button, clear, empty, h, note, setText } from "./dom.js";
+import * as duel from "./page_duel.js";
 import * as health from "./page_health.js";
 import * as jobs from "./page_jobs.js";
 import * as live from "./page_live.js";
@@ -13,10 +14,13 @@ import * as why from "./page_why.js";
 import { poll } from "./poll.js";
 
 const CHECK_SECONDS = 3;
-/** Loaded at once: a page can be opened also while the service does not answer. */
-const MODULES = { health, jobs, live, model, models, try: try_, versions, why };
+/**
+ * Loaded at once: a page can be opened also while the service does not answer. `show(root, context, parameters)` of
+ * a page resolves to the function that ends it.
+ */
+const MODULES = { duel, health, jobs, live, model, models, try: try_, versions, why };
 const PAGES = [["Models", "models"], ["Jobs", "jobs"], ["Health", "health"]];
-const TABS = [["Overview", ""], ["Why", "why"], ["Try", "try"], ["Live", "live"], ["Versions", "versions"]];
+const TABS = [["Overview", ""], ["Why", "why"], ["Try", "try"], ["Live", "live"], ["Duel", "duel"], ["Versions", "versions"]];
 const element = (id) => document.getElementById(id);
 
 /** What is shown: the number of the visit, the function that ends the page, whether it failed. */
@@ -24,17 +28,11 @@ const shown = { visit: 0, end: () => {}, failed: false };
 /** The connection: "", or why there is none. `declined`: details of errors for which no key was given. */
 const connection = { problem: "", declined: new Set() };
 
-/** Tell screen readers. */
 function announce(text) {
   setText(element("live"), text);
 }
 
-/** Go to another page: navigate("models", name, "why"), or navigate("#/models"). */
-function navigate(...parts) {
-  location.hash = parts[0].startsWith("#") ? parts[0] : address(...parts);
-}
-
-const context = { api, navigate, announce };
+const context = { api, announce };
 
 /** The page of an address: its module, its parameters, its title. */
 function routeOf(hash) {
@@ -57,23 +55,21 @@ function decode(part) {
   }
 }
 
-/** Show the page of the address. */
 async function visit() {
   const number = ++shown.visit;
   leave();
   const route = routeOf(location.hash);
   showNavigation(route);
   document.title = `${route?.title ?? "Unknown page"} · SOLAR`;
-  const root = h("div", { class: "page-body" });
+  const root = h("div.page-body");
   const heading = h("h1", { tabindex: "-1" }, route?.title ?? "Unknown page");
   clear(element("page"), pageHead(route, heading), root);
   if (number > 1) heading.focus({ preventScroll: true });
   scrollTo(0, 0);
   if (route) await showPage(route, root, number);
-  else clear(root, empty("This address has no page.", h("p", {}, h("a", { href: "#/models" }, "Go to the models"))));
+  else clear(root, empty("This address has no page.", h("p", h("a", { href: "#/models" }, "Go to the models"))));
 }
 
-/** End the page that is shown. */
 function leave() {
   const end = shown.end;
   shown.end = () => {};
@@ -99,18 +95,17 @@ function showFailure(root, error) {
     visit();
   };
   clear(root, note("bad", keyProblem(error) ?? error.detail ?? "This page could not be shown."),
-    h("div", { class: "row" }, button("Try again", again)));
+    h("div.row", button("Try again", again)));
 }
 
-/** The heading; the pages of a model have tabs. */
 function pageHead(route, heading) {
-  if (!route?.params.name) return h("div", { class: "page-head" }, heading);
+  if (!route?.params.name) return h("div.page-head", heading);
   const tabs = TABS.map(([label, tab]) => h("a", {
     href: address("models", route.params.name, ...(tab ? [tab] : [])),
     "aria-current": tab === route.tab && "page" }, label));
-  return h("div", { class: "page-head" },
-    h("nav", { class: "crumbs", "aria-label": "Above" }, h("a", { href: "#/models" }, "Models"), " /"),
-    heading, h("nav", { class: "tabs", "aria-label": "Model" }, tabs));
+  return h("div.page-head",
+    h("nav.crumbs", { "aria-label": "Above" }, h("a", { href: "#/models" }, "Models"), " /"),
+    heading, h("nav.tabs", { "aria-label": "Model" }, tabs));
 }
 
 function showNavigation(route) {
@@ -118,7 +113,6 @@ function showNavigation(route) {
     h("a", { href: address(section), "aria-current": section === route?.section && "page" }, label)));
 }
 
-/** The links at the right: the documentation of the API, and the key. */
 function showTools() {
   clear(element("tools"), h("a", { href: api.url("docs") }, "API"),
     button(api.key() ? "Change key" : "Enter key", () => enterKey("").then((given) => given && visit()), { class: "small" }));
@@ -146,9 +140,9 @@ async function enterKey(detail) {
   const input = h("input", { type: "password", id: "key", autocomplete: "off", spellcheck: "false", autofocus: true });
   const answer = await ask("API key", [
     detail && note("info", detail),
-    h("label", { for: "key" }, "Key, as ", h("code", {}, "solar key"), " prints it"), input,
-    h("p", { class: "hint" }, "It stays in this tab until the tab is closed. Reading needs the scope read, changing the scope admin."),
-    h("div", { class: "dialog-buttons" },
+    h("label", { for: "key" }, "Key, as ", h("code", "solar key"), " prints it"), input,
+    h("p.hint", "It stays in this tab until the tab is closed. Reading needs the scope read, changing the scope admin."),
+    h("div.dialog-buttons",
       h("button", { value: "yes", class: "primary" }, "Use this key"),
       api.key() && h("button", { value: "forget" }, "Forget the key"),
       h("button", { value: "cancel", formnovalidate: true }, "Cancel"))]);
@@ -186,7 +180,6 @@ async function problemOf(signal) {
 
 let checking = () => {};
 
-/** Check the connection now, then every few seconds. */
 function watchConnection() {
   checking();
   checking = poll(checkConnection, CHECK_SECONDS);

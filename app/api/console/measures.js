@@ -1,9 +1,9 @@
-/** Means, standard errors and rates from the sums of a model's history (app/domain/statistics.py). */
+/** Means and standard errors from the sums of a model's history (app/domain/statistics.py). */
 
 const ROUNDING = 1e-9;
 
 /** The standard error of a mean of `count` values from their sum and the sum of their squares; null if there is none. */
-export function standardError(total, squares, count) {
+function standardError(total, squares, count) {
   const spread = count >= 2 ? squares - (total * total) / count : -1;
   if (spread < -ROUNDING * squares) return null;
   return Math.sqrt(Math.max(0, spread) / (count - 1) / count);
@@ -59,14 +59,6 @@ export function movingMeans(reader, points, seconds, side, measure) {
     found.high.push(mean === null || error === null ? null : mean + 2 * error);
   }
   return found;
-}
-
-/** Values a second between neighbouring points; null where the sums were reset. */
-export function rates(reader, points, name) {
-  return points.slice(1).map((point, k) => {
-    const [change, ms] = [reader.difference(points[k], point, name), point[0] - points[k][0]];
-    return change >= 0 && ms > 0 ? (1000 * change) / ms : null;
-  });
 }
 
 /** The points of a history without those that an update repeats, oldest first, at most `most`. */

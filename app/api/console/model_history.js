@@ -8,25 +8,16 @@ const WEIGHT_ROWS = 25;
 /** A commit later than this after the last point would have written a point. */
 const POINT_MS = 10000;
 
-/** Whether an error means that the server has no such path, as an older release. */
-export const isUnknownPath = (error) => error?.status === 404 && error.detail.startsWith("path");
-
-/** A history that `refresh(signal)` updates; `data` is null before, and `missing` on an older server. */
+/** A history that `refresh(signal)` updates; `data` is null before. */
 export function modelHistory(api, name) {
-  const found = { data: null, missing: false, refresh };
+  const found = { data: null, refresh };
 
   async function refresh(signal) {
     const last = found.data?.hour.at(-1)?.[0];
     const address = api.path`models/${name}/history`;
-    try {
-      const answer = await api.get(last ? `${address}?after=${last}` : address, { signal });
-      const restarted = found.data && answer.now[1] < found.data.now[1];
-      found.data = restarted ? await api.get(address, { signal }) : joined(found.data, answer);
-      found.missing = false;
-    } catch (error) {
-      if (!isUnknownPath(error)) throw error;
-      found.missing = true;
-    }
+    const answer = await api.get(last ? `${address}?after=${last}` : address, { signal });
+    const restarted = found.data && answer.now[1] < found.data.now[1];
+    found.data = restarted ? await api.get(address, { signal }) : joined(found.data, answer);
   }
   return found;
 }

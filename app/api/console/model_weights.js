@@ -1,6 +1,7 @@
 /** The weights of a model by their effect, with their uncertainty and their change over time. */
 
-import { bars, button, clear, h, setText } from "./dom.js";
+import { weightBars } from "./bars_signed.js";
+import { button, clear, h, setText } from "./dom.js";
 import { count, number } from "./format.js";
 
 const FIRST = 15;
@@ -10,13 +11,13 @@ const HOUR = 3600000;
 /** The card of the weights; `page` has `model`, `history` and `span` (hour or day). */
 export function weightsCard(page) {
   const box = h("div");
-  const hint = h("p", { class: "hint" });
+  const hint = h("p.hint");
   const more = button("", () => {
     page.allWeights = !page.allWeights;
     update();
-  }, { class: "small" });
-  const element = h("section", { class: "card" },
-    h("div", { class: "card-head" }, h("h2", {}, "Weights by effect"), more), box, hint);
+  }, { class: "small", hidden: true });
+  const element = h("section.card",
+    h("div.card-head", h("h2", "Weights by effect"), more), box, hint);
 
   function update() {
     const all = byEffect(page.model);
@@ -25,7 +26,7 @@ export function weightsCard(page) {
     setText(more, page.allWeights ? "Show fewer" : `Show ${count(Math.min(MOST, all.length))}`);
     setText(hint, hintText(page, all.length));
     const before = earlierWeights(page);
-    clear(box, bars(shown.map((one) => weightRow(one, before)), { caption: "Weights by effect", max: scaleOf(shown) }));
+    clear(box, weightBars(shown.map((one) => weightRow(one, before)), scaleOf(shown), "Weights by effect"));
   }
   return { element, update };
 }
@@ -34,7 +35,7 @@ export function weightsCard(page) {
  * Weights with their standard errors, the largest |w|/σ first (|w| without σ). Σ is in units of the
  * noise γ, so the standard error of a weight is σ/√γ.
  */
-export function byEffect({ weights, stddev, gamma }) {
+function byEffect({ weights, stddev, gamma }) {
   const effect = ([name, weight]) => Math.abs(weight) / (stddev?.[name] || 1);
   return Object.entries(weights).sort((a, b) => effect(b) - effect(a))
     .map(([name, weight]) => ({ name, weight, stddev: stddev ? stddev[name] / Math.sqrt(gamma) : null }));
@@ -57,14 +58,11 @@ function earlierWeights({ history: { data }, span }) {
 function weightRow({ name, weight, stddev }, before) {
   const earlier = before?.weights[name];
   const change = earlier === undefined ? null : weight - earlier;
-  const drift = change === null ? "" : changeText(change);
   return {
     label: name === "_order" ? "submitted order" : name,
     value: weight,
     error: stddev,
-    text: [
-      h("span", {}, number(weight), stddev === null ? "" : h("span", { class: "muted" }, ` ± ${number(stddev, 2)}`)),
-      h("span", { class: "drift", title: "change over the chosen time" }, drift)],
+    note: [stddev !== null && `± ${number(stddev, 2)}`, change !== null && changeText(change)].filter(Boolean).join(" · "),
     title: stddev ? `${number(Math.abs(weight) / stddev, 2)} standard errors from 0` : undefined,
   };
 }

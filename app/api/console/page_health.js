@@ -1,49 +1,23 @@
 /** The state of the service: processes, store, backlog, last errors. */
 
-import { address, badge, card, clear, empty, h, meter, note, table } from "./dom.js";
+import { badge, card, h, link, meter, note, redraw, table, tiles } from "./dom.js";
 import { bytes, count, duration, isNumber, percent, time } from "./format.js";
-import { isUnknownPath } from "./model_history.js";
 import { poll } from "./poll.js";
 
 const SECONDS = 5;
-/** Names of models in the row of a learner. */
 const MOST_NAMES = 5;
 
-/** Show the page; returns the function that ends it. */
 export async function show(root, { api }) {
-  let shown = "";
-  async function update(signal) {
-    const content = await contentOf(api, signal);
-    const text = JSON.stringify(content);
-    if (text !== shown) clear(root, content.status ? statusParts(content.status) : olderParts(content.ready));
-    shown = text;
-  }
+  const update = async (signal) => redraw(root, await api.get("status", { signal }), statusParts);
   await update();
   return poll(update, SECONDS);
 }
 
-/** The status; of an older service only what /readyz says. */
-async function contentOf(api, signal) {
-  try {
-    return { status: await api.get("status", { signal }) };
-  } catch (error) {
-    if (!isUnknownPath(error)) throw error;
-    return { ready: await api.get("readyz", { signal }) };
-  }
-}
-
-const olderParts = ({ degraded, down }) => [
-  note("info", "This service does not report its status: upgrade it to see processes, memory and errors."),
-  card("Readiness", facts([
-    ["Store", degraded ? badge("bad", "not reachable") : badge("good", "reachable")],
-    ["Processes down", down.length ? down.join(", ") : "none"]])),
-];
-
 function statusParts(status) {
   return [
     verdictNote(status),
-    tiles(status),
-    h("div", { class: "columns" }, storeCard(status.store), processesCard(status)),
+    mainNumbers(status),
+    h("div.columns", storeCard(status.store), processesCard(status)),
     errorsCard(status.errors ?? []),
   ];
 }
@@ -62,16 +36,14 @@ function verdictNote({ store, down = [], damaged = [], errors }) {
   return recent ? note("warning", "All parts are up; there were errors.") : note("good", "All parts are up.");
 }
 
-function tiles({ version, models, backlog, lag_seconds: lag }) {
+function mainNumbers({ version, models, backlog, lag_seconds: lag }) {
   const largest = backlog?.largest;
-  const rows = [
+  return card(null, tiles([
     ["Release", version, ""],
     ["Models", h("a", { href: "#/models" }, count(models)), ""],
-    ["Records that wait", count(backlog?.records), largest && h("a", { href: address("models", largest.model) }, `${largest.model}: ${count(largest.records)}`)],
+    ["Records that wait", count(backlog?.records), largest && link(`${largest.model}: ${count(largest.records)}`, "models", largest.model)],
     ["Lag", isNumber(lag) ? duration(lag) : "–", "longest time in which nothing was learnt while records wait"],
-  ];
-  return h("section", { class: "card", "aria-label": "Main numbers" }, h("dl", { class: "tiles" }, rows.map(([label, value, small]) =>
-    h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, value), h("dd", { class: "tile-note" }, small)))));
+  ]));
 }
 
 function storeCard(store) {
@@ -81,7 +53,7 @@ function storeCard(store) {
   const used = isNumber(store.memory_used) && `${bytes(store.memory_used)}${store.memory_limit ? ` of ${bytes(store.memory_limit)}` : ""}`;
   return card("Store", facts([
     ["Connection", store.reachable ? badge("good", "reachable") : badge("bad", "not reachable")],
-    ["Memory", [memory, used && h("span", { class: "hint" }, used)]],
+    ["Memory", [memory, used && h("span.hint", used)]],
     ["Append-only file", aofText(store.aof)],
     ["Durability", store.durability || "not set"],
     ["Server", store.version ?? "–"]]));
@@ -91,10 +63,9 @@ function aofText(aof) {
   if (!aof) return "unknown";
   if (!aof.enabled) return badge("warning", "off: a crash loses data");
   const written = aof.last_write_ok === false ? badge("bad", "last write failed") : badge("good", "written");
-  return h("span", { class: "row" }, written, aof.fsync && `fsync ${aof.fsync}`);
+  return h("span.row", written, aof.fsync && `fsync ${aof.fsync}`);
 }
 
-/** The processes of this service, those that are down first, and all learners on the store. */
 function processesCard({ workers = [], learners, down = [] }) {
   const known = new Set(workers.map((row) => row.name));
   const rows = [...workers, ...down.filter((name) => !known.has(name)).map((name) => ({ name, up: false }))];
@@ -107,26 +78,25 @@ function processesCard({ workers = [], learners, down = [] }) {
 }
 
 function learnersPart(learners) {
-  if (!learners) return h("p", { class: "hint" }, "Which learners run on the store is not known.");
+  if (!learners) return h("p.hint", "Which learners run on the store is not known.");
   if (!learners.length) return note("bad", "No learner runs on the store: feedback waits.");
-  return h("div", { class: "below" }, table([
-    { label: "Learner", head: true, cell: (one) => h("code", {}, one.id) },
+  return h("div.below", table([
+    { label: "Learner", head: true, cell: (one) => h("code", one.id) },
     { label: "Models", numeric: true, cell: (one) => count(one.models) },
     { label: "Names", cell: (one) => leadsText(one) },
   ], learners, { caption: "Learners" }));
 }
 
-/** The first names of the models of a learner, as links. */
 function leadsText({ leads = [] }) {
-  const links = leads.slice(0, MOST_NAMES).map((name) => h("a", { href: address("models", name) }, name));
+  const links = leads.slice(0, MOST_NAMES).map((name) => link(name, "models", name));
   const rest = leads.length > MOST_NAMES ? "…" : "";
-  return h("span", { class: "row tight" }, links, rest);
+  return h("span.row.tight", links, rest);
 }
 
 function errorsCard(errors) {
-  if (!errors.length) return card("Last errors", h("p", { class: "muted" }, "None since the start."));
+  if (!errors.length) return card("Last errors", h("p.muted", "None since the start."));
   return card("Last errors", table([
-    { label: "Time", cell: (one) => h("span", { class: "numeric" }, time(milliseconds(one.time))) },
+    { label: "Time", cell: (one) => h("span.numeric", time(milliseconds(one.time))) },
     { label: "Level", cell: (one) => badge(one.level === "warning" ? "warning" : "bad", one.level) },
     { label: "Process", cell: (one) => [one.process, one.logger].filter(Boolean).join(", ") },
     { label: "Message", cell: (one) => one.message },
@@ -136,4 +106,4 @@ function errorsCard(errors) {
 /** A time in seconds or ms since 1970, or as text. */
 const milliseconds = (value) => (isNumber(value) && value < 1e11 ? 1000 * value : value);
 
-const facts = (rows) => h("dl", { class: "facts" }, rows.map(([label, value]) => [h("dt", {}, label), h("dd", {}, value)]));
+const facts = (rows) => h("dl.facts", rows.map(([label, value]) => [h("dt", label), h("dd", value)]));

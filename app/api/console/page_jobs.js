@@ -1,6 +1,6 @@
 /** Training jobs: start one from a file, watch it, cancel it, start it again. */
 
-import { address, badge, button, clear, confirm, empty, h, meter, note, setText } from "./dom.js";
+import { arrange, badge, button, clear, confirm, empty, h, link, meter, note, setText, settings } from "./dom.js";
 import { ago, count, duration, exact, fixed, number, percent, plural } from "./format.js";
 import { noteProgress, pathView } from "./job_path.js";
 import { poll } from "./poll.js";
@@ -10,12 +10,11 @@ const LIST_MS = 5000;
 const RUNNING_SECONDS = 1;
 const KINDS = { running: "info", done: "good", failed: "bad", cancelled: "warning" };
 
-/** Show the page; returns the function that ends it. */
 export async function show(root, context) {
-  const page = { ...context, jobs: [], rows: new Map(), read: 0, list: h("div", { class: "stack" }) };
+  const page = { ...context, jobs: [], rows: new Map(), read: 0, list: h("div.stack") };
   const form = await trainingForm(context, (job) => started(page, job));
   await readJobs(page);
-  clear(root, form, h("h2", {}, "Jobs"), page.list);
+  clear(root, form, h("h2", "Jobs"), page.list);
   return poll((signal) => update(page, signal), RUNNING_SECONDS);
 }
 
@@ -34,11 +33,11 @@ async function readJobs(page, signal) {
   page.jobs = answer.jobs;
   if (!page.jobs.length) {
     clear(page.list, empty("There is no job yet.",
-      h("p", {}, "Choose a model and a file of judged queries above. The best C is found on held-out queries; the result replaces the weights of the model.")));
+      h("p", "Choose a model and a file of judged queries above. The best C is found on held-out queries; the result replaces the weights of the model.")));
     return;
   }
   for (const job of page.jobs) showJob(page, job);
-  arrange(page);
+  arrangeRows(page);
 }
 
 async function readJob(page, id, signal) {
@@ -53,18 +52,13 @@ function started(page, job) {
   page.jobs = [job, ...page.jobs.filter((one) => one.id !== job.id)];
   showJob(page, job);
   page.rows.get(job.id).element.open = true;
-  arrange(page);
+  arrangeRows(page);
   page.announce(`Job of ${job.model} started`);
 }
 
-/** Put the rows in the order of the list, the newest first, if they are not. */
-function arrange(page) {
-  const elements = page.jobs.map((job) => page.rows.get(job.id).element);
-  const same = page.list.children.length === elements.length && elements.every((one, k) => page.list.children[k] === one);
-  if (!same) clear(page.list, elements);
-}
+/** Put the rows in the order of the list, the newest first. */
+const arrangeRows = (page) => arrange(page.list, page.jobs.map((job) => page.rows.get(job.id).element));
 
-/** Create or update the row of a job. */
 function showJob(page, found) {
   const row = page.rows.get(found.id) ?? newRow(page, found);
   row.job = { ...row.job, ...found };
@@ -77,14 +71,14 @@ function showJob(page, found) {
 }
 
 function newRow(page, job) {
-  const row = { job, open: job.state === "running", state: badge("", ""), when: h("span", { class: "muted" }), share: h("span", { class: "numeric" }) };
-  row.body = h("div", { class: "job-body" });
+  const row = { job, open: job.state === "running", state: badge("", ""), when: h("span.muted"), share: h("span.numeric") };
+  row.body = h("div.job-body.stack");
   row.bar = h("div");
-  row.buttons = h("div", { class: "row" });
-  row.content = h("div", { class: "stack" });
+  row.buttons = h("div.row");
+  row.content = h("div.stack");
   row.body.append(row.bar, row.content, row.buttons);
-  const summary = h("summary", { class: "row" }, h("strong", {}, job.model), row.state, row.share, row.when);
-  row.element = h("details", { class: "card job", open: row.open, ontoggle: () => toggled(page, row) }, summary, row.body);
+  const summary = h("summary.row", h("strong", job.model), row.state, row.share, row.when);
+  row.element = h("details.card.job", { open: row.open, ontoggle: () => toggled(page, row) }, summary, row.body);
   page.rows.set(job.id, row);
   return row;
 }
@@ -115,8 +109,8 @@ function fillButtons(page, row) {
   const again = button("Start again", () => act(page, row, "post", page.api.path`jobs/${job.id}/start`), { class: "small" });
   const cancel = button("Cancel", () => cancelJob(page, row), { class: "small" });
   clear(row.buttons, job.state === "running" && cancel, job.state === "failed" && again,
-    h("a", { href: address("models", job.model) }, "To the model"),
-    job.state === "done" && h("a", { href: address("models", job.model, "versions") }, "To its versions"));
+    link("To the model", "models", job.model),
+    job.state === "done" && link("To its versions", "models", job.model, "versions"));
 }
 
 async function cancelJob(page, row) {
@@ -135,7 +129,6 @@ async function act(page, row, method, address_) {
   }
 }
 
-/** What is known of a job: data, options, progress and result. */
 function facts({ training = {}, progress = {}, result, begun, state }) {
   const parameter = training.trainer === "domination" ? "penalty" : "C";
   const given = training[parameter];
@@ -148,6 +141,6 @@ function facts({ training = {}, progress = {}, result, begun, state }) {
     ["Time", result ? duration(result.seconds) : state === "running" && begun && duration(Date.now() / 1000 - begun)],
     ["Record in the log", result && count(result.seq)],
   ].filter(([, value]) => value);
-  return h("dl", { class: "settings" }, rows.map(([label, value]) => h("div", { class: "pair" }, h("dt", {}, label), h("dd", {}, value))));
+  return settings(rows);
 }
 

@@ -1,11 +1,10 @@
 /** Live: records as they are learnt, newest first. */
 
 import { path } from "./api.js";
-import { address, badge, button, card, clear, empty, h, note, setText } from "./dom.js";
-import { count, number, plural } from "./format.js";
+import { sparkline } from "./chart.js";
+import { badge, button, card, clear, empty, h, link, note, setText, tiles } from "./dom.js";
+import { count, ended, number, plural, reasonOf } from "./format.js";
 import { gapRow, recordRow } from "./live_rows.js";
-import { columns } from "./columns.js";
-import { ended, reasonOf } from "./numbers.js";
 
 const MOST_ROWS = 200;
 const DRAW_EVERY = 250;
@@ -13,13 +12,12 @@ const SPOKEN_EVERY = 20000;
 const SECONDS_SHOWN = 60;
 const RATE_SECONDS = 5;
 
-/** Show the page; returns the function that ends it. */
 export async function show(root, context, { name }) {
   const page = newPage(context, name);
   clear(root,
-    h("p", { class: "intro" }, "Each record as it is learnt: which document should stand above which, and "
+    h("p.intro", "Each record as it is learnt: which document should stand above which, and "
       + "whether the weights moved. At most 20 a second are sent; all are counted."),
-    card(null, h("div", { class: "live-bar" }, page.state, page.pause, page.version), page.problem, tiles(page)),
+    card(null, h("div.live-bar", page.state, page.pause, page.version), page.problem, numbersPart(page)),
     card("Records, newest first", page.empty, page.rows));
   connect(page);
   const timer = setInterval(() => draw(page), DRAW_EVERY);
@@ -34,29 +32,24 @@ function newPage(context, name) {
     context, name, stopped: new AbortController(), queue: [], paused: false, lastId: null,
     seconds: new Map(), started: Date.now(), spoken: Date.now(), unspoken: 0,
     totals: { learnt: 0, skipped: 0, stepped: 0, passive: 0, refused: 0 },
-    state: h("span", { class: "live-state" }, badge("plain", "connecting…")),
-    version: h("span", { class: "hint" }), problem: h("div", { role: "alert" }),
-    rows: h("ol", { class: "records", hidden: true }), numbers: {}, graph: h("div", { class: "live-graph" }),
-    empty: empty("Waiting for feedback", h("p", {}, "Send clicks with POST /feedback, or ",
-      h("a", { href: address("models", name, "try") }, "click a result on the Try page"), ".")),
+    state: h("span.live-state", badge("plain", "connecting…")),
+    version: h("span.hint"), problem: h("div", { role: "alert" }),
+    rows: h("ol.records", { hidden: true }), numbers: {}, graph: h("div"),
+    empty: empty("Waiting for feedback", h("p", "Send clicks with POST /feedback, or ",
+      link("click a result on the Try page", "models", name, "try"), ".")),
   };
   page.pause = button("Pause", () => togglePause(page), { "aria-pressed": "false" });
   return page;
 }
 
-function tiles(page) {
-  const tile = (key, label, title) => {
-    page.numbers[key] = h("span", { class: "tile-value" }, "0");
-    return h("div", { class: "live-tile", title }, page.numbers[key], h("span", { class: "tile-label" }, label));
-  };
-  return h("div", { class: "live-tiles" },
-    h("div", { class: "live-tile live-wide" }, page.graph,
-      h("span", { class: "tile-label" }, "records a second, last minute")),
-    tile("rate", "records/s", `mean of the last ${RATE_SECONDS} seconds`),
-    tile("learnt", "learnt", "since this page was opened"),
-    tile("skipped", "not shown", "learnt, but beyond 20 samples a second"),
-    tile("stepped", "stepped pairs", "of the records shown"),
-    tile("passive", "passive pairs", "already in order by a margin"));
+function numbersPart(page) {
+  const tile = (key, label, small) => [label, page.numbers[key] = h("span", "0"), small];
+  return [page.graph, h("p.hint", "Records a second in the last minute"), h("div.below", tiles([
+    tile("rate", "Records a second", `mean of the last ${RATE_SECONDS} seconds`),
+    tile("learnt", "Learnt", "since this page was opened"),
+    tile("skipped", "Not shown", "beyond 20 samples a second"),
+    tile("stepped", "Stepped pairs", "of the records shown"),
+    tile("passive", "Passive pairs", "in order by a margin")]))];
 }
 
 /** Read the stream until the page ends; a refusal is shown with a button to try again. */
@@ -101,7 +94,6 @@ function receive(page, { event, id, data }) {
 const showVersion = (page, { version, lag }) =>
   setText(page.version, `version ${count(version)} · ${lag ? plural(lag, "record") : "no record"} waiting`);
 
-/** Keep what is to be drawn, at most as many as fit on the page. */
 function enqueue(page, row) {
   page.queue.push(row);
   if (page.queue.length > MOST_ROWS) page.queue.shift();
@@ -149,6 +141,6 @@ function drawNumbers(page) {
   const rate = recent.reduce((sum, one) => sum + one, 0) / recent.length;
   setText(page.numbers.rate, number(rate, 2));
   for (const key of ["learnt", "skipped", "stepped", "passive"]) setText(page.numbers[key], count(page.totals[key]));
-  if (page.drawn !== now) clear(page.graph, columns(counts, "Records a second in the last minute"));
+  if (page.drawn !== now) clear(page.graph, sparkline(counts, { label: "Records a second in the last minute", width: 1100, height: 38 }));
   page.drawn = now;
 }

@@ -1,12 +1,12 @@
 /** One model: quality against the submitted order, weights, what was learnt and what was refused, settings. */
 
 import { lineChart } from "./chart.js";
-import { button, card, clear, empty, h, note, setText } from "./dom.js";
+import { card, choice, clear, empty, h, note, redraw, setText, settings, tiles } from "./dom.js";
 import { ago, count, duration, exact, fixed, number, percent, plural, signed } from "./format.js";
 import { movingMeans, readerOf } from "./measures.js";
-import { committedAt, covered, modelHistory, partsOf, pointsSince, ratesOf, verdict, wholeMean } from "./model_history.js";
+import { committedAt, covered, modelHistory, partsOf, pointsSince, ratesOf, verdict } from "./model_history.js";
 import { weightsCard } from "./model_weights.js";
-import { DRIFT_ALARM, LAG_ALARM } from "./page_models.js";
+import { alarmsOf } from "./page_models.js";
 import { poll } from "./poll.js";
 
 const SECONDS = 10;
@@ -23,7 +23,6 @@ const SETTINGS = [
   ["clicks", "Clicks become pairs by"], ["explore", "Explores"], ["exploration", "Exploration"], ["prior", "Prior of the submitted order"],
   ["pair_bound", "Bound of a pair"], ["forgetting", "Forgetting"]];
 
-/** Show a model; returns the function that ends the page. */
 export async function show(root, { api }, { name }) {
   const page = { history: modelHistory(api, name), span: "hour", model: await api.get(api.path`models/${name}`) };
   const parts = [alarmsPart(page), tilesPart(page), qualityPart(page), weightsCard(page), trafficPart(page)];
@@ -41,69 +40,54 @@ export async function show(root, { api }, { name }) {
   };
 }
 
-/** What is wrong, at the top. */
 function alarmsPart(page) {
-  const element = h("div", { class: "stack" });
-  return { element, update: () => clear(element, alarms(page).map(([kind, text]) => note(kind, text))) };
+  const element = h("div.stack");
+  const update = () => redraw(element, alarmsOf(page.model, page.history, page.model), (alarms) =>
+    alarms.map(([kind, label, text]) => note(kind, h("b", `${label[0].toUpperCase()}${label.slice(1)}. `), text)));
+  return { element, update };
 }
 
-function alarms({ model, history }) {
-  const lag = model.seq - model.version;
-  const lead = history.data && wholeMean(history.data, "lead", "ndcg@10");
-  return [
-    lag >= LAG_ALARM && ["warning", `${plural(lag, "record")} wait for the learner: it does not keep up, or is down.`],
-    model.drift >= DRIFT_ALARM && ["warning", "Drift: NDCG@10 has fallen below its own mean. Compare the versions, and check the features."],
-    lead && verdict(lead) === "worse" && ["bad", "Rankings as served are worse than the submitted order, by more than 2 standard errors of NDCG@10."],
-    history.missing && ["info", "This service keeps no history: upgrade it to see curves."],
-  ].filter(Boolean);
-}
-
-/** The main numbers. */
 function tilesPart(page) {
-  const tile = (label) => ({ value: h("dd"), small: h("dd", { class: "tile-note" }), label });
-  const tiles = {
-    version: tile("Version"), fresh: tile("Last commit"), lists: tile("Measured lists"),
-    lead: tile("Lead, NDCG@10"), abandoned: tile("Abandoned lists"), rejected: tile("Rejected records") };
-  const element = h("section", { class: "card", "aria-label": "Main numbers" }, h("dl", { class: "tiles" },
-    Object.values(tiles).map((one) => h("div", { class: "tile" }, h("dt", {}, one.label), one.value, one.small))));
-  const set = (name, text, small = "") => {
-    setText(tiles[name].value, text);
-    setText(tiles[name].small, small);
-  };
-  return { element, update: () => fillTiles(page, set) };
+  const element = h("section.card", { "aria-label": "Main numbers" });
+  return { element, update: () => redraw(element, mainNumbers(page), tiles) };
 }
 
-function fillTiles({ model, history: { data } }, set) {
+function mainNumbers({ model, history: { data } }) {
   const lag = model.seq - model.version;
   const committed = data && committedAt(data);
   const lead = { mean: model.lead.ndcg["10"], error: model.lead.ndcg_stderr["10"] };
   const words = { better: "better than the submitted order", worse: "worse than the submitted order", unclear: "no clear difference yet" };
-  set("version", count(model.version), lag > 0 ? `${count(lag)} behind` : "up to date");
-  set("fresh", committed ? ago(committed) : "–", "");
-  set("lists", count(model.queries), plural(model.feedback, "feedback record"));
-  set("lead", lead.mean === null ? "–" : signed(lead.mean, 4),
-    lead.mean === null ? "not measured yet" : `${lead.error === null ? "" : `± ${fixed(2 * lead.error, 4)}, `}${words[verdict(lead)]}`);
-  set("abandoned", count(model.abandoned_lists), abandonedShare(model));
-  set("rejected", count(model.rejected), model.rejected ? "could not be applied" : "");
+  return [
+    ["Version", count(model.version), lag > 0 ? `${count(lag)} behind` : "up to date"],
+    ["Last commit", committed ? ago(committed) : "–", ""],
+    ["Measured lists", count(model.queries), plural(model.feedback, "feedback record")],
+    ["Lead, NDCG@10", lead.mean === null ? "–" : signed(lead.mean, 4),
+      lead.mean === null ? "not measured yet" : `${lead.error === null ? "" : `± ${fixed(2 * lead.error, 4)}, `}${words[verdict(lead)]}`],
+    ["Abandoned lists", count(model.abandoned_lists), abandonedShare(model)],
+    ["Rejected records", count(model.rejected), model.rejected ? "could not be applied" : ""],
+  ];
 }
 
 function abandonedShare({ abandoned_lists: abandoned, queries }) {
   return abandoned === null || !(abandoned + queries) ? "" : `${percent(abandoned / (abandoned + queries))} of lists with feedback`;
 }
 
-/** The curves, with the choice of hour or day. */
 function qualityPart(page) {
-  const hint = h("p", { class: "hint" });
+  const hint = h("p.hint");
   const none = h("div");
   const boxes = MEASURES.map(() => h("div"));
-  const grid = h("div", { class: "charts" }, boxes);
-  const choice = spanChoice(page);
-  const element = h("section", { class: "card" },
-    h("div", { class: "card-head" }, h("h2", {}, "Quality against the submitted order"), choice.element), none, grid, hint);
+  const grid = h("div.charts", boxes);
+  const labels = Object.fromEntries(Object.entries(SPANS).map(([key, { label }]) => [key, label]));
+  const spans = choice(labels, "Time span", (key) => {
+    page.span = key;
+    page.changed();
+  });
+  const element = h("section.card",
+    h("div.card-head", h("h2", "Quality against the submitted order"), spans.element), none, grid, hint);
   let charts = [];
   let drawn = null;
 
-  function redraw() {
+  function draw() {
     charts.forEach((chart) => chart.destroy());
     charts = MEASURES.map(([label], k) => lineChart(boxes[k], {
       label, series: [SERVED, SUBMITTED], height: 190, format: (value) => fixed(value, 3), least: SPANS[page.span].least, bounds: [0, 1] }));
@@ -111,11 +95,11 @@ function qualityPart(page) {
   }
   function update() {
     const points = measuredPoints(page);
-    choice.update();
+    spans.show(page.span);
     grid.hidden = hint.hidden = points.length < 2;
     clear(none, points.length < 2 && noCurves(page));
     if (points.length < 2) return;
-    if (drawn !== page.span) redraw();
+    if (drawn !== page.span) draw();
     setText(hint, `Each point is the mean of the ${duration(windowOf(page, points))} before it; bands are ± 2 standard errors.`);
     MEASURES.forEach(([, measure], k) => fillChart(charts[k], page, points, measure));
   }
@@ -142,27 +126,15 @@ function fillChart(chart, page, points, measure) {
 }
 
 function noCurves({ history }) {
-  if (history.missing) return empty("This service keeps no history.");
   return empty(history.data ? "There are no curves yet." : "Reading the history.",
-    h("p", {}, "The learner writes a point at most every 10 seconds while it learns, and a curve needs lists between two points: send feedback to see curves here."));
+    h("p", "The learner writes a point at most every 10 seconds while it learns, and a curve needs lists between two points: send feedback to see curves here."));
 }
 
-/** Buttons for the last hour and the last day. */
-function spanChoice(page) {
-  const buttons = Object.entries(SPANS).map(([name, { label }]) => button(label, () => {
-    page.span = name;
-    page.changed();
-  }, { class: "small", "data-span": name }));
-  const element = h("div", { class: "choice", role: "group", "aria-label": "Time span" }, buttons);
-  return { element, update: () => buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.span === page.span))) };
-}
-
-/** Lists and records over time, and what became of pairs and records. */
 function trafficPart(page) {
   const box = h("div");
   const none = h("div");
-  const outcomes = h("dl", { class: "facts wide" });
-  const element = h("div", { class: "columns" },
+  const outcomes = h("dl.facts.wide");
+  const element = h("div.columns",
     card("Traffic", none, box), card("What was learnt, and what was not", outcomes));
   const series = [{ label: "lists with feedback /s", colour: "--blue" }, { label: "feedback records /s", colour: "--green", dash: [6, 4] }];
   const chart = lineChart(box, { series, height: 320, format: (value) => number(value, 2), range: (_, high) => [0, 1.1 * (high || 1)] });
@@ -195,7 +167,7 @@ function outcomeRows({ pairs, rejected, abandoned_lists: abandoned, feedback, ex
     ["Records rejected", count(rejected), "wrong number of features, or positions outside the list"],
     ["Lists abandoned", count(abandoned), "shown, but without a click so far"],
     ["Lists explored", percent(explored), "measured lists whose order was randomised"],
-  ].map(([label, value, reason]) => [h("dt", {}, label, reason && h("span", { class: "hint block" }, reason)), h("dd", {}, value)]);
+  ].map(([label, value, reason]) => [h("dt", label, reason && h("span.hint.block", reason)), h("dd", value)]);
 }
 
 /** The settings, and the features of a model without names of its own. */
@@ -204,8 +176,7 @@ function detailsCards({ model }) {
     .map(([field, label]) => [label, settingText(model[field])]);
   const knots = Object.values(model.splines ?? {}).flat().length;
   const counts = [["Features", count(model.features.length)], ...(knots ? [["Knots of splines", count(knots)]] : [])];
-  return card("Settings", h("dl", { class: "settings" }, [...rows, ...counts]
-    .map(([label, value]) => h("div", { class: "pair" }, h("dt", {}, label), h("dd", {}, value)))));
+  return card("Settings", settings([...rows, ...counts]));
 }
 
 function settingText(value) {

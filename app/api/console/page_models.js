@@ -1,8 +1,9 @@
 /** All models: alarms first, then version, lag, freshness, traffic and the lead over the submitted order. */
 
 import { sparkline } from "./chart.js";
-import { address, badge, clear, copyable, empty, h, note, setText } from "./dom.js";
+import { address, arrange, badge, clear, copyable, empty, h, redraw, setText } from "./dom.js";
 import { ago, count, duration, fixed, number, plural, signed } from "./format.js";
+import { verdictOf } from "./duel_text.js";
 import { committedAt, covered, modelHistory, partsOf, ratesOf, recentMean, verdict, wholeMean } from "./model_history.js";
 import { poll } from "./poll.js";
 
@@ -11,20 +12,18 @@ const HISTORY_SECONDS = 10;
 const DETAILS_MS = 60000;
 /** Models whose history is read; the others are found by the filter. */
 const MOST_SHOWN = 24;
-export const LAG_ALARM = 1000;
-export const DRIFT_ALARM = 20;
+const LAG_ALARM = 1000;
+const DRIFT_ALARM = 20;
 const MEASURED_ENOUGH = 20;
 
-/** Show the models; returns the function that ends the page. */
 export async function show(root, { api, announce }) {
-  const page = { api, announce, root, models: [], rows: new Map(), filter: "", missing: false };
-  page.list = h("div", { class: "stack" });
-  page.notes = h("div", { class: "stack" });
-  page.summary = h("p", { class: "muted grow" });
+  const page = { api, announce, root, models: [], rows: new Map(), filter: "" };
+  page.list = h("div.stack");
+  page.summary = h("p.muted.grow");
   page.search = filterInput(page);
-  page.bar = h("div", { class: "row" }, page.summary, page.search);
+  page.bar = h("div.row", page.summary, page.search);
   await readList(page);
-  clear(root, page.notes, page.bar, page.list);
+  clear(root, page.bar, page.list);
   const stops = [
     poll((signal) => readList(page, signal), LIST_SECONDS),
     poll((signal) => readHistories(page, signal), HISTORY_SECONDS),
@@ -43,14 +42,16 @@ function filterInput(page) {
 }
 
 async function readList(page, signal) {
-  page.models = (await page.api.get("models", { signal })).models;
+  const { models } = await page.api.get("models", { signal });
+  page.models = models.filter((one) => !one.follows);
+  page.followers = models.filter((one) => one.follows);
   showList(page);
 }
 
 /** The models that match the filter, alarms first, then by name. */
 function chosen(page) {
   const matching = page.models.filter((model) => model.name.toLowerCase().includes(page.filter));
-  const rank = (model) => (alarmsOf(model, page.rows.get(model.name)).length ? 0 : 1);
+  const rank = (model) => (alarmsIn(page, model).length ? 0 : 1);
   return matching.sort((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1));
 }
 
@@ -60,7 +61,7 @@ function showList(page) {
   if (!page.models.length) return clear(page.list, firstSteps(page));
   const found = chosen(page);
   const shown = found.slice(0, MOST_SHOWN);
-  const alarms = found.filter((model) => alarmsOf(model, page.rows.get(model.name)).length).length;
+  const alarms = found.filter((model) => alarmsIn(page, model).length).length;
   setText(page.summary, summaryText(page, found.length, alarms));
   for (const model of shown) rowOf(page, model).update(model);
   arrange(page.list, shown.map((model) => page.rows.get(model.name).element));
@@ -74,12 +75,6 @@ function summaryText(page, found, alarms) {
   return `${all}, ${alarms ? plural(alarms, "alarm") : "no alarms"}${hidden}`;
 }
 
-/** Move elements only if their order has changed, so that the focus stays. */
-function arrange(parent, elements) {
-  const same = parent.children.length === elements.length && elements.every((one, k) => parent.children[k] === one);
-  if (!same) clear(parent, elements);
-}
-
 async function readHistories(page, signal) {
   for (const model of chosen(page).slice(0, MOST_SHOWN)) {
     if (signal?.aborted) return;
@@ -91,7 +86,6 @@ async function readHistories(page, signal) {
 async function readHistory(page, row, signal) {
   try {
     await row.history.refresh(signal);
-    if (row.history.missing && !page.missing) showMissing(page);
     if (Date.now() - row.read > DETAILS_MS) {
       row.details = await page.api.get(page.api.path`models/${row.name}`, { signal });
       row.read = Date.now();
@@ -101,24 +95,24 @@ async function readHistory(page, row, signal) {
   }
 }
 
-function showMissing(page) {
-  page.missing = true;
-  clear(page.notes, note("info", "This service keeps no history yet: upgrade it to see traffic and curves."));
+function alarmsIn(page, model) {
+  const row = page.rows.get(model.name);
+  return alarmsOf(model, row?.history, row?.details);
 }
 
 /** What is wrong with a model: [[kind, label, explanation]]. */
-function alarmsOf(model, row) {
+export function alarmsOf(model, history, details) {
   const lag = model.seq - model.version;
   const found = [];
   if (model.damaged) found.push(["bad", "damaged", "The stored state is damaged: roll back to a kept version."]);
   if (model.newer_format) found.push(["bad", "newer format", "A newer release wrote the state: upgrade this one."]);
   if (lag >= LAG_ALARM) found.push(["warning", `${count(lag)} records behind`, "The learner does not keep up, or is down."]);
-  if (row?.details?.drift >= DRIFT_ALARM) found.push(["warning", "drift", "NDCG@10 has fallen below its own mean."]);
-  if (row && isWorse(row)) found.push(["bad", "worse than submitted", "NDCG@10 is below that of the submitted order by more than 2 standard errors."]);
+  if (details?.drift >= DRIFT_ALARM) found.push(["warning", "drift", "NDCG@10 has fallen below its own mean. Compare the versions, and check the features."]);
+  if (history && isWorse(history)) found.push(["bad", "worse than submitted", "NDCG@10 is below that of the submitted order by more than 2 standard errors."]);
   return found;
 }
 
-function isWorse({ history: { data } }) {
+function isWorse({ data }) {
   const lead = data && wholeMean(data, "lead", "ndcg@10");
   return Boolean(lead && lead.queries >= MEASURED_ENOUGH && verdict(lead) === "worse");
 }
@@ -128,40 +122,49 @@ function rowOf(page, model) {
   const known = page.rows.get(model.name);
   if (known) return known;
   const cells = {
-    badges: h("span", { class: "row badges" }), kind: h("div", { class: "hint" }), version: value(), lag: sub(), fresh: value(),
+    badges: h("span.row"), kind: h("div.hint"), duel: h("div"), version: value(), lag: sub(), fresh: value(),
     lists: value(), feedback: value(), listsLine: h("div"), feedbackLine: h("div"), lead: value(), recent: sub() };
   const link = h("a", { href: address("models", model.name), class: "model-name" }, model.name);
-  const element = h("article", { class: "card model-row" },
-    h("div", { class: "model-title" }, h("h2", {}, link), cells.badges, cells.kind),
+  const element = h("article.card.model-row",
+    h("div.model-title", h("h2", link), cells.badges, cells.kind, cells.duel),
     fact("Version", cells.version, cells.lag),
     fact("Last commit", cells.fresh),
     fact("Lists with feedback", cells.lists, cells.listsLine),
     fact("Feedback records", cells.feedback, cells.feedbackLine),
     fact("Lead, NDCG@10", cells.lead, cells.recent));
-  const row = { name: model.name, element, cells, history: modelHistory(page.api, model.name), details: null, read: 0 };
+  const row = { name: model.name, element, cells, history: modelHistory(page.api, model.name), details: null, read: 0,
+    followers: () => page.followers.filter((one) => one.follows === model.name).map((one) => one.name) };
   row.update = (found) => fillRow(row, found);
   page.rows.set(model.name, row);
   return row;
 }
 
-const value = () => h("span", { class: "fact-value numeric" });
-const sub = () => h("div", { class: "hint numeric" });
-const fact = (label, ...children) => h("div", { class: "fact" }, h("div", { class: "fact-label" }, label), children);
+const value = () => h("span.fact-value.numeric");
+const sub = () => h("div.hint.numeric");
+const fact = (label, ...children) => h("div.fact", h("div.fact-label", label), children);
 
 function fillRow(row, model) {
   const { cells, history: { data } } = row;
   const lag = model.seq - model.version;
-  const alarms = alarmsOf(model, row);
+  const alarms = alarmsOf(model, row.history, row.details);
   row.element.classList.toggle("alarm", alarms.some(([kind]) => kind === "bad"));
   clear(cells.badges, alarms.map(([kind, label, title]) => badge(kind, label, title)));
   setText(cells.kind, model.algorithm ? `${model.algorithm.toUpperCase()}, ${plural(model.features, "feature")}` : "");
   setText(cells.version, count(model.version));
   setText(cells.lag, Number.isFinite(lag) ? (lag > 0 ? `${count(lag)} behind` : "up to date") : "");
   setText(cells.fresh, data ? ago(committedAt(data)) : "–");
+  redraw(cells.duel, [model.duel, row.followers()], duelPart(model.name));
   fillTraffic(cells, "lists", data, ["queries", "abandoned"]);
   fillTraffic(cells, "feedback", data, ["feedback"]);
-  fillLead(cells, data, row.details);
+  fillLead(cells, data);
 }
+
+/** The verdict of the duel of a model that is on, and the names of its followers. */
+const duelPart = (name) => ([duel, followers]) => h("div.hint",
+  duel && duelLink(name, duel.ended ? { text: "the last duel has ended", kind: "" } : verdictOf(duel, name)),
+  followers.length > 0 && `Followers: ${followers.join(", ")}`);
+
+const duelLink = (name, { text, kind }) => h("a", { href: address("models", name, "duel"), class: `block ${kind}` }, text);
 
 function fillTraffic(cells, name, data, columns) {
   const seconds = data && covered(data, "hour", 3600, 300);
@@ -171,8 +174,8 @@ function fillTraffic(cells, name, data, columns) {
   clear(cells[`${name}Line`], sparkline(rates, { label: `last ${duration(seconds)}, now ${number(latest ?? 0, 2)} a second`, width: 150 }));
 }
 
-function fillLead(cells, data, details) {
-  const lead = data ? wholeMean(data, "lead", "ndcg@10") : leadOf(details);
+function fillLead(cells, data) {
+  const lead = data ? wholeMean(data, "lead", "ndcg@10") : NO_LEAD;
   const recent = data && recentMean(data, 3600, "lead", "ndcg@10");
   const kinds = { better: "good-text", worse: "bad-text", unclear: "" };
   cells.lead.className = `fact-value numeric ${kinds[verdict(lead)]}`;
@@ -186,24 +189,20 @@ function recentText(data) {
   return seconds > 3500 ? "hour" : duration(seconds);
 }
 
-/** The lead as the model itself reports it, for a service without history. */
-const leadOf = (details) => ({
-  mean: details?.lead.ndcg["10"] ?? null, error: details?.lead.ndcg_stderr["10"] ?? null, queries: details?.queries ?? 0 });
+const NO_LEAD = { mean: null, error: null, queries: 0 };
 
-/** A lead with twice its standard error. */
-export const leadText = ({ mean, error }) =>
+const leadText = ({ mean, error }) =>
   mean === null ? "not measured yet" : `${signed(mean, 4)}${error === null ? "" : ` ± ${fixed(2 * error, 4)}`}`;
 
-/** What to do in a service without models. */
 function firstSteps({ api, announce }) {
-  const json = "-H 'content-type: application/json'";
-  const create = `curl -X PUT ${api.url("models/books")} ${json} \\\n  -d '{"features": ["bm25", "price"]}'`;
-  const rank = `curl ${api.url("rank")} ${json} \\\n  -d '{"model": "books", "documents": [{"id": "a", "features": [1.2, 0.3]}, {"id": "b", "features": [0.7, 0.9]}]}'`;
-  const click = `curl ${api.url("feedback")} ${json} \\\n  -d '{"event_id": "e1", "type": "clicks", "model": "books", "request_id": "REQUEST_ID", "clicked": ["b"]}'`;
+  const call = (text, path, body, method = "") => [h("p", text), copyable(
+    `curl ${method}${api.url(path)} -H 'content-type: application/json' \\\n  -d '${JSON.stringify(body)}'`, announce)];
   return empty("There is no model yet.",
-    h("p", {}, "1. Create one with the features of your documents:"), copyable(create, announce),
-    h("p", {}, "2. Rank documents:"), copyable(rank, announce),
-    h("p", {}, "3. Send the clicks, with the request_id of the answer:"), copyable(click, announce),
-    h("p", {}, "With API keys add -H 'authorization: Bearer KEY'. ",
+    call("1. Create one with the features of your documents:", "models/books", { features: ["bm25", "price"] }, "-X PUT "),
+    call("2. Rank documents:", "rank",
+      { model: "books", documents: [{ id: "a", features: [1.2, 0.3] }, { id: "b", features: [0.7, 0.9] }] }),
+    call("3. Send the clicks, with the request_id of the answer:", "feedback",
+      { event_id: "e1", type: "clicks", model: "books", request_id: "REQUEST_ID", clicked: ["b"] }),
+    h("p", "With API keys add -H 'authorization: Bearer KEY'. ",
       h("a", { href: api.url("docs") }, "All calls"), " can be tried in the browser."));
 }

@@ -1,13 +1,11 @@
 /** Try: change features and see the order move; click a result and see what the model would learn. */
 
 import { path } from "./api.js";
-import { address, button, card, clear, confirm, empty, h, note } from "./dom.js";
-import { count, plural } from "./format.js";
-import { pickList } from "./lists.js";
-import { reasonOf } from "./numbers.js";
+import { button, card, clear, confirm, empty, h, link, note, switcher } from "./dom.js";
+import { count, plural, reasonOf } from "./format.js";
+import { offerLists, readModel } from "./lists.js";
 import { postClicks } from "./post_clicks.js";
-import { orderOf, scoreList, scorerOf, withScored } from "./scoring.js";
-import { switcher } from "./switcher.js";
+import { orderOf, scoreList, withScored } from "./scoring.js";
 import { lesson } from "./try_lesson.js";
 import { rankedList } from "./try_list.js";
 import { sliders } from "./try_sliders.js";
@@ -15,43 +13,28 @@ import { sliders } from "./try_sliders.js";
 const ASK_AFTER = 300;
 const MOST_DOCUMENTS = 200;
 
-/** Show the page; returns the function that ends it. */
 export async function show(root, context, { name }) {
   const page = {
-    context, name, asked: 0, pick: h("div", {}), ranking: h("div", {}), features: h("div", {}),
-    lesson: h("div", { class: "lesson", "aria-live": "polite" }), posted: h("div", { role: "status" }) };
+    context, name, asked: 0, pick: h("div"), ranking: h("div"), features: h("div"),
+    lesson: h("div.lesson", { "aria-live": "polite" }), posted: h("div", { role: "status" }) };
   page.post = button("Post to the real model…", () => post(page), { disabled: true });
-  const clicks = h("div", {}, page.lesson, h("div", { class: "actions" }, page.post), page.posted);
+  const clicks = h("div", page.lesson, h("div.actions", page.post), page.posted);
   page.tabs = switcher({ features: page.features, clicks },
     { features: "Features", clicks: "What clicks teach" }, "Shown beside the ranking");
   clear(root,
-    h("p", { class: "intro" }, "Move the sliders of a document and see the order change. Click results as a "
+    h("p.intro", "Move the sliders of a document and see the order change. Click results as a "
       + "user would: a copy of the model learns, and you see which weights move."),
     card("List", page.pick),
-    h("div", { class: "split" }, card("Ranking", page.ranking), card(null, page.tabs.element, page.features, clicks)));
+    h("div.split", card("Ranking", page.ranking), card(null, page.tabs.element, page.features, clicks)));
   page.tabs.show("features");
   clear(page.ranking, empty("No list is chosen."));
   clear(page.features, empty("Select a document in the ranking."));
   showLesson(page);
-  load(page);
+  offerLists(page, (list) => useList(page, list));
   return () => {
     page.asked = Infinity;
     clearTimeout(page.timer);
   };
-}
-
-async function load(page) {
-  try {
-    await readModel(page);
-  } catch (error) {
-    return void clear(page.pick, note("bad", `The model cannot be read: ${reasonOf(error)}`));
-  }
-  await pickList(page.pick, page.context, page.name, page.scorer, (list) => useList(page, list));
-}
-
-async function readModel(page) {
-  page.model = await page.context.api.get(path`models/${page.name}`);
-  page.scorer = scorerOf(page.model);
 }
 
 /** Start with a list: nothing is clicked, the first document is selected. */
@@ -81,7 +64,7 @@ function select(page, at) {
   const names = list.scored ? scorer.names : scorer.given;
   const { id, features } = list.documents[at];
   const changed = (k, value) => change(page, k, value);
-  clear(page.features, h("p", {}, "Document ", h("span", { class: "id" }, id)),
+  clear(page.features, h("p", "Document ", h("span.id", id)),
     sliders({ id, row: features, rows: page.original, names, hidden: isRamp(scorer), weights: scorer.weights, changed }),
     button("Reset all features", () => reset(page), { class: "small" }));
   draw(page);
@@ -105,7 +88,6 @@ function reset(page) {
   askSoon(page);
 }
 
-/** Whether a feature differs from the list as it was chosen. */
 const isChanged = ({ list, original }) =>
   list.documents.some((one, at) => one.features.some((value, k) => value !== original[at][k]));
 
@@ -123,7 +105,6 @@ function click(page, at) {
   ask(page);
 }
 
-/** Ask again after the sliders have come to rest. */
 function askSoon(page) {
   clearTimeout(page.timer);
   page.timer = setTimeout(() => ask(page), ASK_AFTER);
@@ -145,10 +126,9 @@ async function ask(page) {
 function showLesson(page, shown) {
   page.post.disabled = !shown;
   clear(page.lesson, shown ?? empty("Nothing is clicked yet.",
-    h("p", {}, "Press “Click” beside a document of the ranking.")));
+    h("p", "Press “Click” beside a document of the ranking.")));
 }
 
-/** Post the clicks to the real model, after a confirmation. */
 async function post(page) {
   const { list, name } = page;
   if (list.scored && isChanged(page)) return void clear(page.posted, note("warning",
@@ -169,9 +149,9 @@ function consequences(page, ids) {
     ? "It counts for the list as it was shown, if that is still remembered."
     : "The documents are ranked once more, as for a user, and the click counts for that ranking: "
       + "exploration may show another order, so the weights may move differently.";
-  return h("div", {},
-    h("p", {}, `${plural(ids.length, "click")}: `, ids.map((id) => [h("span", { class: "id" }, id), " "])),
-    h("p", {}, `${how} All users see the new weights within a second. Only a rollback takes it back.`));
+  return h("div",
+    h("p", `${plural(ids.length, "click")}: `, ids.map((id) => [h("span.id", id), " "])),
+    h("p", `${how} All users see the new weights within a second. Only a rollback takes it back.`));
 }
 
 /** Read the new weights, and say where the record is. */
@@ -183,5 +163,5 @@ async function done(page, { seq, version, duplicates }) {
   page.context.announce(`Posted as record ${seq}`);
   const learnt = version === undefined ? "It is not learnt yet." : `Version ${count(version)} has learnt it.`;
   return note("good", duplicates ? "This click was known already. " : `Posted as record ${count(seq)}. `, learnt, " ",
-    h("a", { href: address("models", page.name, "live") }, "The Live page"), " shows records while it is open.");
+    link("The Live page", "models", page.name, "live"), " shows records while it is open.");
 }

@@ -1,23 +1,21 @@
 /** Versions: list, difference, keep, delete, roll back. */
 
 import { path, sleep } from "./api.js";
-import { button, card, clear, confirm, empty, h, note } from "./dom.js";
-import { count } from "./format.js";
-import { reasonOf } from "./numbers.js";
-import { confirmRollback } from "./rollback_dialog.js";
+import { attempt, button, card, clear, confirm, empty, h, note } from "./dom.js";
+import { count, reasonOf } from "./format.js";
+import { confirmRollback } from "./change_dialogs.js";
 import { diffOf, readDiff } from "./version_diff.js";
 import { CURRENT, versionLabel, versionTable } from "./version_table.js";
 
 const MOST_WEIGHTS = 20;
 const ROLLBACK_SECONDS = 10;
 
-/** Show the page; returns the function that ends it. */
 export async function show(root, context, { name }) {
   const page = {
     context, name, stopped: new AbortController(), asked: 0, chosen: { a: null, b: CURRENT },
-    list: h("div", {}, h("p", { class: "hint" }, "Reading versions…")),
+    list: h("div", h("p.hint", "Reading versions…")),
     message: h("div", { role: "status", tabindex: "-1" }), kept: h("div", { role: "status" }),
-    diff: h("div", { class: "diff", "aria-live": "polite" }) };
+    diff: h("div.diff", { "aria-live": "polite" }) };
   clear(root,
     card("Keep the current state", keepForm(page)),
     card("Versions, newest first", page.message, page.list),
@@ -26,7 +24,6 @@ export async function show(root, context, { name }) {
   return () => page.stopped.abort();
 }
 
-/** Read the versions and the model, and show them. */
 async function reload(page) {
   const { api } = page.context;
   try {
@@ -55,7 +52,7 @@ function showVersions(page) {
     rollback: (one) => rollback(page, one),
     remove: (one) => remove(page, one),
   }), !page.versions.length && empty("No version is kept yet.",
-    h("p", {}, "One is kept every hour and every 10,000 records, or now, under a name.")));
+    h("p", "One is kept every hour and every 10,000 records, or now, under a name.")));
   compare(page);
 }
 
@@ -64,7 +61,6 @@ function labelOf(page, key) {
   return versionLabel(page.versions.find((one) => one.key === key));
 }
 
-/** Show the difference of the two chosen versions; only the last answer counts. */
 async function compare(page) {
   const { a, b } = page.chosen;
   const asked = ++page.asked;
@@ -79,10 +75,10 @@ async function compare(page) {
 function keepForm(page) {
   const input = h("input", { id: "version-name", maxlength: "64", required: true, autocomplete: "off",
     placeholder: "before-sale", "aria-describedby": "version-help" });
-  const submit = h("button", { class: "primary" }, "Keep");
-  const form = h("form", { class: "keep", novalidate: true },
-    h("label", { for: "version-name" }, "Name"), h("div", { class: "row keep-row" }, input, submit),
-    h("p", { class: "hint", id: "version-help" }, "Letters, digits, “-”, “_” and “.”, not digits only. Kept until "
+  const submit = h("button.primary", "Keep");
+  const form = h("form.keep", { novalidate: true },
+    h("label", { for: "version-name" }, "Name"), h("div.row.keep-row", input, submit),
+    h("p.hint", { id: "version-help" }, "Letters, digits, “-”, “_” and “.”, not digits only. Kept until "
       + "you delete it; at most ten names a model."), page.kept);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -98,14 +94,12 @@ async function keep(page, input, submit) {
     return input.focus();
   }
   submit.disabled = true;
-  try {
+  const done = await attempt(page.kept, "Not kept: ", async () => {
     const kept = await page.context.api.post(path`models/${page.name}/versions`, { name: wanted });
-    clear(page.kept, note("good", `Version ${count(kept.version)} is kept as ${kept.name}.`));
     input.value = "";
-    await reload(page);
-  } catch (error) {
-    clear(page.kept, note("bad", `Not kept: ${reasonOf(error)}`));
-  }
+    return `Version ${count(kept.version)} is kept as ${kept.name}.`;
+  });
+  if (done) await reload(page);
   submit.disabled = false;
   input.focus();
 }
@@ -129,15 +123,9 @@ async function rollback(page, one) {
   });
 }
 
-/** Do something, say what happened, and read the versions again. */
 async function act(page, failure, work) {
   clear(page.kept);
-  clear(page.message, h("p", { class: "hint" }, "Working…"));
-  try {
-    clear(page.message, note("good", await work()));
-  } catch (error) {
-    return void clear(page.message, note("bad", failure, reasonOf(error)));
-  }
+  if (!(await attempt(page.message, failure, work))) return;
   await reload(page);
   page.message.focus();
 }

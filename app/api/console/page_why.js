@@ -3,39 +3,27 @@
 import { path } from "./api.js";
 import { runningSum } from "./bars_signed.js";
 import { button, card, clear, empty, h, note } from "./dom.js";
-import { count, number, plural } from "./format.js";
-import { pickList } from "./lists.js";
-import { reasonOf, share } from "./numbers.js";
-import { featureLabel, orderOf, scoreList, scorerOf } from "./scoring.js";
+import { count, number, plural, reasonOf, share } from "./format.js";
+import { offerLists } from "./lists.js";
+import { featureLabel, orderOf, scoreList } from "./scoring.js";
 
 const FIRST_FEATURES = 12;
 const FEW_MORE = 4;
 const MOST_DOCUMENTS = 100;
 
-/** Show the page; returns the function that ends it. */
 export async function show(root, context, { name }) {
   const page = {
     context, name, asked: 0,
-    pick: h("div", {}), documents: h("div", {}), answer: h("div", { "aria-live": "polite" }) };
+    pick: h("div"), documents: h("div"), answer: h("div", { "aria-live": "polite" }) };
   clear(root,
-    h("p", { class: "intro" }, "Pick two documents of a list. The bars show what each feature adds to the "
+    h("p.intro", "Pick two documents of a list. The bars show what each feature adds to the "
       + "gap between their scores: its weight times the difference of its values."),
     card("List", page.pick),
-    h("div", { class: "split" }, card("Documents, best first", page.documents), card("The gap", page.answer)));
+    h("div.split", card("Documents, best first", page.documents), card("The gap", page.answer)));
   clear(page.documents, empty("No list is chosen."));
   clear(page.answer, empty("No documents to compare."));
-  load(page);
+  offerLists(page, (list) => useList(page, list));
   return () => (page.asked = Infinity);
-}
-
-/** Read the model, then offer lists. */
-async function load(page) {
-  try {
-    page.scorer = scorerOf(await page.context.api.get(path`models/${page.name}`));
-  } catch (error) {
-    return void clear(page.pick, note("bad", `The model cannot be read: ${reasonOf(error)}`));
-  }
-  await pickList(page.pick, page.context, page.name, page.scorer, (list) => useList(page, list));
 }
 
 function useList(page, list) {
@@ -53,17 +41,17 @@ function useList(page, list) {
 }
 
 function documentTable(page) {
-  const rows = page.ranked.map((one, rank) => h("tr", {},
-    h("td", { class: "numeric" }, rank + 1),
+  const rows = page.ranked.map((one, rank) => h("tr",
+    h("td.numeric", rank + 1),
     h("th", { scope: "row", class: "id" }, one.id),
-    h("td", { class: "numeric" }, number(one.score)),
-    h("td", {}, radio(page, "first", one, `A is ${one.id}`)),
-    h("td", {}, radio(page, "second", one, `B is ${one.id}`))));
+    h("td.numeric", number(one.score)),
+    h("td", radio(page, "first", one, `A is ${one.id}`)),
+    h("td", radio(page, "second", one, `B is ${one.id}`))));
   const heads = ["#", "Document", "Score", "A", "B"].map((text) => h("th", { scope: "col" }, text));
   return [
-    h("div", { class: "tall" },
-      h("table", { class: "picks" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows))),
-    h("p", { class: "hint" }, `Scores by version ${count(page.scorer.version)}, read when the page was opened.`)];
+    h("div.tall",
+      h("table.picks", h("thead", h("tr", heads)), h("tbody", rows))),
+    h("p.hint", `Scores by version ${count(page.scorer.version)}, read when the page was opened.`)];
 }
 
 function radio(page, side, one, label) {
@@ -73,7 +61,7 @@ function radio(page, side, one, label) {
     page[side] = one;
     compare(page);
   });
-  return h("label", { class: "pick" }, input);
+  return h("label.pick", input);
 }
 
 function swapButton(page) {
@@ -100,22 +88,22 @@ const explain = (answer) => [sentence(answer), certainty(answer), contributions(
 
 /** "a is above b by 0.42 ± 0.11." */
 function sentence({ first, second, gap, stderr }) {
-  if (gap === 0) return h("p", { class: "verdict" }, id(first), " and ", id(second), " have equal scores.");
+  if (gap === 0) return h("p.verdict", id(first), " and ", id(second), " have equal scores.");
   const [above, below] = gap > 0 ? [first, second] : [second, first];
   const size = stderr === null ? number(Math.abs(gap)) : `${number(Math.abs(gap))} ± ${number(stderr, 2)}`;
-  return h("p", { class: "verdict" }, id(above), " is above ", id(below), " by ", h("b", {}, size), ".");
+  return h("p.verdict", id(above), " is above ", id(below), " by ", h("b", size), ".");
 }
 
-const id = (document) => h("span", { class: "id" }, document.id);
+const id = (document) => h("span.id", document.id);
 
 /** How sure the model is, and how often exploration shows the other order. */
 function certainty({ first, second, gap, stderr, exchange_probability: exchange }) {
   const sure = stderr === null
     ? "SOLAR-I keeps no uncertainty of its weights. "
     : stderr > 0 && `${sureness(Math.abs(gap) / stderr)} `;
-  if (exchange === null) return h("p", {}, sure, "The model does not explore: this order is always shown.");
+  if (exchange === null) return h("p", sure, "The model does not explore: this order is always shown.");
   const below = gap >= 0 ? second : first;
-  return h("p", {}, sure, "Exploration shows ", id(below), " above in ", h("b", {}, share(exchange)), " of draws.");
+  return h("p", sure, "Exploration shows ", id(below), " above in ", h("b", share(exchange)), " of draws.");
 }
 
 function sureness(deviations) {
@@ -154,5 +142,5 @@ function steps({ contributions, rest, gap, first, second }, shown) {
   return runningSum(found, total, "Contributions of the features to the gap");
 }
 
-const hint = ({ version }) => h("p", { class: "hint" },
+const hint = ({ version }) => h("p.hint",
   `Weights of version ${count(version)}. Bars to the right favour A, bars to the left favour B.`);

@@ -2,9 +2,9 @@
 
 /**
  * Call `work(signal)` now and `seconds` after it has ended, again and again; returns a function that
- * stops. A failed call is repeated after the same time; `onError(error)` may show it.
+ * stops. A failed call is repeated after the same time.
  */
-export function poll(work, seconds, onError = () => {}) {
+export function poll(work, seconds) {
   const stopped = new AbortController();
   let timer = null;
   let running = false;
@@ -15,8 +15,8 @@ export function poll(work, seconds, onError = () => {}) {
     running = true;
     try {
       await work(stopped.signal);
-    } catch (error) {
-      if (!stopped.signal.aborted) onError(error);
+    } catch {
+      // api.js has told main.js
     }
     running = false;
     if (!stopped.signal.aborted) timer = setTimeout(run, 1000 * seconds);

@@ -1,6 +1,5 @@
 /** Clicks on a list, posted to the real model. */
 
-/** Seconds to wait until the click is learnt. */
 const WAIT = 5;
 
 /** Post clicks on a recent list, or on pasted documents, which are ranked first; resolves to the answer. */

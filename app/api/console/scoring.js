@@ -34,7 +34,7 @@ function rampsOf({ features, splines = {} }) {
 const ramp = (x, knot) => Math.max(0, Math.fround(Math.fround(x) - knot));
 
 /** Rows of features as scored: rounded, scaled, with ramps and the submitted order. */
-export function scoredRows(rows, scorer) {
+function scoredRows(rows, scorer) {
   const rounded = rows.map((row) => Float32Array.from(row));
   const scaled = scorer.scaled ? minMax(rounded) : rounded;
   const bent = scorer.ramps.length ? withRamps(scaled, scorer.ramps) : scaled;
@@ -53,7 +53,7 @@ export function withScored(row, k, value, { given, ramps }) {
 }
 
 /** Each feature scaled to (x - min) / (max - min) over the rows; 0 if it is constant. */
-export function minMax(rows) {
+function minMax(rows) {
   const scaled = rows.map((row) => new Float32Array(row.length));
   for (let k = 0; k < (rows[0]?.length ?? 0); k++) {
     const [least, most] = range(rows, k);
@@ -64,7 +64,7 @@ export function minMax(rows) {
 }
 
 /** The rows with 1 - position / (rows - 1) as the last feature. */
-export function withOrder(rows) {
+function withOrder(rows) {
   const last = Math.max(1, rows.length - 1);
   return rows.map((row, at) => {
     const longer = new Float32Array(row.length + 1);
@@ -84,7 +84,6 @@ export function range(rows, k) {
   return [least, most];
 }
 
-/** w·φ of each row. */
 export function scores(rows, weights) {
   return rows.map((row) => row.reduce((sum, value, k) => sum + value * weights[k], 0));
 }
@@ -142,33 +141,21 @@ function idOf(one, at) {
   return one.id;
 }
 
-function featuresOf(features, at, scorer) {
+/** A row of features from a list of numbers, or from an object by name: others are 0. */
+function featuresOf(features, at, { given }) {
   const where = `documents[${at}].features`;
-  if (Array.isArray(features)) return listed(features, where, scorer.given.length);
   if (features === null || typeof features !== "object") {
     throw new Error(`${where}: expected a list of numbers, or an object by feature name`);
   }
-  return named(features, where, scorer.given);
-}
-
-function listed(features, where, expected) {
-  if (features.length !== expected) {
-    throw new Error(`${where}: expected ${expected} values, got ${features.length}`);
+  const listed = Array.isArray(features);
+  if (listed && features.length !== given.length) {
+    throw new Error(`${where}: expected ${given.length} values, got ${features.length}`);
   }
-  return features.map((value, k) => numberAt(value, `${where}[${k}]`));
-}
-
-function named(features, where, names) {
-  const row = new Array(names.length).fill(0);
-  const index = new Map(names.map((name, k) => [name, k]));
-  for (const [name, value] of Object.entries(features)) {
-    if (!index.has(name)) throw new Error(`${where}: unknown feature "${name}"`);
-    row[index.get(name)] = numberAt(value, `${where}.${name}`);
-  }
+  const unknown = listed ? undefined : Object.keys(features).find((name) => !given.includes(name));
+  if (unknown !== undefined) throw new Error(`${where}: unknown feature "${unknown}"`);
+  const row = listed ? features : given.map((name) => (Object.hasOwn(features, name) ? features[name] : 0));
+  row.forEach((value, k) => {
+    if (typeof value !== "number") throw new Error(`${where}.${given[k]}: expected a number`);
+  });
   return row;
-}
-
-function numberAt(value, where) {
-  if (typeof value !== "number") throw new Error(`${where}: expected a number`);
-  return value;
 }

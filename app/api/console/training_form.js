@@ -1,6 +1,6 @@
 /** The form that starts a training job: model, file of judged queries, options. */
 
-import { clear, empty, h, note, setText } from "./dom.js";
+import { clear, empty, field, h, note, select, setText } from "./dom.js";
 import { bytes } from "./format.js";
 
 const UPLOAD_MS = 900000;
@@ -12,20 +12,19 @@ export async function trainingForm({ api, announce }, onStarted) {
   const { models } = await api.get("models");
   const ready = models.filter((model) => !model.damaged && !model.newer_format);
   if (!ready.length) {
-    return empty("There is no model to train.", h("p", {}, h("a", { href: "#/models" }, "Create a model first"), "."));
+    return empty("There is no model to train.", h("p", h("a", { href: "#/models" }, "Create a model first"), "."));
   }
-  const state = { api, announce, onStarted, file: null, message: h("div", { class: "message" }) };
+  const state = { api, announce, onStarted, file: null, message: h("div.message") };
   state.fields = fieldsOf(ready);
   state.drop = dropZone(state);
-  state.submit = h("button", { class: "primary", disabled: true }, "Start training");
-  return h("form", { class: "card stack", onsubmit: (event) => submit(event, state) },
-    h("h2", {}, "Train a model on judged queries"), state.drop, optionFields(state.fields),
-    h("div", { class: "row" }, state.submit, h("span", { class: "hint" },
+  state.submit = h("button.primary", { disabled: true }, "Start training");
+  return h("form.card.stack", { onsubmit: (event) => submit(event, state) },
+    h("h2", "Train a model on judged queries"), state.drop, optionFields(state.fields),
+    h("div.row", state.submit, h("span.hint",
       "The result replaces the weights of the model. The version before is kept for a rollback.")), state.message);
 }
 
 function fieldsOf(models) {
-  const select = (values) => h("select", {}, values.map(([value, label]) => h("option", { value }, label ?? value)));
   const number = (placeholder) => h("input", { inputmode: "decimal", placeholder, autocomplete: "off" });
   return {
     model: select(models.map((model) => [model.name])),
@@ -38,33 +37,30 @@ function fieldsOf(models) {
 }
 
 function optionFields(fields) {
-  const parameter = h("span", {}, "C");
-  const field = (name, label, hint) => {
-    fields[name].id = `train-${name}`;
-    return h("div", { class: "field" }, h("label", { for: `train-${name}` }, label), fields[name], hint && h("span", { class: "hint" }, hint));
-  };
-  const loss = field("loss", "Loss");
+  const parameter = h("span", "C");
+  const part = (name, label, hint) => field(`train-${name}`, label, fields[name], hint);
+  const loss = part("loss", "Loss");
   fields.trainer.addEventListener("change", () => {
     setText(parameter, fields.trainer.value === "ranksvm" ? "C" : "Penalty");
     loss.hidden = fields.trainer.value !== "ranksvm";
   });
-  return h("div", { class: "fields" },
-    field("model", "Model"), field("trainer", "Trainer"), loss, field("parameter", parameter, "Empty: the best one is found."),
-    field("validation", "Held-out queries", "A share, or a number of queries."), field("by", "Chosen by"));
+  return h("div.fields",
+    part("model", "Model"), part("trainer", "Trainer"), loss, part("parameter", parameter, "Empty: the best one is found."),
+    part("validation", "Held-out queries", "A share, or a number of queries."), part("by", "Chosen by"));
 }
 
 /** A label around the file input, onto which a file can also be dropped. */
 function dropZone(state) {
-  const text = h("span", {}, h("strong", {}, "Choose a file"), " or drop it here");
+  const text = h("span", h("strong", "Choose a file"), " or drop it here");
   const input = h("input", { type: "file", class: "unseen", "aria-label": "File of judged queries", onchange: () => choose(input.files[0]) });
-  const zone = h("label", { class: "drop" }, input, text,
-    h("span", { class: "hint" }, "LETOR or SVMlight text, also .gz or .xz: ", h("code", {}, FORMAT)));
+  const zone = h("label.drop", input, text,
+    h("span.hint", "LETOR or SVMlight text, also .gz or .xz: ", h("code", FORMAT)));
 
   function choose(file) {
     if (!file) return;
     state.file = file;
     state.submit.disabled = false;
-    clear(text, h("strong", {}, file.name), ` (${bytes(file.size)})`);
+    clear(text, h("strong", file.name), ` (${bytes(file.size)})`);
   }
   const over = (event, on) => {
     event.preventDefault();
@@ -98,7 +94,6 @@ async function submit(event, state) {
   state.submit.disabled = false;
 }
 
-/** The options as a query; empty fields are left out. */
 function optionsOf({ trainer, loss, parameter, validation, by }) {
   const ranksvm = trainer.value === "ranksvm";
   const given = {

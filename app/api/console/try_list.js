@@ -9,7 +9,7 @@ const MOVE = { duration: 320, easing: "cubic-bezier(0.2, 0.8, 0.2, 1)" };
 /** A list of documents; `select(at)` and `click(at)` are called with positions in `documents`. */
 export function rankedList(documents, { select, click }) {
   const items = documents.map((one, at) => listItem(one.id, () => select(at), () => click(at)));
-  const element = h("ol", { class: "ranking" });
+  const element = h("ol.ranking");
   let placed = [];
   const update = (shown) => {
     items.forEach((item, at) => showItem(item, at, shown));
@@ -21,17 +21,16 @@ export function rankedList(documents, { select, click }) {
 
 function listItem(id, select, click) {
   const parts = {
-    id, rank: h("span", { class: "ranking-rank numeric" }), filled: h("span", { class: "ranking-filled" }),
-    score: h("span", { class: "ranking-score numeric" }), moved: h("span", { class: "ranking-moved numeric" }),
+    id, rank: h("span.ranking-rank.numeric"), filled: h("span.ranking-filled"),
+    score: h("span.ranking-score.numeric"), moved: h("span.ranking-moved.numeric"),
   };
-  parts.choose = button([h("span", { class: "id" }, id), h("span", { class: "ranking-track" }, parts.filled)],
+  parts.choose = button([h("span.id", id), h("span.ranking-track", parts.filled)],
     select, { class: "ranking-choose", title: "Change the features of this document" });
   parts.click = button("Click", click, { class: "small" });
-  parts.element = h("li", {}, parts.rank, parts.choose, parts.score, parts.moved, parts.click);
+  parts.element = h("li", parts.rank, parts.choose, parts.score, parts.moved, parts.click);
   return parts;
 }
 
-/** Show rank, score, move and state of a document. */
 function showItem(item, at, { order, start, scores, selected, clicked }) {
   const rank = order.indexOf(at);
   const moved = start.indexOf(at) - rank;

@@ -1,6 +1,6 @@
 /** Sliders of the features of one document. */
 
-import { clear, h } from "./dom.js";
+import { clear, field, h } from "./dom.js";
 import { number } from "./format.js";
 import { featureLabel, range, strongest } from "./scoring.js";
 
@@ -15,7 +15,7 @@ const STEPS = 200;
  */
 export function sliders({ id, row, rows, names, hidden, weights, changed }) {
   const shown = names.map((_, k) => k).filter((k) => !hidden(k));
-  const list = h("div", { class: "sliders" });
+  const list = h("div.sliders");
   const draw = (text) => {
     const wanted = text.trim().toLowerCase();
     const found = (wanted
@@ -23,7 +23,7 @@ export function sliders({ id, row, rows, names, hidden, weights, changed }) {
       : strongest(rows, weights.subarray(0, names.length), names.length).filter((k) => !hidden(k))
     ).slice(0, MOST_SLIDERS);
     clear(list, found.map((k) => slider(k, featureLabel(names[k]), row[k], limits(rows, k), weights[k], changed)),
-      !found.length && h("p", { class: "hint" }, "No feature has this name."));
+      !found.length && h("p.hint", "No feature has this name."));
   };
   draw("");
   return h("div", { role: "group", "aria-label": `Features of ${id}` },
@@ -31,10 +31,9 @@ export function sliders({ id, row, rows, names, hidden, weights, changed }) {
 }
 
 function search(total, draw) {
-  const input = h("input", { type: "search", id: "feature-search", placeholder: "name of a feature" });
+  const input = h("input", { type: "search", placeholder: "name of a feature" });
   input.addEventListener("input", () => draw(input.value));
-  return h("div", { class: "field" },
-    h("label", { for: "feature-search" }, `The ${MOST_SLIDERS} strongest of ${total} features; find others`), input);
+  return field("feature-search", `The ${MOST_SLIDERS} strongest of ${total} features; find others`, input);
 }
 
 /** The range of a slider: that of the feature over the list, and some more. */
@@ -58,9 +57,9 @@ function slider(k, name, value, [least, most], weight, changed) {
     wide.value = exact.valueAsNumber;
     changed(k, exact.valueAsNumber);
   });
-  return h("div", { class: "slider" },
-    h("label", { for: `feature-${k}` }, h("span", { class: "slider-name" }, name),
-      h("span", { class: "hint" }, ` weight ${number(weight)}`)), wide, exact);
+  return h("div.slider",
+    h("label", { for: `feature-${k}` }, h("span.slider-name", name),
+      h("span.hint", ` weight ${number(weight)}`)), wide, exact);
 }
 
 const rounded = (value) => String(Number(value.toPrecision(4)));

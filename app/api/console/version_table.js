@@ -20,28 +20,28 @@ export const versionLabel = (one) => one.name ?? `version ${count(one.version)}`
 export function versionTable(versions, model, chosen, actions) {
   const labels = ["A", "B", "Version", "NDCG@10 since the one before", "Actions"];
   const heads = labels.map((text) => h("th", { scope: "col" }, text));
-  return h("table", { class: "versions" }, h("caption", { class: "unseen" }, "Versions of the model"),
-    h("thead", {}, h("tr", {}, heads)),
-    h("tbody", {}, currentRow(model, chosen, actions), versions.map((one) => versionRow(one, chosen, actions))));
+  return h("table.versions", h("caption.unseen", "Versions of the model"),
+    h("thead", h("tr", heads)),
+    h("tbody", currentRow(model, chosen, actions), versions.map((one) => versionRow(one, chosen, actions))));
 }
 
 function currentRow(model, chosen, actions) {
-  const label = h("span", {}, h("b", {}, "current"), " ", badge("good", "served"));
+  const label = h("span", h("b", "current"), " ", badge("good", "served"));
   const note = model ? `version ${count(model.version)}` : "cannot be read";
-  return h("tr", {}, radios(CURRENT, "current", chosen, actions), nameCell(label, note), h("td", {}), h("td", {}));
+  return h("tr", radios(CURRENT, "current", chosen, actions), nameCell(label, note), h("td"), h("td"));
 }
 
 function versionRow(one, chosen, actions) {
   const label = one.name
-    ? h("span", {}, h("b", {}, one.name), " ", badge("info", "named")) : h("b", {}, count(one.version));
+    ? h("span", h("b", one.name), " ", badge("info", "named")) : h("b", count(one.version));
   const why = REASONS[one.reason] ?? one.reason;
   const parts = [one.name && `version ${count(one.version)}`, one.time && time(one.time), !one.name && why];
-  return h("tr", {}, radios(one.key, versionLabel(one), chosen, actions),
+  return h("tr", radios(one.key, versionLabel(one), chosen, actions),
     nameCell(label, parts.filter(Boolean).join(" · ")), qualityCell(one.since), actionCell(one, actions));
 }
 
 const nameCell = (label, note) =>
-  h("th", { scope: "row", class: "version-name" }, label, h("span", { class: "hint" }, note));
+  h("th", { scope: "row", class: "version-name" }, label, h("span.hint", note));
 
 function radios(key, label, chosen, actions) {
   return ["a", "b"].map((side) => {
@@ -50,23 +50,22 @@ function radios(key, label, chosen, actions) {
     input.checked = chosen[side] === key;
     input.addEventListener("change", () => actions.choose(side, key));
     return h("td", { class: `side side-${side}` },
-      h("label", { class: "pick" }, input, h("span", { class: "side-name", "aria-hidden": "true" }, letter)));
+      h("label.pick", input, h("span.side-name", { "aria-hidden": "true" }, letter)));
   });
 }
 
-/** NDCG@10 of the lists since the version before. */
 function qualityCell(since) {
   const value = since?.ndcg?.["10"];
-  if (value == null) return h("td", { class: "quality hint" }, "–");
+  if (value == null) return h("td.quality.hint", "–");
   const error = since.ndcg_stderr?.["10"];
   const text = error == null ? fixed(value) : `${fixed(value)} ± ${fixed(error)}`;
-  return h("td", { class: "quality" }, h("span", { class: "numeric" }, text),
-    h("span", { class: "hint" }, plural(since.queries, "list")));
+  return h("td.quality", h("span.numeric", text),
+    h("span.hint", plural(since.queries, "list")));
 }
 
 function actionCell(one, actions) {
   const act = (text, label, work) => button(text, work, { class: "small", "aria-label": label });
-  return h("td", { class: "version-actions" }, h("div", { class: "row" },
+  return h("td.version-actions", h("div.row",
     act("Roll back…", `Roll back to ${versionLabel(one)}`, () => actions.rollback(one)),
     one.name && act("Delete", `Delete ${one.name}`, () => actions.remove(one))));
 }

@@ -28,14 +28,17 @@ from app.domain.records import Feedback
 from app.domain.work import pair_work
 from app.errors import Backlog, Changed, Full, InvalidInput, NoSuchModel
 from app.ingest.appender import Loaded, PendingEvent, Post, fingerprint, stored_bytes
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
 from app.storage.batching import LARGE, SMALL, Held
 from app.storage.keys import AHEAD_SECONDS
 from app.storage.log import (
     APPENDED,
     NO_IMPRESSION,
+    NOT_REPEATED,
+    ONLY_CLICKS,
     OTHER_BODY,
     TOO_FAR_AHEAD,
+    TOO_MANY_PAIRS,
     TOO_OLD,
     AppendResult,
     StoredImpression,
@@ -75,8 +78,9 @@ class Item:
     refused: Problem | None = None
     pending: PendingEvent | None = None
     result: AppendResult | None = None
-    unless_repeated: Problem | None = None  # the refusal of an event that is not in the log yet
     counted: tuple[str, int] | None = None  # its sender and work, in the quota of the sender
+    most_events: int | None = None  # on one request
+    clamps_examined: bool = False
 
     @property
     def admitted(self) -> bool:
@@ -114,7 +118,7 @@ async def post_feedback(service: FromState, call: FromRoute) -> Answer:
         if quota is not None and not quota.admits_feedback(call.key.name, cache.memory_share):
             raise Problem(429, OVER_MEMORY, RETRY)
         try:
-            await _append(service, model, items, call)
+            await append_events(service, model, items, call)
             service.metrics.used(model)
         except NoSuchModel:
             raise _no_model(items) from None
@@ -190,7 +194,7 @@ def _named_by_request(event: AnyEvent) -> str | None:
 # ---- append ----
 
 
-async def _append(service: Service, model: str, items: Sequence[Item], call: Call) -> None:
+async def append_events(service: Service, model: str, items: Sequence[Item], call: Call) -> None:
     """Append the events in their order: all at once, or in parts that fit into memory."""
     before, first = call.held.size, 0
     while first < len(items):
@@ -236,10 +240,7 @@ async def _append_once(service: Service, model: str, part: list[Item], call: Cal
         if service.store_quota and result.outcome == APPENDED and item.pending is not None:
             service.store_quota.add(call.key.name, stored_bytes(item.pending))
         item.pending = None  # frees its documents
-        if result.outcome == NO_IMPRESSION:
-            item.refused = item.unless_repeated or _no_impression(service, item)
-        elif result.outcome in _REFUSED:
-            item.refused = Problem(422, _REFUSED[result.outcome])
+        item.refused = _refused(service, item, result.outcome)
 
 
 async def _resolve(
@@ -289,7 +290,7 @@ async def _load_impressions(
     if not (requests and served.epoch):
         return {}
     before = held.size
-    loaded = await _load_first(service, served, requests, held)
+    loaded = await load_first(service, served, requests, held)
     size = _shorten(part, requests[: loaded.count], loaded.impressions)
     held.keep(before + (RECORD_COPIES * size if size > SMALL else 0))
     if size > LARGE:
@@ -297,7 +298,7 @@ async def _load_impressions(
     return loaded.impressions
 
 
-async def _load_first(
+async def load_first(
     service: Service, served: ServedModel, requests: Sequence[str], held: Held
 ) -> Loaded:
     """Load the impressions of the first requests, at least one.
@@ -358,7 +359,7 @@ def _build(
         "body": _posted(event, key), "time": decoding.since_1970(event.time),
         "pair_work": pair_work(served.config), "counts_abandoned": served.config.counts_abandoned,
     }  # fmt: skip
-    decoder = FeedbackDecoder(served, limits)
+    decoder = FeedbackDecoder(served, limits, item.clamps_examined)
     if not isinstance(request, str):
         if documents is UNSET:
             raise InvalidInput("expected a request_id, or documents")
@@ -372,11 +373,17 @@ def _build(
             raise _no_impression(service, item)
         item.pending = PendingEvent(nothing, on_request=True, **about)
     elif len(stored[request].accumulated) > MAX_ACCUMULATED_BYTES:
-        item.unless_repeated = Problem(422, FEEDBACK_LIMIT)
         item.pending = PendingEvent(nothing, repeated_only=True, **about)
     else:
         built = decoder.on_impression(event, shown[request], source)
         about["shown"] = fingerprint(stored[request].shown)
+        about["most_events"] = item.most_events
+        about |= {"strategy": served.config.clicks, "most_pairs": decoder.most_pairs()}
+        about["on_growth"] = service.clicked_lists.count_feedback
+        if isinstance(event, ClicksEvent) and event.clicked:
+            size, lists = len(stored[request].shown), service.clicked_lists
+            keep = about["keep"] = lists.lifetime(size)
+            about["on_first_click"] = partial(lists.count, size, keep)
         item.pending = PendingEvent(built, on_request=True, **about)
 
 
@@ -423,12 +430,26 @@ def _give_back(service: Service, items: Sequence[Item]) -> None:
 def _no_impression(service: Service, item: Item) -> Problem:
     """Build the answer to an expired request (410) or an unknown one (404)."""
     generated = decoding.read_request_id(str(item.event.request_id)) if item.event else None
-    lifetime = service.settings.impression_seconds
+    lifetime, clicked = service.settings.impression_seconds, service.settings.token_seconds
     if generated is not None and generated.time + lifetime <= time():
-        return Problem(410, f"request_id: the impression has expired, it is kept {lifetime:g} s")
+        kept = f"{lifetime:g} s, after a click at most {clicked:g} s"
+        return Problem(410, f"request_id: the impression has expired, it is kept {kept}")
     if generated is None and item.event is not None and item.event.model is UNSET:
         return Problem(404, MODEL_REQUIRED)
     return Problem(404, "request_id: no impression is logged for this id")
+
+
+def _refused(service: Service, item: Item, outcome: int) -> Problem | None:
+    """Return why an event was refused, by the outcome of its append; None if it was not."""
+    if outcome == NO_IMPRESSION:
+        return _no_impression(service, item)
+    if outcome == ONLY_CLICKS:
+        lifetime = f"{service.settings.impression_seconds:g} s after the ranking"
+        return Problem(
+            410,
+            f"request_id: labels and triplets are accepted for {lifetime}, later only clicks",
+        )
+    return Problem(422, _REFUSED[outcome]) if outcome in _REFUSED else None
 
 
 def _no_model(items: Sequence[Item]) -> Exception:
@@ -444,6 +465,11 @@ def _no_model(items: Sequence[Item]) -> Exception:
 _NO_DOCUMENTS: Documents = np.zeros((0, 0), np.float32)
 #: Why an event was refused, by the outcome of its append.
 _REFUSED = {
+    NOT_REPEATED: FEEDBACK_LIMIT,
+    TOO_MANY_PAIRS: (
+        "clicked: with what came before on this request these are more pairs than SOLAR_PAIRS or "
+        "SOLAR_BACKLOG_WORK allow"
+    ),
     OTHER_BODY: "event_id: already used with another body; use a new event_id",
     TOO_OLD: "time: before the deduplication window (SOLAR_DEDUPE_SECONDS); it may be in the log",
     TOO_FAR_AHEAD: f"time: expected at most {AHEAD_SECONDS:g} s ahead of the store's clock",

@@ -14,6 +14,7 @@ from app.api.errors import Problem
 from app.api.openapi import OPEN_PROBLEMS, problems
 from app.domain.facts import ModelStatus
 from app.errors import SolarError
+from app.observability.follower_metrics import chosen_followers
 from app.observability.metrics import METRICS_MEDIA_TYPE, Metrics
 from app.observability.model_metrics import ModelTotals, StoreHealth
 from app.observability.multiprocess import ProcessStatus
@@ -96,11 +97,13 @@ async def readyz(health: FromHealth) -> Any:
 async def metrics(health: FromHealth) -> Response:
     """Return all metrics; if the store is unreachable, the last known values.
 
-    Of many models, 200 with most requests have metrics of their own, and those in trouble.
+    Of many models, 200 with most requests have metrics of their own, and those in trouble or in a
+    duel. Of many followers, those that have stalled or lag most have.
     """
     cache = health.weight_cache
     known, damaged, lags = cache.names | cache.serving.keys(), set(cache.damaged), cache.lags()
-    counts = await asyncio.to_thread(health.metrics.choose, known, damaged, lags)
+    duels = [name for name, one in cache.serving.items() if one.duel and one.duel.is_on]
+    counts = await asyncio.to_thread(health.metrics.choose, known, damaged, lags, duels)
     models = [one for name in counts if (one := cache.serving.get(name))]
     statuses, learners = dict[str, ModelStatus](), None
     if cache.reachable:
@@ -113,5 +116,8 @@ async def metrics(health: FromHealth) -> Response:
         cache.lag_seconds(),
     )  # fmt: skip
     server = StoreHealth(cache.reachable, cache.memory_share)
-    page = await asyncio.to_thread(health.metrics.page, models, statuses, server, totals, counts)
+    followers = chosen_followers(cache.serving, cache.tails, cache.followers, cache.stalled)
+    page = await asyncio.to_thread(
+        health.metrics.page, models, statuses, server, totals, counts, followers
+    )
     return Response(page, headers={"content-type": METRICS_MEDIA_TYPE})

@@ -13,7 +13,7 @@ from app.api.dependencies import FromState
 from app.api.openapi import COMMON_PROBLEMS, problems
 from app.api.routers.models import ModelName, known_name
 from app.ingest.appender import now
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
 from app.storage.history import POINT_SUMS, StoredHistory, WeightsRow, point_at
 
 router = APIRouter(route_class=AdminRoute, tags=["models"], dependencies=[requires("read")])

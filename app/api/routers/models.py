@@ -2,11 +2,12 @@
 
 from bisect import bisect_right
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import numpy as np
 from fastapi import APIRouter, Body, Path, Query, Response
+from pydantic import Discriminator, Tag
 
 from app.api import decoding
 from app.api.admin_routing import AdminRoute
@@ -19,17 +20,41 @@ from app.api.admin_schemas import (
 )
 from app.api.auth import requires
 from app.api.dependencies import FromState, Service, numbered
+from app.api.duel_answers import summarize_duel
+from app.api.duel_bodies import NewFollower
 from app.api.examples import NEW_MODELS, PATCHES
+from app.api.followers import (
+    check_follower_name,
+    created_all,
+    describe_follower,
+    find_leader,
+    refuse_in_duel,
+)
 from app.api.openapi import BODY_PROBLEMS, COMMON_PROBLEMS, problems
 from app.domain import codec
+from app.domain.followers import OWN_SETTINGS, follower_config
 from app.domain.model import ModelState
 from app.domain.model_config import ORDER, ModelConfig, check_config, new_model_config
 from app.domain.records import Record, Retune
 from app.domain.statistics import Statistics
-from app.errors import InvalidInput, ModelExists, NewerFormat, NoSuchModel, Unreadable
+from app.errors import (
+    InvalidInput,
+    IsFollower,
+    ModelExists,
+    NewerFormat,
+    NoSuchModel,
+    Unreadable,
+)
 from app.ingest.appender import now
 from app.ranking import covariance
-from app.storage.keys import check_name, internal_event
+from app.storage.keys import (
+    check_name,
+    follower_address,
+    follower_name,
+    internal_event,
+    is_follower,
+    leader_of,
+)
 from app.storage.log import NewRecord
 from app.storage.states import StoredWeights
 
@@ -40,6 +65,15 @@ MODELS_LISTED = 1_000
 
 ModelName = Annotated[
     str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"}, examples=["books"])
+]
+
+
+#: A body with `follows` is that of a follower.
+NewModelOrFollower = Annotated[
+    Annotated[NewModel, Tag("a model")] | Annotated[NewFollower, Tag("a follower")],
+    Discriminator(
+        lambda given: "a follower" if isinstance(given, dict) and "follows" in given else "a model"
+    ),
 ]
 
 
@@ -66,23 +100,41 @@ def known_name(name: str) -> str:
 )
 async def create(
     name: ModelName,
-    body: Annotated[NewModel, Body(openapi_examples=NEW_MODELS)],
+    body: Annotated[NewModelOrFollower, Body(openapi_examples=NEW_MODELS)],
     service: FromState,
     response: Response,
 ) -> Any:
-    """Create a model. Repeating the request is safe; other settings for the same name are 409."""
+    """Create a model. Repeating the request is safe; other settings for the same name are 409.
+
+    With `follows` it is a follower: it learns from the log of another model, its leader, with
+    settings of its own. It ranks in duels only (PUT /models/{name}/duel).
+    """
     check_name(name)
+    if isinstance(body, NewFollower):
+        if not await _created_follower(service, name, body):
+            response.status_code = 200
+        return await get_model(name, service)
     features = numbered(body.features) if isinstance(body.features, int) else tuple(body.features)
     decoding.check_texts("features", features, service.settings)
     config = new_model_config(features, **body.model_dump(exclude={"features"}))
     try:
         return describe_model(name, await service.create(name, config), 0)
     except ModelExists:
+        await service.weight_cache.refuse_follower(name)
         existing = (await service.store.states.load_weights(name)).config
         if existing != _as_created_before(config, existing, body):
             raise
     response.status_code = 200
     return await _read(service, name)
+
+
+async def _created_follower(service: Service, name: str, body: NewFollower) -> bool:
+    """Create a follower; return False if there is the same already."""
+    leader = await find_leader(service, body.follows)
+    check_follower_name(name, leader.name)
+    settings = body.model_dump(include={*OWN_SETTINGS}, exclude_unset=True)
+    configs = {name: follower_config(leader.config, **settings)}
+    return await created_all(service, leader, configs, body.from_, cold=body.start == "cold")
 
 
 def _as_created_before(config: ModelConfig, existing: ModelConfig, body: NewModel) -> ModelConfig:
@@ -110,8 +162,14 @@ def _as_created_before(config: ModelConfig, existing: ModelConfig, body: NewMode
     responses=problems(*COMMON_PROBLEMS, 404),
 )
 async def get_model(name: ModelName, service: FromState) -> Any:
-    """Read a model: its settings, its weights and its measures."""
-    return await _read(service, known_name(name))
+    """Read a model: its settings, its weights and its measures.
+
+    Those of rankings are null for a follower, which has served none.
+    """
+    try:
+        return await _read(service, known_name(name))
+    except IsFollower as error:
+        return await _read_follower(service, follower_address(error.leader, name))
 
 
 async def _read(service: Service, name: str) -> dict[str, Any]:
@@ -121,6 +179,19 @@ async def _read(service: Service, name: str) -> dict[str, Any]:
         seq = await service.store.log.tail(name)
         await service.memory.turn(held.size)  # 100,000 weights take 0.3 s to describe
         return describe_model(name, stored.state, seq)
+
+
+async def _read_follower(service: Service, address: str) -> dict[str, Any]:
+    store, name = service.store, follower_name(address)
+    config = (await store.states.load_weights(address)).config
+    async with service.holding(config) as held:
+        stored = await store.states.load(address, with_part=False)
+        stalled = await store.followers.is_stalled(address)
+        seq = await store.log.tail(address)
+        await service.memory.turn(held.size)
+        state = stored.state
+        about = describe_follower(address, state.seq, state.measures(), seq, stalled=stalled)
+        return {**describe_model(name, state, seq), **about}
 
 
 PAIR_KINDS = ("stepped", "passive", "refused", "bounded")
@@ -138,6 +209,7 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
         **({} if config.pair_bound is None else {"pair_bound": config.pair_bound}),
         **({} if config.exploration is None else {"exploration": config.exploration}),
         "forgetting": config.forgetting or 0.0,
+        "actions": dict(config.gains_of_actions),
         "version": state.seq,
         "seq": seq,
         "features": list(config.given),
@@ -154,6 +226,7 @@ def describe_model(name: str, state: ModelState, seq: int) -> dict[str, Any]:
         "pairs": {kind: int(sums[kind]) for kind in PAIR_KINDS},
         **Statistics(sums, config.counts_abandoned).summary(),
         "drift": sums["drift"],
+        **({} if state.duel is None else {"duel": summarize_duel(name, state.duel)}),
     }
 
 
@@ -171,26 +244,32 @@ async def list_models(
     limit: Annotated[int, Query(ge=1, le=MODELS_LISTED)] = MODELS_LISTED,
     after: Annotated[str, Query(max_length=64)] = "",
 ) -> Any:
-    """List models with their versions, in the order of their names."""
-    names = await service.store.models.names()
+    """List models and followers with their versions, in the order of their names."""
+    store = service.store
+    leaders = await store.followers.leaders()
+    names = sorted({*leaders, *await store.models.names()})
     first = bisect_right(names, after)
     listed = names[first : first + limit]
-    tails = await service.store.log.tails(listed)
+    tails = await store.log.tails(
+        [follower_address(leaders[name], name) if name in leaders else name for name in listed]
+    )
     models = [
-        _summary(name, found, tails[name])
-        async for name, found in service.store.states.load_many([*tails])
+        _summary(address, found, tails[address])
+        async for address, found in store.states.load_many([*tails])
     ]
     return {"models": models, "next": listed[-1] if names[first + limit :] else None}
 
 
-def _summary(name: str, found: StoredWeights | Unreadable, seq: int) -> dict[str, Any]:
+def _summary(address: str, found: StoredWeights | Unreadable, seq: int) -> dict[str, Any]:
+    about: dict[str, Any] = {"name": follower_name(address), "seq": seq}
+    if is_follower(address):
+        about["follows"] = leader_of(address)
     if isinstance(found, Unreadable):
-        why = "newer_format" if isinstance(found, NewerFormat) else "damaged"
-        return {"name": name, "seq": seq, why: True}
-    config = found.config
-    return {
-        "name": name, "algorithm": config.algorithm, "features": len(config.given),
-        "version": found.seq, "seq": seq,
+        return about | {"newer_format" if isinstance(found, NewerFormat) else "damaged": True}
+    config, duel = found.config, found.duel
+    return about | {
+        "algorithm": config.algorithm, "features": len(config.given), "version": found.seq,
+        "duel": None if duel is None else summarize_duel(address, duel),
     }  # fmt: skip
 
 
@@ -201,13 +280,30 @@ def _summary(name: str, found: StoredWeights | Unreadable, seq: int) -> dict[str
     dependencies=[requires("admin")],
     status_code=204,
     response_class=Response,
-    responses=problems(*COMMON_PROBLEMS, 404),
+    responses=problems(*COMMON_PROBLEMS, 404, 409, 422),
 )
-async def delete(name: ModelName, service: FromState) -> None:
-    """Delete a model, its log, its versions and its measures."""
-    if not await service.store.models.delete(known_name(name)):
+async def delete(
+    name: ModelName,
+    service: FromState,
+    followers: Annotated[
+        Literal["delete"] | None,
+        Query(description="`delete`: delete the followers of the model, too; else they are 409"),
+    ] = None,
+) -> None:
+    """Delete a model, its log, its versions and its measures; or a follower that is in no duel."""
+    store, cache = service.store, service.weight_cache
+    address = await store.followers.address(known_name(name))
+    if address is not None:
+        await refuse_in_duel(service, address)
+        if not await store.followers.delete(address):
+            raise NoSuchModel
+        cache.follower_cache.drop(address)
+        return
+    if followers is not None:
+        await store.followers.delete_all(name)
+    if not await store.models.delete(name):
         raise NoSuchModel
-    service.weight_cache.drop(name)
+    cache.drop(name)
 
 
 @router.patch(

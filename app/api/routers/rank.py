@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from time import time
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,14 @@ from app.api.examples import RANK_BODIES
 from app.api.openapi import BODY_PROBLEMS, fast_answers
 from app.api.routing import JSON, MSGPACK, Answer, Call, FastRoute, media_type
 from app.api.schemas import AnyRankBody, RankAnswer, RankBody, RankedDocument
-from app.domain import candidates
+from app.domain import candidates, duel_lists
 from app.domain.candidates import Candidates, Exploration, Ranking
 from app.domain.impressions import Impression
 from app.domain.model import Documents, Positions
 from app.domain.model_config import ModelConfig, has_full_covariance
 from app.errors import InvalidInput, StoreError, Unreadable
 from app.ranking.serving import uniforms
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
 from app.storage.batching import SMALL, Held
 
 router = APIRouter(route_class=FastRoute, tags=["ranking"])
@@ -69,9 +70,7 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
     _free_features(body)
     if call.held.size:
         call.held.keep(memory.ROW_BYTES * submitted.documents.size)
-    explore = _exploration(served, request, body.explore)
-    documents, weights = submitted.documents, served.weights
-    ranking = candidates.rank_candidates(documents, weights, body.top_k, explore, pinned)
+    ranking = _rank(service, served, body, call.key, request, submitted.documents, pinned)
     ranked = _ranked_documents(submitted, ranking)
     if body.explain:
         await _explain(service, served, submitted, ranking, ranked, call.held)
@@ -79,7 +78,7 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
         service, served, request, submitted, ranking, call.key
     )
     service.metrics.used(body.model)
-    if ranking.explored:
+    if ranking.explored and ranking.teams is None:
         service.metrics.explored(body.model, ranking, pinned)
     if body.log:
         service.metrics.impression("remembered" if logged else "dropped")
@@ -90,6 +89,10 @@ async def post_rank(service: FromState, call: FromRoute) -> Answer:
         request, body.query_id, body.model, served.version, ranking.explored, logged, degraded,
         ranked,
     )  # fmt: skip
+    if ranking.teams is not None:
+        answer.duel = True
+    if logged and service.tokens is not None:
+        answer.token = service.tokens.sign(body.model, request, body.viewer, time())
     return Answer(200, schemas.encode(answer))
 
 
@@ -182,6 +185,42 @@ def _pinned(ids: Sequence[str], submitted: Candidates) -> Positions:
     return np.unique([positions[name] for name in ids])
 
 
+def _rank(
+    service: Service,
+    served: ServedModel,
+    body: AnyRankBody,
+    key: Key,
+    request: str,
+    documents: Documents,
+    pinned: Positions,
+) -> Ranking:
+    """Rank by the model; or interleave it with its challenger, if the request duels."""
+    duel, weights = served.duel, served.weights
+    if duel is not None and duel.is_on and _may_duel(body):
+        draw = partial(uniforms, f"duel:{served.name}:{served.epoch}:{request}")
+        duels = duel_lists.duels(draw, duel.settings.share) and _may_log(service, key)
+        sides = service.weight_cache.sides(served) if duels else None
+        if sides is not None:
+            return duel_lists.interleaved(documents, weights, sides, body.top_k, draw, pinned)
+    explore = _exploration(served, request, body.explore)
+    return candidates.rank_candidates(documents, weights, body.top_k, explore, pinned)
+
+
+def _may_duel(body: AnyRankBody) -> bool:
+    """Whether a request asks for a list that may be varied and is to be remembered."""
+    return body.log and body.explore is not False
+
+
+def _may_log(service: Service, key: Key) -> bool:
+    """Whether an impression may be logged now: the store answers and has room for it."""
+    cache, quota = service.weight_cache, service.store_quota
+    if not cache.reachable:
+        return False
+    if quota is None:
+        return cache.memory_share <= MEMORY_SHARE
+    return quota.admits_impression(key.name, cache.memory_share)
+
+
 def _exploration(served: ServedModel, request: str, asked: bool | None) -> Exploration | None:
     """Return how to randomise the ranking; the same for the same request to the same model."""
     config = served.config
@@ -261,17 +300,16 @@ async def _log_impression(
     key: Key,
 ) -> bool:
     """Log the impression; return whether it was written in time."""
-    cache, quota = service.weight_cache, service.store_quota
-    if not cache.reachable:
-        return False
-    if quota is None and cache.memory_share > MEMORY_SHARE:
-        return False
-    if quota is not None and not quota.admits_impression(key.name, cache.memory_share):
+    if not _may_log(service, key):
         return False
     ids = tuple(submitted.ids[at] for at in ranking.shown.tolist())
     documents = submitted.documents[ranking.shown]
-    shown = Impression(ids, documents, ranking.shown, ranking.odds, ranking.swaps).dump()
-    if quota is not None:
-        quota.add(key.name, len(shown))
+    duel = None
+    if ranking.teams is not None and served.duel is not None:
+        duel = duel_lists.with_id(served.duel.id, ranking.teams)
+    about = ranking.odds, ranking.swaps, duel
+    shown = Impression(ids, documents, ranking.shown, *about).dump()
+    if service.store_quota is not None:
+        service.store_quota.add(key.name, len(shown))
     model = (served.name, served.epoch)
     return await service.impression_writer.store_impression(*model, request, shown, key.tenant)

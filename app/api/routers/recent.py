@@ -5,6 +5,7 @@ from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, Path, Query, Request, Response
+from msgspec import UNSET
 
 from app.api import schemas
 from app.api.admin_routing import AdminRoute
@@ -26,10 +27,11 @@ from app.api.recent_lists import RecentList, recent_lists
 from app.api.routers.models import ModelName, known_name
 from app.api.routing import HELD, JSON, KEY
 from app.domain import candidates
+from app.domain.impressions import Impression
 from app.errors import NoSuchVersion
 from app.ranking import serving
 from app.ranking.arrays import Floats
-from app.serving.weight_cache import ServedModel
+from app.serving.served_model import ServedModel
 from app.storage.states import StoredWeights
 
 router = APIRouter(route_class=AdminRoute, tags=["models"])
@@ -107,8 +109,15 @@ def _impression(one: RecentList, most: int) -> RecentImpression:
         documents_shown=len(shown.ids),
         submitted=shown.submitted[:most].tolist(),
         clicked=one.clicks.tolist(),
-        explored=shown.swaps.size > 0 if shown.swaps is not None else shown.odds is not None,
+        explored=_explored(shown),
+        duel=UNSET if shown.duel is None else True,
     )
+
+
+def _explored(shown: Impression) -> bool:
+    if shown.duel is not None:
+        return True
+    return shown.swaps.size > 0 if shown.swaps is not None else shown.odds is not None
 
 
 @router.get(

@@ -50,7 +50,7 @@ async def list_versions(name: ModelName, service: FromState) -> Any:
 
 
 async def _described(service: Service, name: str) -> list[dict[str, Any]]:
-    await service.store.states.position(name)  # a damaged model has versions, too
+    await service.position(name)  # a damaged model has versions, too
     served = service.weight_cache.serving.get(name)
     with suppress(Unreadable):
         served = served or await service.weight_cache.load(name)
@@ -121,7 +121,7 @@ async def keep_version(
 )
 async def delete_version(name: ModelName, version: VersionPath, service: FromState) -> None:
     """Delete a named version; the others go by themselves when newer ones are kept."""
-    epoch, *_ = await service.store.states.position(known_name(name))
+    epoch, *_ = await service.position(known_name(name))
     await service.store.versions.drop(name, epoch, version)
 
 
@@ -140,7 +140,7 @@ async def rollback(
     service: FromState,
 ) -> Any:
     """Restore a kept version; the log keeps the later records, and the measures continue."""
-    await service.store.states.position(known_name(name))
+    await service.position(known_name(name))
     served = service.weight_cache.serving.get(name)  # a damaged model is not served
     async with service.holding(served.config) if served else nullcontext():
         stored = await service.store.versions.load(name, body.version)

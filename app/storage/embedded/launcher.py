@@ -1,6 +1,6 @@
 """Launcher of the embedded server and other children; it makes them end with their parent.
 
-    launcher.py GUARD PARENT LOCK COMMAND …     (LOCK is -1 if there is none)
+    launcher.py GUARD PARENT LOCK NICE COMMAND …     (LOCK is -1 if there is none)
 
 Standard library only.
 
@@ -44,9 +44,25 @@ def tie_by_pipe(lock: int) -> None:
     os._exit(0)
 
 
+def lower_priority(nice: int) -> None:
+    """Lower the CPU priority of this process and of its session.
+
+    Linux divides CPU time among sessions first (autogroup) where no control group does: `nice`
+    alone then changes nothing, as each of these processes has a session of its own.
+    """
+    os.nice(nice)
+    try:
+        with open("/proc/self/autogroup", "w") as group:  # noqa: PTH123  # pathlib takes 5 ms
+            group.write(str(nice))
+    except OSError:  # the kernel has no such groups
+        pass
+
+
 def main() -> None:
-    """Set the guard, then exec the command."""
-    guard, parent, lock, *command = sys.argv[1:]
+    """Set priority and guard, then exec the command."""
+    guard, parent, lock, nice, *command = sys.argv[1:]
+    if int(nice):
+        lower_priority(int(nice))
     if guard == "kernel":
         tie_by_kernel(int(parent))
     else:

@@ -335,12 +335,14 @@ def tied(
     lock: int = -1,
     output: IO[bytes] | None = None,
     umask: int = -1,
+    nice: int = 0,
 ) -> subprocess.Popen[bytes]:
     """Start a process that ends when this one ends, even after kill -9.
 
-    It has a separate session, so Ctrl-C reaches only the parent, which stops it later.
+    It has a separate session, so Ctrl-C reaches only the parent, which stops it later. `nice`
+    lowers its CPU priority, as the command of this name does.
     """
-    launcher = [sys.executable, "-I", "-S", LAUNCHER, GUARD, str(os.getpid()), str(lock)]
+    launcher = [sys.executable, "-I", "-S", LAUNCHER, GUARD, str(os.getpid()), str(lock), str(nice)]
     process = subprocess.Popen(  # noqa: S603 - the launcher above
         [*launcher, *command],
         env=environ,

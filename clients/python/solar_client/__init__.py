@@ -11,6 +11,7 @@ Solar('http://localhost:8000')
 from solar_client.async_client import AsyncSolar
 from solar_client.client import Solar
 from solar_client.delivery import RejectedEvent
+from solar_client.duels import Duel, DuelEnd, DuelPoint, DuelResult, Follower, Tournament
 from solar_client.errors import (
     AfterFork,
     ClosedClient,
@@ -30,6 +31,7 @@ from solar_client.errors import (
     Unreachable,
 )
 from solar_client.models import (
+    DuelSummary,
     Job,
     Model,
     ModelSummary,
@@ -43,9 +45,10 @@ from solar_client.queue import Counters, FlushResult
 __version__ = "0.1.0"
 
 __all__ = [
-    "AfterFork", "AsyncSolar", "ClosedClient", "Conflict", "Counters", "FlushResult",
-    "InvalidArgument", "Job", "JobFailed", "Model", "ModelSummary", "NotFound", "Problem",
-    "Quality", "RankedDocument", "Ranking", "Refused", "RejectedEvent", "ServiceError", "Solar",
-    "SolarError", "TimedOut", "TooManyRequests", "Unauthorized", "Unavailable",
-    "UnexpectedAnswer", "Unreachable", "Version",
+    "AfterFork", "AsyncSolar", "ClosedClient", "Conflict", "Counters", "Duel", "DuelEnd",
+    "DuelPoint", "DuelResult", "DuelSummary", "FlushResult", "Follower", "InvalidArgument", "Job",
+    "JobFailed", "Model", "ModelSummary", "NotFound", "Problem", "Quality", "RankedDocument",
+    "Ranking", "Refused", "RejectedEvent", "ServiceError", "Solar", "SolarError", "TimedOut",
+    "TooManyRequests", "Tournament", "Unauthorized", "Unavailable", "UnexpectedAnswer",
+    "Unreachable", "Version",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -17,9 +17,11 @@ from solar_client.base import (
     RANK_SECONDS,
     UPLOAD_SECONDS,
     SolarBase,
+    duel_options,
     rank_options,
 )
 from solar_client.calls import Call
+from solar_client.duels import Duel, Follower
 from solar_client.encoding import Document, JudgedData, SupportsArray
 from solar_client.errors import Refused, SolarError
 from solar_client.events import Event
@@ -106,11 +108,12 @@ class AsyncSolar(SolarBase):
         log: bool = True,
         min_seq: int | None = None,
         version: int | str | None = None,
+        viewer: str = "",
         timeout: float = RANK_SECONDS,
         fallback: bool = True,
     ) -> Ranking:
         """Rank documents, best first: see `Solar.rank`."""
-        options = rank_options(request_id, explore, pinned, explain, log, min_seq, version)
+        options = rank_options(request_id, explore, pinned, explain, log, min_seq, version, viewer)
         request = self._rank_request(documents, features, model, query_id, top_k, options)
         self._sender.session()  # raises in a forked process, whatever `fallback` says
         try:
@@ -148,9 +151,75 @@ class AsyncSolar(SolarBase):
         """Change hyper-parameters; return the seq of the record that does."""
         return (await self._ask(calls.update_model(name, settings))).seq
 
-    async def delete_model(self, name: str) -> None:
-        """Delete a model with its log, its versions and its measures."""
-        await self._ask(calls.delete_model(name))
+    async def delete_model(self, name: str, *, followers: bool = False) -> None:
+        """Delete a model with its log, its versions and its measures; or a follower.
+
+        A model with followers raises Conflict, unless `followers` says to delete them, too.
+        """
+        await self._ask(calls.delete_model(name, followers=followers))
+
+    # ---- followers and duels ----
+
+    async def create_follower(
+        self,
+        name: str,
+        follows: str,
+        *,
+        start_at: int | str = "now",
+        cold: bool = False,
+        **settings: Any,
+    ) -> Model:
+        """Create a follower: see `Solar.create_follower`."""
+        return await self._ask(calls.create_follower(name, follows, start_at, cold, settings))
+
+    async def create_followers(
+        self,
+        leader: str,
+        grid: Mapping[str, Sequence[Any]],
+        *,
+        start_at: int | str = "now",
+        cold: bool = False,
+    ) -> list[Follower]:
+        """Create a follower for each combination of values: see `Solar.create_followers`."""
+        return await self._ask(calls.create_followers(leader, grid, start_at, cold))
+
+    async def list_followers(self, leader: str) -> list[Follower]:
+        """List the followers of a model in the order of their names."""
+        return await self._ask(calls.list_followers(leader))
+
+    async def begin_duel(
+        self,
+        model: str,
+        challenger: str | int,
+        *,
+        share: float | None = None,
+        alpha: float | None = None,
+        max_lists: int | None = None,
+        promote: bool | None = None,
+    ) -> Duel:
+        """Begin a duel or a tournament: see `Solar.begin_duel`."""
+        options = duel_options(share, alpha, max_lists, promote)
+        return await self._ask(calls.begin_duel(model, challenger, options))
+
+    async def get_duel(self, model: str) -> Duel:
+        """Read the duel of a model that is on, or the last one; NotFound if there was none."""
+        return await self._ask(calls.get_duel(model))
+
+    async def end_duel(self, model: str) -> Duel:
+        """End the duel of a model; later clicks on its lists no longer count."""
+        return await self._ask(calls.end_duel(model))
+
+    async def promote(
+        self,
+        model: str,
+        *,
+        force: bool = False,
+        challenger: str | int | None = None,
+        duel: int | None = None,
+    ) -> int:
+        """Put the winner of a duel in place of the model: see `Solar.promote`."""
+        given = calls.promote(model, force=force, challenger=challenger, duel=duel)
+        return (await self._ask(given)).seq
 
     # ---- versions ----
 

@@ -78,6 +78,8 @@ class SolarBase(ABC):
         ranking: About,
         clicked: str | Sequence[str],
         *,
+        gains: Mapping[str, float | str] | None = None,
+        examined: int | None = None,
         model: str | None = None,
         query_id: str = "",
         source: str | None = None,
@@ -88,9 +90,13 @@ class SolarBase(ABC):
 
         `ranking` is the answer of `rank`, or its request id. Name the `model` with a request id of
         your own. A ranking without a request id is ignored, counted, and None is returned.
+
+        `gains` are numbers from 0 to 10, or names of actions of the model such as "purchase", by
+        document; 1 if omitted. `examined` is how many documents from the top the user has seen.
         """
         fields = EventFields(model, query_id, source, time, event_id)
-        return self._queue_event("clicks", ranking, events.clicks(clicked), fields)
+        content = events.clicks(clicked, gains, examined)
+        return self._queue_event("clicks", ranking, content, fields)
 
     def label(
         self,
@@ -174,14 +180,22 @@ class SolarBase(ABC):
 
 def rank_options(
     request_id: str | None, explore: bool | None, pinned: Sequence[str], explain: bool, log: bool,
-    min_seq: int | None, version: int | str | None,
+    min_seq: int | None, version: int | str | None, viewer: str,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the options of /rank that differ from their defaults."""
     given = {
         "request_id": request_id, "explore": explore, "pinned": list(pinned) or None,
         "explain": explain or None, "log": None if log else False, "min_seq": min_seq,
-        "version": version,
+        "version": version, "viewer": viewer or None,
     }  # fmt: skip
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def duel_options(
+    share: float | None, alpha: float | None, max_lists: int | None, promote: bool | None
+) -> dict[str, Any]:
+    """Return the options of a duel that differ from their defaults."""
+    given = {"share": share, "alpha": alpha, "max_lists": max_lists, "promote": promote}
     return {name: value for name, value in given.items() if value is not None}
 
 

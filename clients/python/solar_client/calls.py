@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from solar_client import encoding, models
+from solar_client import duels, encoding, models
 from solar_client.encoding import JSON, JudgedData
 from solar_client.errors import InvalidArgument, Problem, UnexpectedAnswer, service_error
 
@@ -115,6 +115,8 @@ _decode_version = _decoder(models.Version)
 _decode_record = _decoder(models.AppendedRecord)
 _decode_job = _decoder(models.Job)
 _decode_jobs = _decoder(models.JobPage)
+_decode_followers = _decoder(duels.FollowerList)
+_decode_duel = _decoder(duels.Duel)
 decode_feedback = _decoder(models.FeedbackAnswer)
 
 
@@ -187,9 +189,10 @@ def update_model(name: str, settings: Mapping[str, Any]) -> Call[models.Appended
     return Call("PATCH", _model_path(name), _decode_record, body, JSON, repeatable=False)
 
 
-def delete_model(name: str) -> Call[None]:
+def delete_model(name: str, *, followers: bool = False) -> Call[None]:
     """DELETE /models/{name}."""
-    return Call("DELETE", _model_path(name), _nothing, repeatable=False)
+    path = _model_path(name) + ("?followers=delete" if followers else "")
+    return Call("DELETE", path, _nothing, repeatable=False)
 
 
 def list_versions(name: str) -> Call[list[models.Version]]:
@@ -214,6 +217,71 @@ def rollback(name: str, version: int | str) -> Call[models.AppendedRecord]:
     """POST /models/{name}/rollback."""
     body = encoding.as_json({"version": version})
     path = _model_path(name, "rollback")
+    return Call("POST", path, _decode_record, body, JSON, repeatable=False)
+
+
+# ---- followers and duels ----
+
+
+def create_follower(
+    name: str, leader: str, start_at: int | str, cold: bool, settings: Mapping[str, Any]
+) -> Call[models.Model]:
+    """PUT /models/{name} with `follows`."""
+    fields = {"follows": check_model(leader), **_start(start_at, cold), **settings}
+    body = encoding.as_json(fields, "settings")
+    return Call("PUT", _model_path(name), _decode_model, body, JSON)
+
+
+def create_followers(
+    leader: str, grid: Mapping[str, Sequence[Any]], start_at: int | str, cold: bool
+) -> Call[list[duels.Follower]]:
+    """POST /models/{leader}/followers."""
+    values = {name: list(some) for name, some in grid.items()}
+    body = encoding.as_json({"grid": values, **_start(start_at, cold)}, "grid")
+    return Call("POST", _model_path(leader, "followers"), _read_followers, body, JSON)
+
+
+def _start(start_at: int | str, cold: bool) -> dict[str, Any]:
+    return {"from": start_at, "start": "cold" if cold else "weights"}
+
+
+def _read_followers(body: bytes) -> list[duels.Follower]:
+    return _decode_followers(body).followers
+
+
+def list_followers(leader: str) -> Call[list[duels.Follower]]:
+    """GET /models/{leader}/followers."""
+    return Call("GET", _model_path(leader, "followers"), _read_followers)
+
+
+def begin_duel(name: str, challenger: str | int, options: Mapping[str, Any]) -> Call[duels.Duel]:
+    """PUT /models/{name}/duel."""
+    body = encoding.as_json({"challenger": _side(challenger), **_given(**options)})
+    return Call("PUT", _model_path(name, "duel"), _decode_duel, body, JSON, repeatable=False)
+
+
+def _side(challenger: str | int) -> duels.Challenger:
+    """Return a challenger as the service names it: a number is a kept version."""
+    return {"version": challenger} if isinstance(challenger, int) else challenger
+
+
+def get_duel(name: str) -> Call[duels.Duel]:
+    """GET /models/{name}/duel."""
+    return Call("GET", _model_path(name, "duel"), _decode_duel)
+
+
+def end_duel(name: str) -> Call[duels.Duel]:
+    """DELETE /models/{name}/duel."""
+    return Call("DELETE", _model_path(name, "duel"), _decode_duel, repeatable=False)
+
+
+def promote(
+    name: str, *, force: bool, challenger: str | int | None, duel: int | None
+) -> Call[models.AppendedRecord]:
+    """POST /models/{name}/duel/promote."""
+    side = None if challenger is None else _side(challenger)
+    body = encoding.as_json({"force": force, **_given(challenger=side, duel=duel)})
+    path = _model_path(name, "duel", "promote")
     return Call("POST", path, _decode_record, body, JSON, repeatable=False)
 
 

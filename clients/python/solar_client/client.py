@@ -2,7 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -15,9 +15,11 @@ from solar_client.base import (
     RANK_SECONDS,
     UPLOAD_SECONDS,
     SolarBase,
+    duel_options,
     rank_options,
 )
 from solar_client.calls import Call
+from solar_client.duels import Duel, Follower
 from solar_client.encoding import Document, JudgedData, SupportsArray
 from solar_client.errors import Refused, SolarError
 from solar_client.events import Event
@@ -126,6 +128,7 @@ class Solar(SolarBase):
         log: bool = True,
         min_seq: int | None = None,
         version: int | str | None = None,
+        viewer: str = "",
         timeout: float = RANK_SECONDS,
         fallback: bool = True,
     ) -> Ranking:
@@ -137,7 +140,7 @@ class Solar(SolarBase):
         If there is no answer within `timeout` seconds, no connection, or an answer 5xx, the result
         is the submitted order with `degraded` set. `fallback=False` raises instead. 4xx raises.
         """
-        options = rank_options(request_id, explore, pinned, explain, log, min_seq, version)
+        options = rank_options(request_id, explore, pinned, explain, log, min_seq, version, viewer)
         request = self._rank_request(documents, features, model, query_id, top_k, options)
         try:
             return self._ask(request.call, timeout)
@@ -171,9 +174,92 @@ class Solar(SolarBase):
         """Change hyper-parameters; return the seq of the record that does."""
         return self._ask(calls.update_model(name, settings)).seq
 
-    def delete_model(self, name: str) -> None:
-        """Delete a model with its log, its versions and its measures."""
-        self._ask(calls.delete_model(name))
+    def delete_model(self, name: str, *, followers: bool = False) -> None:
+        """Delete a model with its log, its versions and its measures; or a follower.
+
+        A model with followers raises Conflict, unless `followers` says to delete them, too.
+        """
+        self._ask(calls.delete_model(name, followers=followers))
+
+    # ---- followers and duels ----
+
+    def create_follower(
+        self,
+        name: str,
+        follows: str,
+        *,
+        start_at: int | str = "now",
+        cold: bool = False,
+        **settings: Any,
+    ) -> Model:
+        """Create a follower: another fold of a model's log, with settings of its own.
+
+        It begins `now`, at the `oldest` version that the log continues, or at such a version by its
+        number, with the weights of the leader there; `cold`: with its own initial ones. Repeating
+        it is safe.
+        """
+        return self._ask(calls.create_follower(name, follows, start_at, cold, settings))
+
+    def create_followers(
+        self,
+        leader: str,
+        grid: Mapping[str, Sequence[Any]],
+        *,
+        start_at: int | str = "now",
+        cold: bool = False,
+    ) -> list[Follower]:
+        """Create a follower for each combination of values, such as `{"gamma": [1e3, 1e4]}`.
+
+        At most 16: all, or none. Repeating it is safe.
+        """
+        return self._ask(calls.create_followers(leader, grid, start_at, cold))
+
+    def list_followers(self, leader: str) -> list[Follower]:
+        """List the followers of a model in the order of their names."""
+        return self._ask(calls.list_followers(leader))
+
+    def begin_duel(
+        self,
+        model: str,
+        challenger: str | int,
+        *,
+        share: float | None = None,
+        alpha: float | None = None,
+        max_lists: int | None = None,
+        promote: bool | None = None,
+    ) -> Duel:
+        """Begin a duel of a model with a follower, "submitted", or a kept version by its number.
+
+        With the challenger "followers" it is a tournament of all followers, for which `max_lists`
+        is required; `promote` puts a winner in place.
+        """
+        options = duel_options(share, alpha, max_lists, promote)
+        return self._ask(calls.begin_duel(model, challenger, options))
+
+    def get_duel(self, model: str) -> Duel:
+        """Read the duel of a model that is on, or the last one; NotFound if there was none."""
+        return self._ask(calls.get_duel(model))
+
+    def end_duel(self, model: str) -> Duel:
+        """End the duel of a model; later clicks on its lists no longer count."""
+        return self._ask(calls.end_duel(model))
+
+    def promote(
+        self,
+        model: str,
+        *,
+        force: bool = False,
+        challenger: str | int | None = None,
+        duel: int | None = None,
+    ) -> int:
+        """Put the winner of a duel in place of the model; return the seq of the record that does.
+
+        Without a verdict for the challenger it raises Conflict, unless you `force` it. It also does
+        if the side to be promoted is not this `challenger` (a version by its number), or the duel
+        of the model not the one with this `id`: a tournament may go on after you have read it.
+        """
+        given = calls.promote(model, force=force, challenger=challenger, duel=duel)
+        return self._ask(given).seq
 
     # ---- versions ----
 

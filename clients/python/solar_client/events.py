@@ -90,9 +90,18 @@ def _model(about: About, request: str, given: str | None, default: str) -> str:
     return named
 
 
-def clicks(clicked: str | Sequence[str]) -> dict[str, Any]:
-    """The clicked documents, in the order of the clicks."""
-    return {"clicked": [clicked] if isinstance(clicked, str) else list(clicked)}
+def clicks(
+    clicked: str | Sequence[str],
+    gains: Mapping[str, float | str] | None = None,
+    examined: int | None = None,
+) -> dict[str, Any]:
+    """The clicked documents, in the order of the clicks, and what is known besides."""
+    found: dict[str, Any] = {"clicked": [clicked] if isinstance(clicked, str) else list(clicked)}
+    if gains:
+        found["gains"] = dict(gains)
+    if examined is not None:
+        found["examined"] = examined
+    return found
 
 
 def labels(labels: Mapping[str, float], documents: Iterable[Document] | None) -> dict[str, Any]:

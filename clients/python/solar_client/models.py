@@ -4,6 +4,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from solar_client.duels import Challenger
+
 #: Means by cutoff: 1, 5, 10, all; null before there is data.
 Means = dict[str, float | None]
 
@@ -19,11 +21,12 @@ class RankedDocument(Struct, frozen=True):
 
 
 class Ranking(Struct, frozen=True, kw_only=True):
-    """Documents in the order to show.
+    """Documents in the order to show; `duel` says that both sides of a duel chose them.
 
     `request_id` is for feedback. It is None if no feedback is possible: the impression was not
     stored, or these are the documents as submitted because the service gave no answer. `reason`
-    says why; it is empty for an answer of the service.
+    says why; it is empty for an answer of the service. `token` is for `solar.js` in a web page, if
+    the service makes tokens.
     """
 
     request_id: str | None
@@ -34,7 +37,9 @@ class Ranking(Struct, frozen=True, kw_only=True):
     logged: bool
     degraded: bool
     documents: tuple[RankedDocument, ...]
+    token: str | None = None
     reason: str = ""
+    duel: bool = False
 
     @property
     def ids(self) -> list[str]:
@@ -53,7 +58,10 @@ class Quality(Struct, frozen=True):
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """A model: its settings, its weights and its measures."""
+    """A model: its settings, its weights and its measures.
+
+    The fields from `follows` on are those of followers, and None for other models.
+    """
 
     name: str
     algorithm: str
@@ -89,6 +97,25 @@ class Model(Struct, frozen=True, kw_only=True):
     debiased_wins_stderr: dict[str, float | None] | None = None
     explored_share: float | None = None
     drift: float | None = None
+    follows: str | None = None
+    lag: int | None = None
+    stalled: bool | None = None
+    may_duel: bool | None = None
+    squared_loss: float | None = None
+    compared: int | None = None
+    agreement: float | None = None
+    passed_by: int | None = None
+
+
+class DuelSummary(Struct, frozen=True, kw_only=True):
+    """The duel of a model in the list of models, or its last one."""
+
+    challenger: Challenger
+    decided: int
+    verdict: str
+    ended: bool
+    champion: str = ""
+    win_share: float | None = None
 
 
 class ModelSummary(Struct, frozen=True, kw_only=True):
@@ -101,6 +128,8 @@ class ModelSummary(Struct, frozen=True, kw_only=True):
     version: int | None = None
     damaged: bool | None = None
     newer_format: bool | None = None
+    follows: str | None = None
+    duel: DuelSummary | None = None
 
 
 class Version(Struct, frozen=True, kw_only=True):
