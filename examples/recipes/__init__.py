@@ -1,0 +1,1 @@
+"""Recipes: other systems in front of SOLAR. `docs/recipes.md` explains them."""

@@ -1,0 +1,1 @@
+"""A small shop whose search learns from clicks."""
