@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test check check-ops check-client bench chaos simulate paper dashboards docs screenshots trace up lock clean
+.PHONY: help setup run test check check-ops check-client bench chaos simulate soak paper dashboards docs screenshots example example-visitors trace up lock clean
 
 help: ## show these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-13s%s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ chaos: $(VENV)/.dev ## hundreds of rounds of faults against real servers
 simulate: $(VENV)/.dev ## SEEDS=10000 worlds of faults by seed, or one with its trace: SEED=1234
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --start $(or $(START),1000))
 
+soak: $(VENV)/.dev ## HOURS=1 of mixed traffic with churn and faults on DIR=build/soak, whose data are kept; a report
+	$(BIN)/python -m tests.soak --hours $(or $(HOURS),1) --dir $(or $(DIR),build/soak) --seed $(or $(SEED),0) $(if $(SHARED),--shared)
+
 paper: $(VENV)/.dev ## DATA=FOLDER: tables and figures of the papers, published and measured, in docs/paper.md
 	$(if $(DATA),,$(error DATA: expected a folder with MQ2008 or other data sets: make paper DATA=FOLDER))
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tools.paper $(DATA)
@@ -56,6 +59,12 @@ docs: $(VENV)/.docs ## write the reference pages, and build the documentation si
 
 screenshots: $(VENV)/.dev ## pictures of every page of the console, light and dark, in build/console (needs chromium)
 	$(BIN)/python -m tools.console_pages screenshots build/console
+
+example: $(VENV)/.run ## a shop whose search learns from clicks, on 127.0.0.1:8100, with SOLAR on 127.0.0.1:8000
+	$(BIN)/python -m examples.shop.start
+
+example-visitors: $(VENV)/.dev ## 300 simulated visitors of that shop in a browser, and the NDCG that they saw (needs chromium)
+	$(BIN)/python -m examples.shop.visitors
 
 trace: $(VENV)/.dev ## which files of app/ a ranking, a click and a learner's round cross
 	$(BIN)/python -m tools.trace_request
