@@ -8,10 +8,14 @@ import time
 
 from benchmarks import (
     batch,
+    beacons,
     clicks,
     client,
     cluster,
     console,
+    cross_check,
+    duels,
+    duels_service,
     fairness,
     figure3,
     fleets,
@@ -42,8 +46,10 @@ SECTIONS = {
     "fairness": fairness.run,
     "fleets": fleets.run,
     "service": service.run,
+    "cross-check": cross_check.run,
     "protocol": protocol.run,
     "client": client.run,
+    "beacons": beacons.run,
     "console": console.run,
     "models": models.run,
     "training": training.run,
@@ -51,6 +57,8 @@ SECTIONS = {
     "groups": groups.run,
     "cluster": cluster.run,
     "clicks": clicks.run,
+    "duels": duels.run,
+    "duels_service": duels_service.run,
 }
 
 

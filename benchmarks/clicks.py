@@ -16,6 +16,7 @@ from benchmarks import (
     clicks_cold,
     clicks_contest,
     clicks_drift,
+    clicks_examined,
     clicks_forgetting,
     clicks_frontier,
     clicks_lean,
@@ -36,6 +37,7 @@ PARTS = (
     clicks_lean,
     clicks_forgetting,
     clicks_drift,
+    clicks_examined,
 )
 
 

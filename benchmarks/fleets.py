@@ -13,8 +13,9 @@ import numpy as np
 
 from app.learning.learner import Learner
 from app.storage.store import Store
+from benchmarks.freshness import LIMIT, events
 from benchmarks.report import Goal, rate, table
-from benchmarks.store import LIMIT, POST, best, events, fresh, records
+from benchmarks.store import POST, best, fresh, records
 from tests import fleets
 
 ROUNDS, SEEN = 30, 40

@@ -21,7 +21,7 @@ from benchmarks.native import NativeI, NativeII, libraries
 from benchmarks.report import Goal, at_least, at_most, not_measured, rate, table
 from benchmarks.timing import Prepare, Run, again, side_by_side, warmed
 
-MOST_TIMES_C = 1.3
+MOST_TIMES_C = 1.2
 LEAST_TIMES_BLAS = 0.8
 
 #: Gaps in a batch, by n: enough to make Python's share small, and few enough for 8 MB of cache.

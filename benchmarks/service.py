@@ -32,6 +32,8 @@ from benchmarks.report import Goal, at_least, at_most, not_measured, table
 CONNECTIONS = 16
 DOCUMENTS, N, TOP = 100, 46, 10
 ROUNDS, SECONDS = 4, 1.0
+#: Records of 40,000 pairs that wait when a window with an overloaded learner begins.
+FLOOD_RECORDS = 4000
 JSON, MSGPACK = "application/json", "application/msgpack"
 TIMEOUT_SECONDS = 60.0
 #: Part of an answer of /rank whose impression was not stored in time.
@@ -169,15 +171,16 @@ def create(port: int, model: str, n: int, **settings: Any) -> None:
 
 
 def rank_requests(
-    model: str, documents: int, n: int, top: int, *, log: bool = True
+    model: str, documents: int, n: int, top: int, *, log: bool = True, request_id: str = ""
 ) -> dict[str, list[bytes]]:
     """Eight different requests of each kind, with features of six decimals like LETOR's."""
+    named = {"request_id": request_id} if request_id else {}
     made: dict[str, list[bytes]] = {"objects": [], "columns": [], "binary": []}
     for seed in range(8):
         rng = np.random.default_rng(seed)
         rows = rng.random((documents, n)).round(6)
         ids = [f"doc-{seed}-{at}" for at in range(documents)]
-        asked = {"model": model, "query_id": f"q{seed}", "top_k": top, "log": log}
+        asked = {"model": model, "query_id": f"q{seed}", "top_k": top, "log": log, **named}
         objects = [
             {"id": id_, "features": row} for id_, row in zip(ids, rows.tolist(), strict=True)
         ]
@@ -243,7 +246,7 @@ class Best:
 
 
 LEAST = {
-    ("objects", True): 16, ("columns", True): 18, ("binary", True): 38,
+    ("objects", True): 36, ("columns", True): 38, ("binary", True): 55,
     ("objects", False): 20, ("columns", False): 22, ("binary", False): 48,
 }  # fmt: skip
 
@@ -300,7 +303,6 @@ def latency(service: Running, peak: float) -> Goal:
     create(service.port, "flooded", N, prior=0)  # its records then hold documents of N features
     ranks = rank_requests("flooded", DOCUMENTS, N, TOP)["objects"]
     posts = iter(click_posts(service.port, "flooded", N, int(windows * seconds * clicks)))
-    asyncio.run(fill_log(service.url, "flooded", 4000))
 
     async def window() -> tuple[Load, list[float]]:
         ranked, _ = await asyncio.gather(
@@ -314,10 +316,13 @@ def latency(service: Running, peak: float) -> Goal:
 
     found, not_logged = [], 0
     for _ in range(windows):
+        asyncio.run(fill_log(service, "flooded", FLOOD_RECORDS))
         done, took = load.run(window())
         not_logged += good(done).short
         found.append(1e3 * np.percentile(took, [50, 99]))
         behind = lag(service.port, "flooded")
+        if behind < seconds * clicks:
+            raise RuntimeError(f"flooded: expected a learner that is behind, got {behind} records")
         if ask(service.port, "GET", "/models/flooded")[1]["rejected"]:
             raise RuntimeError(
                 "flooded: expected no rejected records: they do not load the learner"
@@ -329,21 +334,22 @@ def latency(service: Running, peak: float) -> Goal:
         f"{windows}: p50 {p50:.1f} ms, p99 {p99:.1f} ms; {not_logged} not logged; learner lag at "
         f"the end: {behind} records\n"
     )
-    return at_most("/rank, p99 at half of its peak rate", 10, "ms", float(p99))
+    return at_most("/rank, p99 at half of its peak rate", 15, "ms", float(p99))
 
 
-async def fill_log(url: str, model: str, count: int) -> None:
-    """Append records of 200 documents, which give 10,000 pairs each."""
-    store = Store.open(url)
+async def fill_log(service: Running, model: str, count: int) -> None:
+    """Append records of 40,000 pairs until `count` of them wait."""
+    store = Store.open(service.url)
     epoch, *_ = await store.states.position(model)
     rng = np.random.default_rng(0)
-    documents = [rng.random((200, N)).astype(np.float32) for _ in range(20)]
-    labels = np.repeat([0.0, 1.0], 100)
-    for at in range(count):
-        name = f"flood-{at}"
-        record = Feedback(name, "labels", documents[at % 20], np.arange(200), labels=labels)
-        event = NewRecord(name, name.encode(), codec.dump_record(record))
-        await store.log.append(model, epoch, [event], limit=count, time=0)
+    documents = [rng.random((400, N)).astype(np.float32) for _ in range(20)]
+    labels = np.repeat([0.0, 1.0], 200)
+    while (missing := count - lag(service.port, model)) > 0:
+        for at in range(missing):
+            name = f"flood-{await store.log.tail(model)}"
+            record = Feedback(name, "labels", documents[at % 20], np.arange(400), labels=labels)
+            event = NewRecord(name, name.encode(), codec.dump_record(record))
+            await store.log.append(model, epoch, [event], limit=2 * count, time=0)
     await store.close()
 
 

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,11 @@ from app.ranking.pairs import from_labels
 from app.ranking.solar import SolarII
 from app.storage.connection import connect
 from app.storage.embedded.server import EmbeddedServer, find
-from app.storage.log import NewRecord
 from app.storage.store import Store
+from benchmarks.freshness import LIMIT, delays, events, learner, settle
 from benchmarks.report import Goal, at_least, at_most, rate, table
 
-POST, LIMIT = 100, 1 << 40
+POST = 100
 LUA = (Path(__file__).parent / "learn.lua").read_text()
 
 
@@ -62,14 +61,6 @@ async def fresh(store: Store, name: str, n: int, algorithm: Algorithm = "solar-i
     return await store.models.create(
         name, initial_state(ModelConfig(features, algorithm=algorithm))
     )
-
-
-def events(name: str, records: list[bytes]) -> list[NewRecord]:
-    """Wrap each record in a separate event."""
-    return [
-        NewRecord(f"{name}-{at}", blake2b(record, digest_size=16).digest(), record)
-        for at, record in enumerate(records)
-    ]
 
 
 def records(count: int, n: int) -> list[bytes]:
@@ -218,27 +209,12 @@ async def visible(store: Store, url: str) -> list[Goal]:
     for name in await store.models.names():
         if name != "visible":
             await store.models.delete(name)
-    learner = subprocess.Popen([sys.executable, "-m", "app", "learn", "--redis-url", url])
-    try:
-        appended: dict[int, float] = {}
-        seen: dict[int, float] = {}
-        await settle(store, epoch, log[0])
-        watching = asyncio.create_task(watch(store, seen, len(log)))
-        before = await aof_size(url)
-        began = time.perf_counter()
-        for at, record in enumerate(log[1:], start=1):
-            await asyncio.sleep(max(0.0, began + at / per_second - time.perf_counter()))
-            answers = await store.log.append(
-                "visible", epoch, events(f"v{at}", [record]), limit=LIMIT, time=0
-            )
-            appended[answers[0].seq] = time.perf_counter()
-        await watching
+    with learner(url):
+        await settle(store, "visible", epoch, log[0])
+        before, began = await aof_size(url), time.perf_counter()
+        found = await delays(store, "visible", epoch, log[1:], per_second)
         written = (await aof_size(url) - before) / (time.perf_counter() - began) / 1e6
-    finally:
-        learner.terminate()
-        learner.wait()
-    delays = np.array([when_seen(seen, seq) - when for seq, when in appended.items()]) * 1e3
-    p50, p99 = np.percentile(delays, [50, 99])
+    p50, p99 = np.percentile(found, [50, 99])
     print(f"New weights visible in another process: p50 {p50:.0f} ms, p99 {p99:.0f} ms")
     print(f"AOF writes of log and state: {written:.1f} MB/s\n")
     return [
@@ -246,27 +222,6 @@ async def visible(store: Store, url: str) -> list[Goal]:
         at_most("new weights visible, p99", 150, "ms", p99),
         at_most("AOF writes of log and state", 5, "MB/s", written),
     ]
-
-
-async def settle(store: Store, epoch: int, record: bytes) -> None:
-    """Let the learner apply one record, so that its process is warm."""
-    await store.log.append("visible", epoch, events("first", [record]), limit=LIMIT, time=0)
-    while (await store.states.position("visible"))[1] < 1:
-        await asyncio.sleep(0.01)
-
-
-async def watch(store: Store, seen: dict[int, float], last: int) -> None:
-    """Load the weights at each hint, like a replica; record the time of each version."""
-    async for _ in store.hints.changed():
-        version = (await store.states.load_weights("visible")).seq
-        seen.setdefault(version, time.perf_counter())
-        if version >= last:
-            return
-
-
-def when_seen(seen: dict[int, float], seq: int) -> float:
-    """The time of the first version that includes record `seq`."""
-    return min(when for version, when in seen.items() if version >= seq)
 
 
 async def aof_size(url: str) -> int:
