@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from app.api.routers.beacon_script import integrity
+from app.api.tokens import new_token_key
 from app.observability.metrics import DEPRECATED_NAMES
 from tests.api.operations import GUARDED, OPEN
 from tests.api.services import serving, uvicorn_ready
@@ -31,10 +33,16 @@ METRICS = (REFERENCE / "metrics.md").read_text()
 REAL_CURL = has_curl()
 
 
+def environ_of(page: Path) -> dict[str, str]:
+    """Return the settings of the service that a page starts."""
+    makes_tokens = "export SOLAR_TOKEN_KEYS=" in page.read_text()
+    return {"SOLAR_TOKEN_KEYS": new_token_key("k1")} if makes_tokens else {}
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if steps(page)], ids=name_of)
 def test_the_commands_of_a_page_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     wanted = steps(page)
-    with serving(data=tmp_path / "data") as service:
+    with serving(data=tmp_path / "data", environ=environ_of(page)) as service:
         commands = [step.commands for step in wanted]
         outputs = run_commands(commands, tmp_path, service.url, real_curl=REAL_CURL)
     for step, output in zip(wanted, outputs, strict=True):
@@ -103,8 +111,9 @@ def test_the_examples_of_a_page_parse(page: Path) -> None:
 
 def test_the_python_clients_of_the_integration_page_work(tmp_path: Path) -> None:
     page = ROOT / "docs" / "integrate.md"
-    first = steps(page)[0].commands
-    binary, client = (block.text for block in blocks(page) if block.language == "python")
+    first = next(one.commands for one in steps(page) if "/models/articles" in one.commands)
+    python = [block.text for block in blocks(page) if block.language == "python"]
+    binary, client = (text for text in python if "import httpx" in text)
     session = (
         'request, shown = rank("shoes", [{"id": "a", "features": [7, 3]}])\n'
         "assert request and shown == ['a']\n"
@@ -127,6 +136,17 @@ def test_the_python_of_a_page_prints_what_the_page_shows(page: Path) -> None:
     )
     assert tried
     assert failed == 0
+
+
+def test_the_pages_have_the_hash_of_the_script_for_web_pages() -> None:
+    pages = [*PAGES, *(ROOT / "clients").glob("*/README.md"), *(ROOT / "examples").glob("**/*.md")]
+    found = [
+        hash_
+        for page in pages
+        for hash_ in re.findall(r"sha384-[A-Za-z0-9+/=]{64}", page.read_text())
+    ]
+    assert len(found) >= 2
+    assert set(found) == {integrity()}
 
 
 def test_some_page_has_python_that_runs() -> None:
@@ -188,7 +208,7 @@ def test_the_architecture_page_lists_every_package_and_invariant_test() -> None:
     entries = [path for path in (ROOT / "app").iterdir() if not path.name.startswith("_")]
     names = {f"app/{path.name}" for path in entries} - {"app/py.typed"}
     assert 10 < len(names) <= 16
-    assert [int(row) for row in re.findall(r"^\| I(\d+) \|", text, re.MULTILINE)] == [*range(1, 24)]
+    assert [int(row) for row in re.findall(r"^\| I(\d+) \|", text, re.MULTILINE)] == [*range(1, 27)]
     for name in names:
         assert f"`{name}`" in text, name
     for path in re.findall(r"`((?:app|tests|docs|tools)/[\w/.*-]+)`", text):
