@@ -3,9 +3,10 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+TESTS := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup run test check check-ops check-client bench chaos simulate soak paper dashboards docs screenshots example example-visitors trace up lock clean
+.PHONY: help setup run test test-slow check check-ops check-client bench chaos simulate soak paper dashboards docs screenshots example example-visitors trace up lock clean
 
 help: ## show these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /:/' | awk -F: '{printf "make %-13s%s\n", $$1, $$2}'
@@ -15,9 +16,13 @@ setup: $(VENV)/.ops ## make the environment in .venv, with the tools for tests a
 run: $(VENV)/.run ## serve on 127.0.0.1:8000, with a store of its own in ./data
 	$(BIN)/solar serve
 
-test: $(VENV)/.ops ## the tests, in three processes: most of them wait
+test: $(VENV)/.ops ## the tests, in four processes: most of them wait
 	$(BIN)/python -m app.runtime.precompile
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(TESTS) --numprocesses 4 -m "not slow"
+
+test-slow: $(VENV)/.ops ## the tests that `make test` leaves out: whole clusters, failovers, long pauses, sweeps
+	$(BIN)/python -m app.runtime.precompile
+	$(TESTS) --numprocesses 2 -m slow
 
 check: $(VENV)/.ops ## style, types and import rules
 	$(BIN)/ruff check

@@ -21,7 +21,7 @@ settings.register_profile("solar", deadline=None, derandomize="CI" in os.environ
 settings.load_profile("solar")
 
 #: Parts of the names of files whose tests wait for processes.
-SLOW = (
+WAITING = (
     "tests/faults/", "tests/api/", "tests/client/", "test_docs.py", "test_containers.py",
     "test_bits.py",
 )  # fmt: skip
@@ -49,8 +49,8 @@ if "SOLAR_DEV_TEST_SERVER" in os.environ:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run files with slow tests first, in random order, so that no process ends with a long one."""
-    items.sort(key=lambda item: not any(part in item.nodeid for part in SLOW))
+    """Run files whose tests wait first, in random order: no process ends with a long one."""
+    items.sort(key=lambda item: not any(part in item.nodeid for part in WAITING))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -19,9 +19,11 @@ from app.ranking.baselines import committee, pamir, perceptron, prank
 
 OLDEST = {"x86_64": "x86-64", "AMD64": "x86-64"}.get(platform.machine(), "generic")
 
-CPUS: list[Mapping[str, str]] = [
+OTHER_CPUS: list[Mapping[str, str]] = [
     {"OPENBLAS_CORETYPE": "Haswell"},
     {"OPENBLAS_CORETYPE": "SkylakeX"},
+]
+CPUS: list[Mapping[str, str]] = [
     {"OPENBLAS_CORETYPE": "Prescott"},
     {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-AVX2"},
     {"NUMBA_CPU_NAME": OLDEST, "NUMBA_CPU_FEATURES": ""},
@@ -42,7 +44,11 @@ def native_digest() -> str:
     return digest({})
 
 
-@pytest.mark.parametrize("environment", CPUS, ids=lambda some: "-".join(some.values()))
+@pytest.mark.parametrize(
+    "environment",
+    [*CPUS, *(pytest.param(one, marks=pytest.mark.slow) for one in OTHER_CPUS)],
+    ids=lambda some: "-".join(some.values()),
+)
 def test_every_simulated_cpu_computes_the_same_bits(
     environment: Mapping[str, str], native_digest: str
 ) -> None:

@@ -336,6 +336,7 @@ def test_missing_certificates_are_named_at_once(
         pass
 
 
+@pytest.mark.slow
 def test_a_job_over_http_trains_on_the_cluster_of_the_service(
     engine: ClusterEngine, urls: list[str]
 ) -> None:

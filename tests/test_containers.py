@@ -229,6 +229,7 @@ def test_make_up_without_docker_reports_the_remedy(tmp_path: Path) -> None:
 # ---- kernels ----
 
 
+@pytest.mark.slow
 def test_kernels_in_a_read_only_cache_are_not_compiled_again(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     script = (
@@ -263,6 +264,7 @@ def test_precompiling_covers_every_kind_of_model_and_training() -> None:
 # ---- the demo ----
 
 
+@pytest.mark.slow
 def test_the_demo_creates_a_model_that_learns(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

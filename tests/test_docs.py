@@ -31,6 +31,8 @@ from tests.servers import until
 REFERENCE = ROOT / "docs" / "reference"
 METRICS = (REFERENCE / "metrics.md").read_text()
 REAL_CURL = has_curl()
+#: Pages whose commands `make test` runs; `make test-slow` runs those of all others.
+FIRST_PAGES = (README, ROOT / "docs" / "quickstart.md")
 
 
 def environ_of(page: Path) -> dict[str, str]:
@@ -39,7 +41,14 @@ def environ_of(page: Path) -> dict[str, str]:
     return {"SOLAR_TOKEN_KEYS": new_token_key("k1")} if makes_tokens else {}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if steps(page)], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=[] if page in FIRST_PAGES else pytest.mark.slow)
+        for page in PAGES
+        if steps(page)
+    ],
+)
 def test_the_commands_of_a_page_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     wanted = steps(page)
     with serving(data=tmp_path / "data", environ=environ_of(page)) as service:

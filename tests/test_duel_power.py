@@ -111,6 +111,7 @@ BANK: Mapping[str, Mapping[str, object]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_tournament_finds_the_best_of_six_followers_and_promotes_it() -> None:
     scenario = Scenario(clicks="click-skip-above", impressions=300)
     site, test = runner.sites(scenario, world(), 0)

@@ -178,6 +178,7 @@ def command(folder: Path, *more: str, **environment: str) -> tuple[str, str]:
     return ran.stdout, ran.stderr
 
 
+@pytest.mark.slow
 def test_the_command_prints_all_systems_then_sparse_models_then_starts(folder: Path) -> None:
     text, errors = command(folder)
     assert errors == ""

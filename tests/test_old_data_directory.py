@@ -290,7 +290,14 @@ def complaints(running: Running, model: str) -> list[str]:
     return with_store(url, check)
 
 
-@pytest.mark.parametrize("name", DIRECTORIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        DIRECTORIES[0],
+        *(pytest.param(one, marks=pytest.mark.slow) for one in DIRECTORIES[1:-1]),
+        DIRECTORIES[-1],
+    ],
+)
 def test_an_old_data_directory_opens_with_the_same_bits_and_its_models_keep_learning(
     name: str, tmp_path: Path
 ) -> None:

@@ -258,6 +258,7 @@ def test_a_body_of_tiny_chunks_is_refused() -> None:
     with_server(check)
 
 
+@pytest.mark.slow
 def test_incomplete_headers_are_408_after_their_time() -> None:
     async def check(server: Server) -> None:
         began = time.monotonic()

@@ -60,6 +60,7 @@ def source_of(entry: LogEntry) -> str:
     return record.source if isinstance(record, Feedback) else ""
 
 
+@pytest.mark.slow
 def test_an_attacking_source_is_limited_to_its_share_and_a_replay_removes_it(
     service: Running,
 ) -> None:

@@ -1,5 +1,7 @@
 """A bank of six followers over HTTP: from one request to the best one in place."""
 
+import pytest
+
 from tests.api.duels import (
     STILL,
     call,
@@ -20,6 +22,7 @@ GAMMA = [1.0, 1e8, 1e9, 1e10, 1e11, 5e11]
 MOST_REQUESTS = 4_000
 
 
+@pytest.mark.slow
 def test_the_best_of_a_bank_of_six_wins_its_duel_and_is_put_in_place() -> None:
     with serving() as running, running.client() as http:
         call(http, "PUT", "/models/shop", 201, STILL)

@@ -287,7 +287,7 @@ def test_a_clicked_list_is_remembered_for_late_purchases(
     assert lifetime(running, other["request_id"]) <= 1_800
     # Equal features: the order, and with it the impression, is the same after the click was learnt.
     alike = [{"id": name, "features": [1.0, 0.5]} for name in "abc"]
-    kept = {"request_id": "kept", "documents": alike, "explore": False}
+    kept: dict[str, Any] = {"request_id": "kept", "documents": alike, "explore": False}
     post(client, {"token": ranked(client, **kept)["token"], "clicked": ["b"]})
     ranked(client, **kept)
     assert lifetime(running, "kept") > 21_000

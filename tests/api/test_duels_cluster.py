@@ -24,6 +24,8 @@ from tests.api.services import serving
 from tests.fleets import ClusterFleet
 from tests.servers import client, keys_like, until, with_store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[ClusterFleet]:

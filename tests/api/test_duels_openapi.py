@@ -85,6 +85,7 @@ def test_answers_about_followers_are_as_documented(checked: Checked, http: httpx
     checked("DELETE", ONE, 204, "led", query={"followers": "delete"})
 
 
+@pytest.mark.slow
 def test_answers_about_a_duel_are_as_documented(checked: Checked, http: httpx.Client) -> None:
     with_follower(http, "one", "one-b")
     checked("GET", DUEL, 404, "one")

@@ -219,6 +219,7 @@ def test_a_click_that_arrives_before_its_impression_can_be_retried(server: Any) 
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_request_that_outlasts_the_drain_is_503(tmp_path: Path) -> None:
     with serving("--no-learner", data=tmp_path) as service, service.client() as http:
         http.put("/models/books", json={"features": 2})

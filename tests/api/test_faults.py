@@ -285,6 +285,7 @@ def test_a_service_killed_under_traffic_loses_and_duplicates_nothing_after_its_r
         assert model["queries"] == labels + len(sent.requests)
 
 
+@pytest.mark.slow
 def test_each_killed_process_is_restarted_and_the_service_continues() -> None:
     with serving(environ=SHORT_LEASE) as running:
         new_model(running.url)

@@ -169,6 +169,7 @@ def test_the_data_of_a_job_that_is_cancelled_after_its_worker_died_is_removed(
     assert all_ended(trains)()
 
 
+@pytest.mark.slow
 def test_a_stopped_service_leaves_no_process_and_the_job_can_be_restarted_later(
     tmp_path: Path,
 ) -> None:
@@ -212,6 +213,7 @@ def ready(http: httpx.Client) -> bool:
     return http.get("/readyz").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_training_survives_a_killed_and_restarted_store(external: WithExternalStore) -> None:
     """The upload is answered while the store is unreachable; its data is kept."""
     running = external.running
@@ -234,6 +236,7 @@ def test_a_training_survives_a_killed_and_restarted_store(external: WithExternal
     check_replayed(external.server.url)
 
 
+@pytest.mark.slow
 def test_a_training_survives_a_store_that_hangs_longer_than_the_lease(
     external: WithExternalStore,
 ) -> None:
@@ -401,6 +404,7 @@ def test_cleanup_removes_only_uploads_of_the_service(tmp_path: Path) -> None:
 # ---- a paused worker ----
 
 
+@pytest.mark.slow
 def test_a_paused_worker_that_lost_its_lease_writes_no_second_record() -> None:
     with ExitStack() as stack:
         one = stack.enter_context(serving(environ=SHORT_LEASE))

@@ -264,6 +264,7 @@ def test_a_promoted_model_without_randomised_rankings_is_said_to_learn_nothing(
 # ---- tournaments ----
 
 
+@pytest.mark.slow
 def test_the_best_of_a_bank_is_found_and_put_in_place(http: httpx.Client) -> None:
     call(http, "PUT", "/models/cup", 201, STILL)
     grid = {"gamma": [1.0, 1e11, 1e10]}

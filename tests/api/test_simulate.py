@@ -48,6 +48,7 @@ def test_a_running_service_learns_from_simulated_users(
     assert "shown NDCG@10" in plot.read_text()
 
 
+@pytest.mark.slow
 def test_models_duel_in_a_running_service(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def kill(parent: int, what: str) -> int:
     return pid
 
 
+@pytest.mark.slow
 def test_a_learner_killed_six_times_in_a_row_does_not_end_the_service() -> None:
     with serving("--workers", "2", environ=SHORT_LEASE) as running, running.client() as http:
         new_model(running.url)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 from solar_client import Solar
 
 from app.storage.embedded import server
@@ -68,6 +69,7 @@ def answers(address: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_gunicorn_with_preload_and_two_forks_loses_and_doubles_nothing(tmp_path: Path) -> None:
     with serving(data=tmp_path / "data") as service, Solar(service.url) as solar:
         solar.create_model("m", 2, **PLAIN)

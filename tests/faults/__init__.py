@@ -9,5 +9,5 @@ CHAOS = float(os.environ.get("SOLAR_DEV_CHAOS", "1"))
 
 
 def rounds(usual: int) -> int:
-    """Return the number of repetitions: `usual` in `make test`, more in `make chaos`."""
+    """Return the number of repetitions: `usual` in the suite, more in `make chaos`."""
     return max(1, round(usual * CHAOS))

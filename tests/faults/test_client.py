@@ -1,6 +1,6 @@
 """solar-client while workers, the store, the learner and the whole service are killed.
 
-`make test` kills for 6 seconds, `make chaos` for a minute.
+`make test-slow` kills for 6 seconds, `make chaos` for a minute.
 """
 
 import itertools
@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 from solar_client import Counters, RejectedEvent, Solar
 
 from app.storage.embedded import server
@@ -102,6 +103,7 @@ class Load:
                 one.result(2 * TIMEOUT)
 
 
+@pytest.mark.slow
 def test_nothing_that_a_flush_acknowledged_is_lost_or_doubled(tmp_path: Path) -> None:
     rejected: list[RejectedEvent] = []
     with ExitStack() as stack:

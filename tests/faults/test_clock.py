@@ -159,6 +159,7 @@ def test_slices_are_dropped_after_a_clock_that_was_weeks_ahead(
 # ---- learners on a server that keeps its leases ----
 
 
+@pytest.mark.slow
 def test_a_lease_of_a_wrong_clock_is_taken_over_when_the_clock_is_right_again(
     clock: SteppedClock, node: ClockedNode, pool: LearnerProcesses
 ) -> None:
@@ -293,6 +294,7 @@ def service(store: str, data: Path, clock: SteppedClock, node: ClockedNode) -> I
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["embedded", "server"])
 def test_a_service_killed_with_a_wrong_clock_learns_and_trains_once_the_clock_is_right(
     store: str, clock: SteppedClock, node: ClockedNode, tmp_path: Path

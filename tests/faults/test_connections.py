@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 import numpy as np
+import pytest
 
 from app.errors import ModelExists
 from app.ingest.appender import post
@@ -181,6 +182,7 @@ def test_a_post_that_arrives_late_changes_nothing(server: Server, pool: LearnerP
     run_scenario(scenario())
 
 
+@pytest.mark.slow
 def test_cancelled_posts_do_not_mix_up_the_answers_of_others(
     server: Server, pool: LearnerProcesses
 ) -> None:

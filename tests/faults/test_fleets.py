@@ -1,6 +1,6 @@
 """Failovers with Sentinels and in a Cluster, and a moving slot, under load.
 
-A proxy delays replicas by 300 ms. `make test` runs one round of each test;
+A proxy delays replicas by 300 ms. `make test-slow` runs one round of each test;
 `SOLAR_DEV_CHAOS=100 pytest -s tests/faults/test_fleets.py -k lagging` runs a hundred.
 """
 
@@ -66,7 +66,7 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[None]:
                     node.client.flushall()
 
 
-pytestmark = pytest.mark.usefixtures("fresh")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh")]
 
 
 def slow(node: Node, seconds: float = LAG) -> None:

@@ -119,6 +119,7 @@ def memory(running: Running, field: str) -> float:
     raise AssertionError("no worker")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_a_flood_of_the_worst_bodies_takes_bounded_memory(tmp_path: Path) -> None:
     with serving("--no-learner", "--memory", "4GiB", data=tmp_path) as running:

@@ -7,6 +7,8 @@ the duel with a naive count of its lists.
 import asyncio
 from time import monotonic
 
+import pytest
+
 from app.domain.followers import follower_config
 from app.domain.model_config import COUNTING, ModelConfig
 from tests.faults import rounds
@@ -85,6 +87,7 @@ def test_learners_killed_at_the_commits_of_leader_and_follower_lose_and_duplicat
     run_scenario(scenario())
 
 
+@pytest.mark.slow
 def test_a_follower_ten_times_slower_than_its_leader_does_not_hold_it_up(
     server: Server, pool: LearnerProcesses
 ) -> None:

@@ -1,7 +1,7 @@
 """Killed learners of a leader and its followers on a Cluster, with a duel.
 
-`make test` runs one round; `SOLAR_DEV_CHAOS=20 pytest -s tests/faults/test_followers_cluster.py`
-runs twenty.
+`make test-slow` runs one round;
+`SOLAR_DEV_CHAOS=20 pytest -s tests/faults/test_followers_cluster.py` runs twenty.
 """
 
 from collections.abc import Iterator
@@ -23,6 +23,8 @@ from tests.faults.proxy import call
 from tests.faults.waiting import until
 from tests.fleets import ClusterFleet
 from tests.tcp_proxies import let_pass
+
+pytestmark = pytest.mark.slow
 
 FOLLOWERS = ("b", "c", "d")
 COMMITTED = b":0\r\n"

@@ -24,7 +24,10 @@ from tests.faults.list_checks import check_lists
 from tests.faults.power import COMPILER
 from tests.servers import TIMEOUT, until, with_store
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler to step clocks with")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(COMPILER is None, reason="no C compiler to step clocks with"),
+]
 
 HOUR = 3600.0
 POSTS: list[dict[str, Any]] = [

@@ -220,6 +220,7 @@ def test_a_single_paused_learner_takes_its_lease_again_once(
     run_scenario(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3])
 def test_learners_paused_at_random_do_not_disturb_each_other(
     server: Server, pool: LearnerProcesses, count: int

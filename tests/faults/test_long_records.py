@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import numpy as np
+import pytest
 
 from app.domain import codec
 from app.domain.model import initial_state
@@ -18,6 +19,8 @@ from tests.faults.learners import LearnerProcesses
 from tests.faults.server import Server
 from tests.faults.waiting import until
 from tests.servers import with_store
+
+pytestmark = pytest.mark.slow
 
 
 def labels(event: str, documents: int, n: int, seed: int = 0) -> bytes:

@@ -28,6 +28,7 @@ from tests.faults.waiting import until
 REPLACEMENTS = 6
 
 
+@pytest.mark.slow
 def test_a_model_replaced_under_load_continues_from_the_replacement(
     server: Server, pool: LearnerProcesses
 ) -> None:

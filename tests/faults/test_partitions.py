@@ -24,6 +24,8 @@ from tests.fleets import Node, SentinelFleet
 from tests.tcp_proxies import BOTH, Direction, Peer, TcpProxies, TcpProxy
 from tests.waits import until as wait_until
 
+pytestmark = pytest.mark.slow
+
 Condition: TypeAlias = Callable[[], Awaitable[bool]]
 
 SHORT_TIMEOUT = "?socket_timeout=0.5"  # else a cut must outlast the timeout of five seconds

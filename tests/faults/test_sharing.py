@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from time import monotonic
 
 import numpy as np
+import pytest
 
 from app.domain.facts import ModelStatus
 from app.learning.options import LearnerOptions
@@ -57,6 +58,7 @@ class LeaderlessTimes:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_later_learner_gets_its_share_and_returns_it_when_it_ends(
     server: Server, pool: LearnerProcesses
 ) -> None:

@@ -17,6 +17,7 @@ def play_seeds(mutant: Mutant) -> None:
             play(seed, mutant.only, mutant.level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name: str) -> None:
     mutant = MUTANTS[name]

@@ -20,10 +20,18 @@ from tests.simulation.server import LEVELS, Call, Level, Server, Step
 from tests.simulation.world import play
 
 SEEDS, CHUNK = 200, 10
+#: Seeds that `make test` plays; `make test-slow` plays the others.
+FIRST_SEEDS = 80
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(start, marks=[] if start < FIRST_SEEDS else pytest.mark.slow)
+        for start in range(0, SEEDS, CHUNK)
+    ],
+)
 def test_all_invariants_hold_for_every_seed(start: int) -> None:
     for seed in range(start, start + CHUNK):
         play(seed)

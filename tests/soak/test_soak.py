@@ -23,6 +23,7 @@ SHORT = Plan(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_short_run_breaks_no_invariant(tmp_path: Path) -> None:
     run = Run(SHORT, tmp_path)
     outcome = uvloop.run(run.play())
