@@ -3,7 +3,9 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-TESTS := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+# A test that hangs for five minutes fails with the stacks of its process.
+TESTS := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder \
+	-o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help setup run test test-slow check check-ops check-client bench chaos simulate soak paper dashboards docs screenshots example example-visitors trace up lock clean

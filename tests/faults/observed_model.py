@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.domain.model_config import ModelConfig
+from app.storage.cancellation import end
 from app.storage.keys import Keys
 from app.storage.store import Store
 from tests.faults import CHAOS
@@ -21,8 +22,15 @@ from tests.fleets import Node
 def run_scenario(
     scenario: Coroutine[Any, Any, None], seconds: float = 600.0 * max(1.0, CHAOS / 2)
 ) -> None:
-    """Run a coroutine of a test with a timeout."""
-    asyncio.run(asyncio.wait_for(scenario, seconds))
+    """Run a coroutine of a test with a timeout; whatever it leaves behind has ended then."""
+
+    async def run() -> None:
+        try:
+            await asyncio.wait_for(scenario, seconds)
+        finally:
+            await end(asyncio.all_tasks() - {asyncio.current_task()})
+
+    asyncio.run(run())
 
 
 class ObservedModel:
