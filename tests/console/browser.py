@@ -8,7 +8,10 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
+from tests.waits import TIMEOUT
+
 CHROMIUM = shutil.which("chromium")
+SEEN = 1000 * TIMEOUT  #: Milliseconds that a test waits for what a page shows.
 #: Without these flags Chromium itself sends requests to other hosts; containers have no sandbox.
 CHROMIUM_FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-gpu",

@@ -18,14 +18,15 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 from app.api import auth
 from tests.api.duels import promoted
 from tests.api.services import Running, serving
-from tests.console.browser import CHROMIUM, ConsolePage, chromium
+from tests.console.browser import CHROMIUM, SEEN, ConsolePage
 from tests.console.traffic import new_model, visit
-from tests.servers import TIMEOUT, until
+from tests.servers import until
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="expected chromium on PATH, got none")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="expected chromium on PATH, got none"),
+    pytest.mark.usefixtures("patient"),
+]
 
-#: Milliseconds that an expectation waits, here and by default.
-SEEN, PLAYWRIGHT_DEFAULT = 1000 * TIMEOUT, 5000
 MALICIOUS = "<img src=x onerror=alert(1)>"
 PHONE = {"width": 360, "height": 740}
 #: Whether a canvas has a pixel that is not transparent.
@@ -33,32 +34,6 @@ DRAWN = """(one) => one.getContext("2d").getImageData(0, 0, one.width, one.heigh
   .some((value, k) => k % 4 === 3 && value > 0)"""
 #: The sentence on a duel of the model "shop".
 SENTENCE = """async (duel) => (await import("./duel_text.js")).verdictOf(duel, "shop").text"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as launched:
-        yield launched
-
-
-@pytest.fixture(scope="module", autouse=True)
-def patient() -> Iterator[None]:
-    """Let expectations wait as long as other tests do."""
-    expect.set_options(timeout=SEEN)
-    yield
-    expect.set_options(timeout=PLAYWRIGHT_DEFAULT)
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
-    with serving() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def http(running: Running) -> Iterator[httpx.Client]:
-    with running.client() as client:
-        yield client
 
 
 @pytest.fixture

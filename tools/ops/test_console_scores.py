@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Error, Page
 
-from tests.api.services import Running, serving
+from tests.api.services import Running
 from tests.console.browser import CHROMIUM, chromium
 from tests.console.traffic import TASTE, new_model, visit
 from tests.waits import until
@@ -36,12 +36,6 @@ SCORE = """async ([module, model, text]) => {
   const scores = scoreList({ documents: parseDocuments(text, scorer), scored: false }, scorer);
   return { scores, order: orderOf(scores) };
 }"""
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
-    with serving() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
