@@ -107,7 +107,7 @@ def test_a_follower_duels_unless_it_is_late_stalled_or_gone(url: str) -> None:
         narrow = replace(served, weights=np.zeros(2))
         assert cache.sides(narrow) is None
         assert cache.sides(in_duel(served, "books-c")) is None
-        await store.followers.shorten(FOLLOWER, None)
+        await store.followers.stall(FOLLOWER)
         await until(cache, lambda one: FOLLOWER in one.stalled)
         assert cache.sides(served) is None
         await store.followers.delete(FOLLOWER)

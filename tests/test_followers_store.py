@@ -364,7 +364,7 @@ def test_commits_of_followers_are_fenced(url: str) -> None:
         await commit(store, fence, 0, 2)
         await commit(store, fence, 2, 0, again=True)  # back to a version
         assert (await store.states.position(FOLLOWER))[1] == 0
-        await store.followers.shorten(FOLLOWER, None)
+        await store.followers.stall(FOLLOWER)
         with pytest.raises(Stalled):
             await commit(store, fence, 0, 2)
 
@@ -424,7 +424,11 @@ def test_a_stalled_follower_does_not_hold_the_log_back(url: str) -> None:
         leader = await Leader.begin(store)
         await follow(store)
         await leader.learn(4, version=True)
-        assert await store.followers.shorten(FOLLOWER, 3)
+        now = await store.states.position(LEADER)
+        for lost in ((now[0], 8, b"lost"), (*now[:2], b"lost"), (now[0] + 1, *now[1:])):
+            assert not await store.followers.shorten(FOLLOWER, 3, lost)  # sent again
+        assert await store.followers.of(LEADER) == {"shop-b": False}
+        assert await store.followers.shorten(FOLLOWER, 3, now)
         assert await store.followers.of(LEADER) == {"shop-b": True}
         assert await store.followers.is_stalled(FOLLOWER)
         assert await store.states.versions(FOLLOWER) == [0]
@@ -444,8 +448,9 @@ def test_a_follower_with_a_newer_version_drops_the_older_ones_for_the_log(url: s
         await leader.learn(4, version=True)
         await commit(store, fence, 0, 2, reason="interval")
         await commit(store, fence, 2, 4, reason="interval")
-        assert not await store.followers.shorten(FOLLOWER, 3)
-        assert not await store.followers.shorten("shop/gone", 3)
+        now = await store.states.position(LEADER)
+        assert not await store.followers.shorten(FOLLOWER, 3, now)
+        assert not await store.followers.shorten("shop/gone", 3, now)
         assert await store.states.versions(FOLLOWER) == [4]
         assert await store.followers.of(LEADER) == {"shop-b": False}
 

@@ -315,7 +315,7 @@ def test_a_stalled_follower_is_out_and_the_model_stays_without_a_winner(url: str
         await store.models.create("books", first())
         for name in ("books-b", "books-c", "books-d"):
             await follow(store, name)
-        await store.followers.shorten("books/books-c", None)
+        await store.followers.stall("books/books-c")
         async with learning(store, QUICK):
             await begin_tournament(store)
             state = await play(store, lambda _, challenger: int(challenger != "books-c"))

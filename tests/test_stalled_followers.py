@@ -98,7 +98,7 @@ def test_verify_replays_a_stalled_follower_while_the_log_has_its_records(url: st
         async with learning(store, OPTIONS):
             await append(store, blobs(0, 7))
             await committed(store, 7, FOLLOWER)
-        assert await store.followers.shorten(FOLLOWER, None)
+        await store.followers.stall(FOLLOWER)
         await lead_alone(store, OPTIONS, 9)
         assert await verified(store) == [f"books: {CHECKED}", f"books-b: {CHECKED}"]
         assert (await replay(store, FOLLOWER)).differences() == []

@@ -428,7 +428,7 @@ def test_a_first_load_longer_than_one_check_is_complete_before_requests_are_serv
                 yield name, found
 
         monkeypatch.setattr(store.states, "load_many", slow)
-        async with following(store, check_timeout=0.1) as weight_cache:
+        async with following(store, check_timeout=0.2) as weight_cache:
             assert weight_cache.started
             assert sorted(weight_cache.serving) == names
             assert len(loads) == len(names) + 2

@@ -191,5 +191,5 @@ async def go_back(store: Store, model: str, fence: int, base: LogPosition) -> Lo
                 await store.followers.commit(model, base, fence, state, drop=drop, again=True)
                 log.warning("model %s: it goes on from its version %d", model, seq)
                 return base[0], state.seq, state.chain
-    await store.followers.shorten(model, None)
+    await store.followers.stall(model)
     raise Stalled(f"model {model}: no version of it leads to its leader; it is stalled")

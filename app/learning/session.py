@@ -339,7 +339,7 @@ class LeaderSession:
         for name in [one for one, stalled in found.items() if not stalled]:
             address = follower_address(self._model, name)
             if (await self._store.states.versions(address) or [fits])[0] < fits:
-                await self._store.followers.shorten(address, fits)
+                await self._store.followers.shorten(address, fits, self._base)
         return [*found]
 
     def _pending(self) -> int:

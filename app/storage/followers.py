@@ -177,18 +177,23 @@ class Followers:
             raise BadBlob("expected a complete state, got one without its position in the log")
         return LeaderProgress(position, [int(seq) for seq in versions])
 
-    async def shorten(self, address: str, seq: int | None) -> bool:
+    async def shorten(self, address: str, seq: int, leader: LogPosition) -> bool:
         """Let a follower drop its versions before `seq`; return whether it is stalled now.
 
-        It is stalled if its newest version is one of them, or if `seq` is None.
+        It is stalled if its newest version is one of them. Nothing changes if its leader has
+        committed another state than that at `leader`.
         """
         keys = keys_of(address)
         with translated(self._client):
             found = [int(one) for one in await self._client.zrange(keys.snapshots, 0, -1)]
-        names = [keys.followers, keys.snapshots]
-        names += [keys.snapshot(one) for one in found if seq is not None and one < seq]
-        values = [follower_name(address), "" if seq is None else seq]
+        names = [*_keys_of_shorten(address), *(keys.snapshot(one) for one in found if one < seq)]
+        values = [follower_name(address), seq, *leader]
         return bool(await self._calls.script("shorten", names, values))
+
+    async def stall(self, address: str) -> None:
+        """Mark a follower as stalled, whatever its versions are."""
+        values = [follower_name(address), ""]
+        await self._calls.script("shorten", _keys_of_shorten(address), values)
 
     async def commit(
         self,
@@ -221,6 +226,11 @@ class Followers:
         if code == 5:
             raise Stalled(f"model {address}: it is stalled; delete it and create it again")
         check_committed(code, address, state.seq)
+
+
+def _keys_of_shorten(address: str) -> list[str]:
+    own = keys_of(address)
+    return [own.followers, own.snapshots, keys_of(leader_of(address)).state]
 
 
 def _creation(

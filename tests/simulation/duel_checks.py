@@ -65,7 +65,8 @@ class DuelChecks:
         if now is None or now.ended or now.tournament is None or not _is_of(record, now):
             return  # another record came first: this one will change nothing
         sides = (now.record.champion, now.record.challenger)
-        hold(now.is_over or self._gone(current, sides), f"I25: {record} comes too early")
+        due = now.is_over or self._gone(current, sides) or self._left(current, sides, now.id)
+        hold(due, f"I25: {record} comes too early")
         ahead = self._ahead(current, sides, now.verdict)
         if isinstance(record, Duel) and record.tournament is not None:
             step = record.tournament.step
@@ -88,6 +89,14 @@ class DuelChecks:
             if one.leader is current and not one.ended and not one.stalled
         }
         return any(side and side not in there for side in sides)
+
+    def _left(self, current: ModelEpoch, sides: tuple[str, str], since: int) -> bool:
+        """Whether a follower in the duel was deleted after a record, and maybe made again."""
+        return any(
+            one.leader is current and one.ended and one.ended_after >= since
+            for (address, _), one in self._followers.all.items()
+            if address.partition("/")[2] in sides
+        )
 
     def check_end(self, current: ModelEpoch) -> None:
         """Check that each step of each tournament was taken, and once."""

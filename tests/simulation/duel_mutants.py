@@ -38,7 +38,7 @@ def _trim(db: Keyspace, keys: Sequence[str], trim: int, _: Sequence[bytes]) -> N
 
 def _no_stalling(db: Keyspace, keys: Sequence[str], _: Sequence[Any]) -> int:
     """A follower drops all of its versions that the log shall not have, also the newest."""
-    for key in keys[2:]:
+    for key in keys[3:]:
         db.drop(key)
         db.zrem(keys[1], key.rpartition(":")[2])
     return 0
@@ -47,6 +47,12 @@ def _no_stalling(db: Keyspace, keys: Sequence[str], _: Sequence[Any]) -> int:
 def _always_stalled(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
     """A follower that only has to drop versions is stalled."""
     return scripts.shorten(db, keys, [args[0], ""])
+
+
+def _shortened_again(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
+    """A follower is shortened by a command of its leader that is sent again after a failover."""
+    now = db.hmget(keys[2], ["epoch", "seq", "chain"])
+    return scripts.shorten(db, keys, [*args[:2], *now] if len(args) > 2 else args)
 
 
 def _leaves_mark(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
@@ -203,6 +209,9 @@ MUTANTS = {
     "a follower without a version": Mutant(script("shorten", _no_stalling), ("I24",), duels=True),
     "a follower stalled too soon": Mutant(
         script("shorten", _always_stalled), ("I24",), duels=True, start=333
+    ),
+    "a follower shortened again after a failover": Mutant(
+        script("shorten", _shortened_again), ("I24",), duels=True, start=3209
     ),
     "a deleted follower in the list": Mutant(
         script("unfollow", _leaves_mark), ("I24",), duels=True

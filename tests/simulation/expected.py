@@ -81,6 +81,7 @@ class FollowerEpoch:
     name: bytes  # unique among all of one leader
     stalled: bool = False
     ended: bool = False
+    ended_after: int = 0  # the last record of its leader then
 
     follows = True
 

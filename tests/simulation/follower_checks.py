@@ -84,7 +84,8 @@ class FollowerChecks:
         """Note a deletion."""
         keys, args = step.call.given
         if step.answer == 1:
-            self.epoch_of(address_of(keys[1]), int(args[1])).ended = True
+            deleted = self.epoch_of(address_of(keys[1]), int(args[1]))
+            deleted.ended, deleted.ended_after = True, len(deleted.records)
 
     def _committed(self, step: Step) -> bytes:
         """Check the base, the fence and the place of a commit."""

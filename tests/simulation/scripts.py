@@ -476,9 +476,11 @@ def commit_follower(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> i
 
 
 def shorten(db: Keyspace, keys: Sequence[str], args: Sequence[Any]) -> int:
-    followers, index, *old = keys
-    name, seq = args
+    followers, index, leader, *old = keys
+    name, seq, *base = args
     if not db.hexists(followers, name):
+        return 0
+    if seq != "" and db.hmget(leader, ["epoch", "seq", "chain"]) != [*map(text, base)]:
         return 0
     newest = [int(one) for one in db.zrange(index)[-1:]]
     if seq == "" or not newest or newest[0] < seq:

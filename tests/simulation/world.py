@@ -752,6 +752,8 @@ class FaultInjector:
                 else:
                     await self._store.versions.drop(MODEL, epoch, name)
             kept = await self._store.versions.listed(MODEL)
+            if not kept:  # the model was deleted meanwhile
+                return
             chosen = self._rng.choice(kept)
             state = await self._store.versions.load(MODEL, chosen.name or chosen.seq)
             record = self._rng.choice(
