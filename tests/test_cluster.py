@@ -262,6 +262,7 @@ def test_the_error_of_a_shard_is_that_of_one_process(
         checked([*urls, "/nowhere/a.parquet"], engine)
 
 
+@pytest.mark.slow
 def test_a_worker_with_other_versions_is_refused(
     engine: ClusterEngine, urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def test_every_system_of_the_papers_is_better_than_the_submitted_order() -> None
             assert row.queries == 40
 
 
+@pytest.mark.slow
 def test_only_systems_that_depend_on_the_order_of_queries_have_a_deviation() -> None:
     rows = [row for row in compared()[1] if isinstance(row, OnlineRow)]
     varying = {row.algorithm for row in rows if row.std.ndcg > 0.0}

@@ -120,7 +120,9 @@ def test_solar_learn_learns(service: Running, folder: Path) -> None:
     assert process.returncode == 0, errors
 
 
-@pytest.mark.parametrize("safe", [{}, {"PYTHONSAFEPATH": "1"}])
+@pytest.mark.parametrize(
+    "safe", [{}, pytest.param({"PYTHONSAFEPATH": "1"}, marks=pytest.mark.slow)]
+)
 def test_all_processes_run_the_app_of_pythonpath(tmp_path: Path, safe: dict[str, str]) -> None:
     copied = tmp_path / "path" / "app"
     shutil.copytree(ROOT / "app", copied, ignore=shutil.ignore_patterns("__pycache__"))

@@ -241,6 +241,7 @@ def test_a_day_old_directory_of_a_release_without_locks_is_removed_once_its_proc
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @LINUX
 def test_a_killed_supervisors_directory_is_removed_at_the_next_start_and_no_other(
     tmp_path: Path,

@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import Any
 
 import httpx
+import pytest
 
 from app.api.tokens import new_token_key
 from app.learning import replay
@@ -89,6 +90,7 @@ async def problems(url: str) -> list[str]:
         await store.close()
 
 
+@pytest.mark.slow
 def test_beacons_and_late_purchases_survive_kills_and_count_once() -> None:
     environ = {**SHORT_LEASE, "SOLAR_TOKEN_KEYS": new_token_key("k1"), "SOLAR_BEACON_RATE": "1000"}
     with serving(environ=environ) as running, running.client() as client:

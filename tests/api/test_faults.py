@@ -331,6 +331,7 @@ def kind(command: str) -> str:
 # ---- stop ----
 
 
+@pytest.mark.slow
 def test_a_stop_under_load_loses_no_acknowledged_event_and_leaves_no_process() -> None:
     with serving("--workers", "2") as running:
         new_model(running.url)

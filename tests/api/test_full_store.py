@@ -70,7 +70,9 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield found
 
 
-@pytest.mark.parametrize("flood", [Service.flood_ranks, Service.flood_posts])
+@pytest.mark.parametrize(
+    "flood", [pytest.param(Service.flood_ranks, marks=pytest.mark.slow), Service.flood_posts]
+)
 def test_a_flood_by_one_key_leaves_room_for_the_others(service: Service, flood: Any) -> None:
     refused = 0
     for at in range(MOST_REQUESTS):

@@ -134,6 +134,7 @@ def test_a_killed_training_process_fails_its_job_which_can_be_restarted(
     check_replayed(store_of(service))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_ends_its_training_and_the_next_worker_can_restart_it(
     service: Running, http: httpx.Client
 ) -> None:

@@ -132,6 +132,7 @@ def test_a_wrong_page_is_refused(http: TestClient, wrong: dict[str, Any]) -> Non
 FEW_FILES = ("sh", "-c", 'ulimit -n 256 && exec "$0" -m app "$@"', sys.executable)
 
 
+@pytest.mark.slow
 def test_300_models_are_ranked_and_learnt_with_256_file_descriptors(tmp_path: Path) -> None:
     names = [f"m{at:03d}" for at in range(300)]
     body = {**DOCUMENTS, "event_id": "e", "type": "labels", "labels": {"a": 1}}

@@ -311,6 +311,7 @@ def status_of(http: httpx.Client, path: str) -> int:
         return 0
 
 
+@pytest.mark.slow
 def test_a_separate_learner_learns_and_exports_metrics() -> None:
     with serving("--no-learner") as running, running.client() as http:
         assert http.put("/models/m", json={**PLAIN, "features": 2}).status_code == 201
@@ -392,12 +393,14 @@ def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.slow
 def test_invalid_default_features_are_reported_in_one_line(tmp_path: Path) -> None:
     words = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
     for names in ("a,a", "a,,b", "0"):
         assert "features" in refused(*words, SOLAR_DEFAULT_FEATURES=names)
 
 
+@pytest.mark.slow
 def test_children_keep_the_settings_of_a_deleted_env_file(tmp_path: Path) -> None:
     file = tmp_path / "solar.env"
     file.write_text("SOLAR_DEFAULT_FEATURES=2\nSOLAR_WORKERS=7\n")
@@ -454,6 +457,7 @@ def send_private_requests(http: httpx.Client) -> None:
     assert http.get("/private").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_restarted_store_keeps_a_socket_outside_its_data_directory(tmp_path: Path) -> None:
     """The data path is too long for a socket. Workers keep their weights and connect again."""
     data = tmp_path / ("d" * 100)

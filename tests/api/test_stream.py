@@ -294,6 +294,7 @@ def connected(url: str) -> Iterator[int]:
         yield int(connection.recv(12).split()[1])
 
 
+@pytest.mark.slow
 def test_a_worker_has_at_most_50_streams() -> None:
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(serving("--workers", "1"))
@@ -328,6 +329,7 @@ def test_sigterm_ends_the_streams_at_once() -> None:
         assert "Traceback" not in running.logged()
 
 
+@pytest.mark.slow
 def test_sigterm_does_not_wait_for_a_client_that_does_not_read() -> None:
     with serving("--workers", "1") as running, running.client() as http:
         create(http)
@@ -352,6 +354,7 @@ async def write_large_samples(store: Store) -> None:
         await store.samples.write("m", epoch, 1, some)
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_stream_that_waits_for_the_store() -> None:
     with serving("--workers", "1") as running, running.client() as http:
         create(http)

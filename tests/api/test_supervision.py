@@ -141,6 +141,7 @@ def running(request: pytest.FixtureRequest, slow: SlowStore, tmp_path: Path) -> 
         yield service
 
 
+@pytest.mark.slow
 def test_a_store_killed_while_it_starts_is_restarted_and_ranking_goes_on(
     running: Running, slow: SlowStore
 ) -> None:
@@ -236,6 +237,7 @@ def test_a_copied_data_directory_does_not_take_the_socket_of_the_original(tmp_pa
 # ---- a worker that cannot start ----
 
 
+@pytest.mark.slow
 def test_workers_that_never_start_end_the_service_after_five_starts(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nif 'app.runtime.worker' in sys.orig_argv: sys.exit('planted')\n"

@@ -136,6 +136,7 @@ def test_a_killed_store_and_a_killed_learner_are_restarted(tmp_path: Path) -> No
         assert learn(running, "e2", until_answered) == 2
 
 
+@pytest.mark.slow
 def test_uvicorn_joins_a_running_store_in_the_data_directory(tmp_path: Path) -> None:
     with serving(data=tmp_path) as other, ready(data=tmp_path) as running:
         assert learn(other) == 1
@@ -249,6 +250,7 @@ def test_log_lines_are_json_by_default(tmp_path: Path, url: str) -> None:
         assert (found["route"], found["status"]) == ("/models/{name}", 404)
 
 
+@pytest.mark.slow
 def test_uvicorn_answers_while_its_store_reloads(tmp_path: Path) -> None:
     with ready(data=tmp_path, SOLAR_LEARNER="no") as running, running.client() as http:
         with client(f"unix://{tmp_path}/valkey.sock") as connection:

@@ -201,6 +201,7 @@ def test_a_lease_of_a_wrong_clock_is_taken_over_when_the_clock_is_right_again(
     run_scenario(scenario())
 
 
+@pytest.mark.slow
 def test_a_clock_that_steps_while_a_learner_leads_loses_and_doubles_nothing(
     clock: SteppedClock, node: ClockedNode, pool: LearnerProcesses
 ) -> None:
@@ -236,6 +237,7 @@ def test_a_clock_that_steps_while_a_learner_leads_loses_and_doubles_nothing(
     run_scenario(scenario())
 
 
+@pytest.mark.slow
 def test_a_registration_of_a_wrong_clock_does_not_count(
     clock: SteppedClock, node: ClockedNode, pool: LearnerProcesses
 ) -> None:

@@ -56,6 +56,7 @@ def kill_at_commit(
         proxy.on_answer = after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["before", "after"])
 def test_a_learner_killed_at_its_commit_loses_and_duplicates_nothing(
     server: Server, pool: LearnerProcesses, point: str
@@ -87,6 +88,7 @@ def dead(learner: LearnerProcess) -> Callable[[], Awaitable[bool]]:
     return condition
 
 
+@pytest.mark.slow
 def test_learners_that_lead_for_a_second_only_make_progress(
     server: Server, pool: LearnerProcesses
 ) -> None:
@@ -116,6 +118,7 @@ def test_learners_that_lead_for_a_second_only_make_progress(
     run_scenario(scenario())
 
 
+@pytest.mark.slow
 def test_a_paused_learner_does_not_commit_over_its_successor(
     server: Server, pool: LearnerProcesses
 ) -> None:
@@ -302,6 +305,7 @@ async def applied_but_not_committed(
     return await asyncio.wait_for(applied, 30)
 
 
+@pytest.mark.slow
 def test_a_log_that_is_trimmed_under_kills_stays_complete(
     server: Server, pool: LearnerProcesses
 ) -> None:

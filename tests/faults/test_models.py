@@ -88,6 +88,7 @@ async def post_until_deleted(store: Store, epoch: int, ledger: Ledger, name: str
             await post_until_answered(store, epoch, [generator.event() for _ in range(3)], ledger)
 
 
+@pytest.mark.slow
 def test_a_model_created_again_has_no_data_of_its_earlier_epoch(
     server: Server, pool: LearnerProcesses
 ) -> None:

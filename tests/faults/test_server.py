@@ -50,6 +50,7 @@ def test_a_server_killed_under_load_has_every_acknowledged_event(
     run_scenario(scenario())
 
 
+@pytest.mark.slow
 def test_server_and_learner_killed_together_recover(server: Server, pool: LearnerProcesses) -> None:
     async def one_kill(model: ObservedModel) -> None:
         learner = pool.start(server.url)
@@ -134,6 +135,7 @@ def is_readable(store: Store) -> Callable[[], Awaitable[bool]]:
     return condition
 
 
+@pytest.mark.slow
 def test_a_damaged_version_is_skipped_for_an_older_one(
     server: Server, pool: LearnerProcesses
 ) -> None:
@@ -157,6 +159,7 @@ def test_a_damaged_version_is_skipped_for_an_older_one(
     run_scenario(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["seq", "chain"])
 def test_a_state_with_a_wrong_seq_or_chain_is_noticed(
     server: Server, pool: LearnerProcesses, field: str

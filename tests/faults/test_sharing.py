@@ -94,6 +94,7 @@ def test_a_later_learner_gets_its_share_and_returns_it_when_it_ends(
     run_scenario(scenario())
 
 
+@pytest.mark.slow
 def test_a_graceful_stop_releases_all_models_at_once(
     server: Server, pool: LearnerProcesses
 ) -> None:

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import httpx
+import pytest
 
 from app.api import auth
 from app.domain import codec
@@ -156,6 +157,7 @@ async def logged(store: Store) -> dict[tuple[str, str], list[int]]:
     return found
 
 
+@pytest.mark.slow
 def test_kills_while_tenants_post_lose_and_double_nothing(tmp_path: Path) -> None:
     keys = {one: auth.new_key(f"web@{one}" if one else "web", "rank+feedback") for one in TENANTS}
     admin, entry = auth.new_key("admin", "admin")
