@@ -56,7 +56,7 @@ def test_the_best_of_a_bank_of_six_wins_its_duel_and_is_put_in_place() -> None:
         seq = promoted(http, "shop", force=True)["seq"]
         until(lambda: call(http, "GET", "/models/shop", 200)["version"] >= seq)
         assert call(http, "GET", "/models/shop", 200)["gamma"] == 1.0
-        top = [ids(rank(http, "shop", seed, explore=False))[0] for seed in range(20)]
+        top = [ids(rank(http, "shop", seed, explore=False, min_seq=seq))[0] for seed in range(20)]
         assert top == [
             max(documents(seed), key=lambda one: one["features"][0])["id"] for seed in range(20)
         ]
