@@ -10,6 +10,7 @@ import pytest
 
 from examples.recipes import elasticsearch, personalizer, solr
 from tests.api.services import PLAIN, serving
+from tests.servers import until
 
 LOGGED = [
     ("1370", [{"name": "title_query", "value": 9.5}, {"name": "body_query", "value": 10.8}]),
@@ -121,6 +122,7 @@ def test_a_request_to_personalizer_is_ranked_and_its_reward_learnt(client: httpx
     for accepted in (1, 0):  # a repeated reward counts once
         event = personalizer.reward_event("home", answer["eventId"], last, 0.5)
         assert client.post("/feedback", json=event).json()["accepted"] == accepted
+    until(lambda: client.get("/models/home").json()["version"] == 1)
     learnt = {**body, "request_id": "next", "explore": False, "min_seq": 1}
     again = client.post("/rank", json=learnt).json()
     assert again["documents"][0]["id"] == last
